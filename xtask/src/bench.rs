@@ -1,5 +1,5 @@
-//! Builds the benchmarks for release and runs them. What they measure is their own affair: arguments go through as they
-//! are, and standard output carries only what they print.
+//! Builds the benchmarks in release mode and runs them. All arguments are passed on, and standard output contains only
+//! the output of the benchmarks.
 
 use std::process::{ExitCode, Stdio};
 
@@ -10,13 +10,10 @@ use crate::checkout;
 const BENCH_PACKAGE: &str = "segue-bench";
 const BENCH_MANIFEST: &str = "crates/bench/Cargo.toml";
 
-/// Runs the benchmarks in the directory the developer stands in, so that paths among the arguments mean what they say.
-pub fn run_benchmarks(arguments: &[String]) -> Result<ExitCode> {
+/// Runs the benchmarks in the current directory, so that relative paths in the arguments are valid.
+pub(crate) fn run_benchmarks(arguments: &[String]) -> Result<ExitCode> {
     let root = checkout::checkout_root();
-    ensure!(
-        root.join(BENCH_MANIFEST).is_file(),
-        "there are no benchmarks in this checkout: {BENCH_MANIFEST} is missing"
-    );
+    ensure!(root.join(BENCH_MANIFEST).is_file(), "this checkout has no benchmarks: {BENCH_MANIFEST} is missing");
     let here = std::env::current_dir().context("the current directory cannot be used")?;
     let status = checkout::cargo_command()
         .current_dir(here)

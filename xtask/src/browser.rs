@@ -1,5 +1,4 @@
-//! The studio in a real browser: builds the program, finds Chromium (or has Debian's installed), and runs `web/browser`. What
-//! is tested there is decided there.
+//! Browser tests of the studio: builds the program, finds or installs Chromium, and runs the tests in `web/browser`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,18 +8,18 @@ use anyhow::{Context, Result};
 use crate::stages::StageOutcome;
 use crate::{checkout, studio};
 
-/// A browser of one's own choice.
+/// The environment variable with the path of the browser.
 const CHROMIUM_ENV: &str = "SEGUE_CHROMIUM";
 const BROWSER_NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Runs the tests in the browser.
-pub fn run_browser_tests() -> Result<StageOutcome> {
+/// Runs the browser tests.
+pub(crate) fn run_browser_tests() -> Result<StageOutcome> {
     if !studio::is_node_supported()? {
-        return Ok(StageOutcome::Skipped("Node is not installed; the tests in the browser are run with it".to_owned()));
+        return Ok(StageOutcome::Skipped("Node is not installed, which the browser tests need".to_owned()));
     }
     let Some(browser) = find_or_install_browser()? else {
         return Ok(StageOutcome::Skipped(format!(
-            "there is no Chromium; install it (Debian: `apt-get install chromium`), or name one in {CHROMIUM_ENV}"
+            "Chromium is not installed (Debian: `apt-get install chromium`), and {CHROMIUM_ENV} is not set"
         )));
     };
     studio::install_studio_tools()?;
@@ -66,7 +65,7 @@ fn find_browser() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Whether this is a Debian on which we may install packages.
+/// Whether this is a Debian system and the user may install packages.
 fn can_install_packages() -> bool {
     let root = Command::new("id").arg("-u").stdin(Stdio::null()).output();
     let is_root = root.is_ok_and(|output| output.stdout.trim_ascii() == b"0");

@@ -1,4 +1,4 @@
-//! Where the checkout is and how cargo is called in it.
+//! The location of the checkout, and cargo commands in it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,31 +6,32 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// The top of the checkout. `cargo run` says at run time where this package is; the path known when it was compiled may
-/// be that of another checkout that shares our target directory.
-pub fn checkout_root() -> PathBuf {
+/// Returns the root of the checkout. The path from `cargo run` comes first, because the path at compile time may belong
+/// to another checkout with the same target directory.
+pub(crate) fn checkout_root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     let mut root = PathBuf::from(package);
     root.pop();
     root
 }
 
-/// The cargo that runs us, working at the top of the checkout, never waiting for somebody to type.
-pub fn cargo_command() -> Command {
+/// Returns a cargo command that runs in the root of the checkout, without standard input.
+pub(crate) fn cargo_command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(checkout_root()).stdin(Stdio::null());
     command
 }
 
-/// Builds the program for whoever needs it running; it comes to lie beside this one. Nothing if it does not build, which cargo has told.
+/// Builds the program and returns its path, or `None` if the build fails; cargo prints the errors.
 ///
-/// It is built as it is for the tests: by itself it would need other features of what it stands on, and all of that once more.
-pub fn build_program() -> Result<Option<PathBuf>> {
+/// The program is built together with the tests. A separate build would select other features of its dependencies and
+/// compile them again.
+pub(crate) fn build_program() -> Result<Option<PathBuf>> {
     let built = cargo_command().args(["test", "--workspace", "--locked", "--no-run", "--quiet"]).status();
     if !built.context("cargo could not be started")?.success() {
         return Ok(None);
     }
-    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let own = std::env::current_exe().context("the path of this program is unknown")?;
     Ok(Some(own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX))))
 }
 

@@ -1,5 +1,5 @@
-//! The server as others know it: the official OpenAI clients, unmodified, and a tester that knows nothing but the API's description. Sets up
-//! what they need under `target/`, once, and starts the program for them.
+//! Tests the server with the official OpenAI clients, and with schemathesis, which generates requests from the API
+//! description. Installs them under `target/` once, and starts the server.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::stages::StageOutcome;
 
 const PYTHON_PACKAGES: [&str; 2] = ["openai==3.49.0", "schemathesis==4.32.5"];
 const NODE_PACKAGES: [&str; 1] = ["openai@7.53.0"];
-/// One worker: the library the tester draws its data with is not safe with several.
+/// Schemathesis runs with one worker, because its data generator is not thread-safe.
 const SCHEMATHESIS_ARGUMENTS: [&str; 19] = [
-    // A stream without an end is tested elsewhere.
+    // This stream never ends; the server's own tests cover it.
     "--exclude-path",
     "/v1/changes",
     "--phases",
@@ -36,59 +36,59 @@ const SCHEMATHESIS_ARGUMENTS: [&str; 19] = [
     "off",
 ];
 
-/// `cargo xtask clients`: runs them all, and nothing else.
-pub fn run_clients_task() -> Result<ExitCode> {
+/// Runs `cargo xtask clients`.
+pub(crate) fn run_clients_task() -> Result<ExitCode> {
     match run_client_tests()? {
-        StageOutcome::Skipped(why) => bail!("{why}"),
+        StageOutcome::Skipped(reason) => bail!("{reason}"),
         StageOutcome::Passed => Ok(ExitCode::SUCCESS),
         StageOutcome::Failed | StageOutcome::NotReached => Ok(ExitCode::FAILURE),
     }
 }
 
-/// Runs them all.
-pub fn run_client_tests() -> Result<StageOutcome> {
+/// Runs all clients at the same time.
+pub(crate) fn run_client_tests() -> Result<StageOutcome> {
     let folder = checkout::checkout_root().join("target/clients");
     let python = match install_clients(&folder) {
         Ok(python) => python,
-        Err(error) => return Ok(StageOutcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
+        Err(error) => return Ok(StageOutcome::Skipped(format!("the clients cannot be installed: {error:#}"))),
     };
     let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
-    // Words come at a pace at which they can be heard one by one; the tester has no use for that.
-    let slow = SegueServerProcess::start(&program, &folder.join("slow"), "reading")?;
+    // The clients test streaming and need slow replies; schemathesis does not.
+    let slow = SegueServerProcess::start(&program, &folder.join("slow"), "realtime")?;
     let fast = SegueServerProcess::start(&program, &folder.join("fast"), "instant")?;
     let tests = checkout::checkout_root().join("crates/server/tests/clients");
-    // Node looks for packages above the file that wants them.
+    // Node searches for packages in the folders above the script.
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
-    let mut talk = Command::new(python.join("python"));
-    talk.arg(tests.join("talk.py")).env("SEGUE_URL", &slow.url);
-    let mut node = Command::new("node");
-    node.arg("talk.mjs").env("SEGUE_URL", &slow.url);
-    let mut tester = Command::new(python.join("schemathesis"));
-    tester.args(["run", &format!("{}/openapi.json", fast.url)]).args(SCHEMATHESIS_ARGUMENTS);
-    tester.env("SEGUE_URL", &fast.url).env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &tests);
+    let mut python_client = Command::new(python.join("python"));
+    python_client.arg(tests.join("talk.py")).env("SEGUE_URL", &slow.url);
+    let mut node_client = Command::new("node");
+    node_client.arg("talk.mjs").env("SEGUE_URL", &slow.url);
+    let mut schemathesis = Command::new(python.join("schemathesis"));
+    schemathesis.args(["run", &format!("{}/openapi.json", fast.url)]).args(SCHEMATHESIS_ARGUMENTS);
+    schemathesis.env("SEGUE_URL", &fast.url).env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &tests);
     let mut running = Vec::new();
-    for command in [&mut talk, &mut node, &mut tester] {
+    for command in [&mut python_client, &mut node_client, &mut schemathesis] {
         let name = command.get_program().to_string_lossy().into_owned();
-        // What Python makes of its files does not belong beside them.
+        // Python must not write bytecode files into the checkout.
         let child = command.current_dir(&folder).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).spawn();
         running.push((child.with_context(|| format!("{name} could not be started"))?, name));
     }
     let mut outcome = StageOutcome::Passed;
     for (mut child, name) in running {
         if !child.wait().with_context(|| format!("{name} cannot be waited for"))?.success() {
-            println!("{name} failed; see above, and the server's own words in {}", folder.display());
+            println!("{name} failed; see above, and the server's log in {}", folder.display());
             outcome = StageOutcome::Failed;
         }
     }
     Ok(outcome)
 }
 
-/// Sets up what the clients need; where Python's programs are.
+/// Installs the clients and returns the folder of the Python programs.
 fn install_clients(folder: &Path) -> Result<PathBuf> {
     if !command_succeeds("python3", &["-c", "import venv, ensurepip"]) || !command_succeeds("npm", &["--version"]) {
-        bail!("Python 3 with venv, and npm, are needed; Debian: `apt-get install python3-venv npm`");
+        bail!("Python 3 with venv and npm are required (Debian: `apt-get install python3-venv npm`)");
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     install_node_packages(folder)?;
     install_python_packages(folder)
 }
@@ -99,29 +99,29 @@ fn command_succeeds(program: &str, arguments: &[&str]) -> bool {
     command.is_ok_and(|status| status.success())
 }
 
-/// A Python of its own with the packages; where its programs are.
+/// Installs the packages into a virtual environment and returns the folder of its programs.
 fn install_python_packages(folder: &Path) -> Result<PathBuf> {
-    let place = folder.join("python");
-    let programs = place.join("bin");
+    let venv = folder.join("python");
+    let programs = venv.join("bin");
     let wanted = PYTHON_PACKAGES.join("\n");
-    if std::fs::read_to_string(place.join("installed")).is_ok_and(|installed| installed == wanted) {
+    if std::fs::read_to_string(venv.join("installed")).is_ok_and(|installed| installed == wanted) {
         return Ok(programs);
     }
-    println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), place.display());
-    run_to_success(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
+    println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), venv.display());
+    run_to_success(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     run_to_success(
         Command::new(programs.join("pip"))
             .args(["install", "--quiet", "--disable-pip-version-check"])
             .args(PYTHON_PACKAGES),
     )?;
-    std::fs::write(place.join("installed"), wanted).context("cannot note what is installed")?;
+    std::fs::write(venv.join("installed"), wanted).context("cannot record the installed packages")?;
     Ok(programs)
 }
 
 fn install_node_packages(folder: &Path) -> Result<()> {
     let wanted = NODE_PACKAGES.join("\n");
-    let note = folder.join("node_modules/installed");
-    if std::fs::read_to_string(&note).is_ok_and(|installed| installed == wanted) {
+    let marker = folder.join("node_modules/installed");
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
     println!("installing {} into {}, once", NODE_PACKAGES.join(", "), folder.display());
@@ -133,7 +133,7 @@ fn install_node_packages(folder: &Path) -> Result<()> {
             .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
             .args(NODE_PACKAGES),
     )?;
-    std::fs::write(note, wanted).context("cannot note what is installed")
+    std::fs::write(marker, wanted).context("cannot record the installed packages")
 }
 
 fn run_to_success(command: &mut Command) -> Result<()> {
@@ -142,21 +142,21 @@ fn run_to_success(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{name} failed; see above") }
 }
 
-/// The program, serving, until this is dropped.
+/// A running `segue serve`, which is killed when this is dropped.
 struct SegueServerProcess {
     child: Child,
     url: String,
 }
 
 impl SegueServerProcess {
-    /// Starts it in a folder in which nothing of an earlier run is left.
+    /// Starts the server in an empty folder.
     fn start(program: &Path, folder: &Path, rehearsal_speed: &str) -> Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
         }
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let config = folder.join("segue.toml");
-        std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\npace = \"{rehearsal_speed}\"\n"))
+        std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"{rehearsal_speed}\"\n"))
             .context("cannot write the configuration")?;
         let log = std::fs::File::create(folder.join("server.log")).context("cannot write server.log")?;
         let mut child = Command::new(program)
@@ -170,17 +170,17 @@ impl SegueServerProcess {
             .spawn()
             .context("the program could not be started")?;
         let mut line = String::new();
-        let output = child.stdout.take().context("its output is ours")?;
-        BufReader::new(output).read_line(&mut line).context("it says nothing")?;
+        let output = child.stdout.take().context("the output of the server is not piped")?;
+        BufReader::new(output).read_line(&mut line).context("the server printed nothing")?;
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).map(ToOwned::to_owned);
         let server = Self { child, url: url.unwrap_or_default() };
-        if server.url.is_empty() { bail!("the program did not say where it listens: {line}") } else { Ok(server) }
+        if server.url.is_empty() { bail!("the server did not print its address: {line}") } else { Ok(server) }
     }
 }
 
 impl Drop for SegueServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The errors may be dropped: the server may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

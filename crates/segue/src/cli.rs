@@ -1,4 +1,6 @@
-//! The command line: what can be said to the program.
+//! The command line: every command, argument and help text. What the commands do is in [`crate::commands`].
+
+pub(crate) mod help;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,152 +10,180 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
 #[command(name = "segue", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(flatten)]
     pub global_args: GlobalArgs,
     #[command(subcommand)]
     pub command: Option<CliCommand>,
 }
 
-/// What every command understands.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Args)]
-pub struct GlobalArgs {
-    /// The configuration file; `segue.toml` here or in the user's configuration folder if not given.
+pub(crate) struct GlobalArgs {
+    /// Configuration file [default: `segue.toml` in the current folder or in your configuration folder].
     #[arg(long, global = true, env = "SEGUE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The file that sessions are kept in.
+    /// Database file that holds the sessions.
     #[arg(long, global = true, env = "SEGUE_STORE", value_name = "FILE")]
     pub store: Option<PathBuf>,
-    /// Print JSON, for machines.
+    /// Print JSON instead of text.
     #[arg(long, global = true)]
     pub json: bool,
 }
 
+/// The commands. Each one has an example in its help and a place in a group of [`help::COMMAND_GROUPS`].
 #[derive(Debug, Subcommand)]
-pub enum CliCommand {
-    /// Run the engine behind HTTP, with the web studio; what `segue` alone does.
+pub(crate) enum CliCommand {
+    /// Run the HTTP server and the web studio (the default command)
+    #[command(after_help = "Example:\n  segue serve --port 8080")]
     Serve(ServeArgs),
-    /// Talk.
+    /// Hold a conversation in the terminal
+    #[command(after_help = "Example:\n  segue chat --flow concierge --session home")]
     Chat(ChatArgs),
-    /// Send one message and print the reply.
+    /// Send one message and print the reply
+    #[command(after_help = "Example:\n  segue send --session home \"Should we rent or buy?\"")]
     Send(SendArgs),
-    /// List sessions, newest first.
+    /// List sessions, newest first
+    #[command(after_help = "Example:\n  segue sessions --search \"rent or buy\"")]
     Sessions(SessionsArgs),
-    /// Show what happened in a session.
+    /// Show the turns, calls and artifacts of a session
+    #[command(after_help = "Example:\n  segue show home --full")]
     Show(ShowArgs),
-    /// Show what a model was shown in a call, and why.
+    /// Show which prompt a call was sent, and why
+    #[command(after_help = "Example:\n  segue explain home c3 --diff")]
     Explain(ExplainArgs),
-    /// Make one past call once more, beside the conversation, and compare.
+    /// Run a past call again and compare both answers
+    #[command(after_help = "Example:\n  segue recompute home c3 --model anthropic/claude-sonnet-5-5")]
     Recompute(RecomputeArgs),
-    /// Begin a new session with the first part of another.
+    /// Copy a session, or its first part, into a new session
+    #[command(after_help = "Example:\n  segue fork home --at t3 --name home-2")]
     Fork(ForkArgs),
-    /// Write a session as JSON lines.
+    /// Write a session to a file of JSON lines
+    #[command(after_help = "Example:\n  segue export home --output home.jsonl")]
     Export(ExportArgs),
-    /// Read a session that was exported.
+    /// Read a session from an exported file
+    #[command(after_help = "Example:\n  segue import home.jsonl --name home-copy")]
     Import(ImportArgs),
-    /// Erase a session and all its texts.
+    /// Delete a session and its texts
+    #[command(after_help = "Example:\n  segue delete home --yes")]
     Delete(DeleteArgs),
-    /// Give a session a title.
+    /// Change the title of a session
+    #[command(after_help = "Example:\n  segue rename home \"Rent or buy\"")]
     Rename(RenameArgs),
-    /// Stop the turn that a session is in.
+    /// Cancel the running turn of a session
+    #[command(after_help = "Example:\n  segue cancel home")]
     Cancel(CancelArgs),
-    /// Try the last turn of a session again, which failed.
+    /// Retry the last turn if it failed
+    #[command(after_help = "Example:\n  segue retry home")]
     Retry(RetryArgs),
-    /// Decide about a call whose end is not known.
+    /// Decide what happens to a call with an unknown outcome
+    #[command(after_help = "Example:\n  segue resolve home c3 retry")]
     Resolve(ResolveArgs),
-    /// Do what a session's flow offers; `segue flows FLOW` lists it.
+    /// Run a command of the session's flow
+    #[command(after_help = "`segue flows FLOW` lists the commands of a flow.\n\n\
+                            Example:\n  segue run-command kitchen undo run=x3")]
     RunCommand(RunCommandArgs),
-    /// Take back what a session wrote last.
+    /// Undo the last write of a session
+    #[command(after_help = "Example:\n  segue undo kitchen x3")]
     Undo(UndoArgs),
-    /// Show where a session's phase graphs stand, or move them.
+    /// Show or change the phases of a session
+    #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
     Phase(PhaseArgs),
-    /// List the kinds of conversation, or show one.
+    /// List the flows, or describe one
+    #[command(after_help = "Example:\n  segue flows concierge")]
     Flows(FlowsArgs),
-    /// List the keys of the server, make one or revoke one.
+    /// List, add or revoke API keys of the server
+    #[command(after_help = "Example:\n  segue keys add laptop --owner acme")]
     Keys(KeysArgs),
-    /// Show what is configured, and where each value came from.
+    /// Show the configuration and the origin of each value
+    #[command(after_help = "Example:\n  segue config --json")]
     Config,
-    /// Check configuration, store and models.
+    /// Check the configuration, the store and the models
+    #[command(after_help = "Example:\n  segue doctor --call-models")]
     Doctor(DoctorArgs),
-    /// List the models at hand, or all that a provider serves.
+    /// List the available models, or all models of a provider
+    #[command(after_help = "Example:\n  segue models anthropic")]
     Models(ModelsArgs),
-    /// Print a completion script for a shell.
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  segue completions bash > ~/.local/share/bash-completion/completions/segue")]
     Completions(CompletionsArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct ServeArgs {
-    /// The address to listen on; this machine only if not given. Any other needs a key.
+pub(crate) struct ServeArgs {
+    /// Address to listen on [default: 127.0.0.1]. Any other address requires an API key.
     #[arg(long, env = "SEGUE_ADDRESS", value_name = "IP")]
     pub address: Option<IpAddr>,
-    /// The port to listen on; 0 picks a free one.
+    /// Port to listen on; 0 picks a free one.
     #[arg(long, env = "SEGUE_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Ask for a key on this machine too.
+    /// Require an API key from clients on this machine too.
     #[arg(long)]
     pub require_key: bool,
-    /// A name under which the server is reached, beside `localhost`.
+    /// Accept requests for this host name, in addition to `localhost`; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
-    /// A web site whose pages may ask from a browser.
+    /// Accept browser requests from pages of this web site; may be repeated.
     #[arg(long, value_name = "URL")]
     pub origin: Vec<String>,
-    /// Answer from this scenario file instead of a model.
+    /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct KeysArgs {
+pub(crate) struct KeysArgs {
     #[command(subcommand)]
     pub action: Option<KeyAction>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum KeyAction {
-    /// Make a key. It is printed once, and nobody can tell it again.
+pub(crate) enum KeyAction {
+    /// Create an API key and print it once; it cannot be shown again
+    #[command(after_help = "Example:\n  segue keys add laptop --owner acme --flow chat")]
     Add(AddKeyArgs),
-    /// End a key, at once.
+    /// Revoke an API key, with immediate effect
+    #[command(after_help = "Example:\n  segue keys revoke k7f3")]
     Revoke {
-        /// Its id, as `segue keys` lists it.
+        /// Id of the key, as `segue keys` lists it.
         id: String,
     },
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct AddKeyArgs {
-    /// What you call it.
+pub(crate) struct AddKeyArgs {
+    /// Name of the key.
     pub name: String,
-    /// Limit it to the sessions of this owner.
+    /// Limit the key to the sessions of this owner.
     #[arg(long, value_name = "NAME")]
     pub owner: Option<String>,
-    /// Limit it to this flow; may be given several times.
+    /// Limit the key to this flow; may be repeated.
     #[arg(long)]
     pub flow: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct ChatArgs {
+pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub session_args: SessionArgs,
-    /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
+    /// Use the server at this address instead of a local engine; its API key is read from SEGUE_KEY.
     #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
 }
 
-/// Which session to speak in, and who answers there.
+/// The session of a conversation, and the source of its replies.
 #[derive(Debug, Clone, Default, Args)]
-pub struct SessionArgs {
-    /// The kind of conversation, for a new session.
+pub(crate) struct SessionArgs {
+    /// Flow of a new session.
     #[arg(long)]
     pub flow: Option<String>,
-    /// Go on with this session; it is begun if there is none of that name.
+    /// Continue this session, or create it if it does not exist.
     #[arg(long)]
     pub session: Option<String>,
-    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    /// Setting of a new session; may be repeated. `segue flows FLOW` lists the settings.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Answer from this scenario file instead of a model.
+    /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
@@ -161,209 +191,209 @@ pub struct SessionArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct SendArgs {
-    /// What to say; `-` reads it from standard input.
+pub(crate) struct SendArgs {
+    /// Text of the message; `-` reads it from standard input.
     pub message: String,
     #[command(flatten)]
     pub session_args: SessionArgs,
-    /// What you call this message: sent again under the same key, it is not sent twice.
-    #[arg(long)]
-    pub key: Option<String>,
-    /// Show this image with the message; may be given several times.
+    /// Send the message only if none was sent with this key; otherwise print the earlier reply.
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Attach this image to the message; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub image: Vec<PathBuf>,
 }
 
-/// Who answers.
+/// The models that answer.
 #[derive(Debug, Clone, Default, Args)]
-pub struct ModelArgs {
-    /// The model for everybody: one that is configured, or PROVIDER/MODEL.
+pub(crate) struct ModelArgs {
+    /// Default model of all roles: the name of a configured model, or PROVIDER/MODEL.
     #[arg(long, conflicts_with_all = ["script", "replay"])]
     pub model: Option<String>,
-    /// Keep what models are sent and answer in this file, without keys.
+    /// Record all requests and responses of models in this file, without API keys.
     #[arg(long, value_name = "CASSETTE", conflicts_with_all = ["script", "replay"])]
     pub record: Option<PathBuf>,
-    /// Answer from this file instead of the models it was recorded from.
+    /// Replay the responses recorded in this file instead of calling the models.
     #[arg(long, value_name = "CASSETTE", conflicts_with = "script")]
     pub replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct DoctorArgs {
-    /// Make one short call to each model that plays a role, to see that it answers. It may be billed.
-    #[arg(long = "try")]
+pub(crate) struct DoctorArgs {
+    /// Make one short call to each model that a role uses. The calls may be billed.
+    #[arg(long)]
     pub call_models: bool,
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct ModelsArgs {
-    /// Ask this provider what it serves.
+pub(crate) struct ModelsArgs {
+    /// List all models of this provider, or of the server of this configured model.
     pub provider: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct SessionsArgs {
-    /// Only those in which this was said.
+pub(crate) struct SessionsArgs {
+    /// Only sessions whose messages or replies contain this text.
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
-    /// Only those of this flow.
+    /// Only sessions of this flow.
     #[arg(long)]
     pub flow: Option<String>,
-    /// How many at most.
+    /// Maximum number of sessions.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub limit: usize,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct ShowArgs {
-    /// Its name, the beginning of its name, or `last`.
+pub(crate) struct ShowArgs {
+    /// Name of the session, a unique beginning of it, or `last`.
     #[arg(default_value = "last")]
     pub session: String,
-    /// Show texts whole.
+    /// Show texts in full.
     #[arg(long)]
     pub full: bool,
-    /// Show every event of the journal, one to a line.
+    /// Show every event of the journal, one per line.
     #[arg(long)]
     pub events: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue explain [OPTIONS] [SESSION] <CALL>")]
-pub struct ExplainArgs {
-    /// The session (the newest if not given), and the call, such as `c3`.
+pub(crate) struct ExplainArgs {
+    /// Session (default: the newest) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
     /// Print the exact prompt.
     #[arg(long)]
-    pub bytes: bool,
+    pub prompt: bool,
     /// Compare the exact prompt with that of the same role's previous call.
-    #[arg(long, conflicts_with = "bytes")]
+    #[arg(long, conflicts_with = "prompt")]
     pub diff: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
-pub struct RecomputeArgs {
-    /// The session (the newest if not given), and the call, such as `c3`.
+pub(crate) struct RecomputeArgs {
+    /// Session (default: the newest) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
-    /// Ask this model instead.
+    /// Use this model instead of the original one.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Set the flow otherwise; may be given several times. `segue flows FLOW` lists what can be set.
+    /// Change a setting of the flow for this call; may be repeated. `segue flows FLOW` lists the settings.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Answer from this scenario file instead of a model.
+    /// Take the reply from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct ForkArgs {
-    /// The session to branch from.
+pub(crate) struct ForkArgs {
+    /// Session to copy.
     pub session: String,
-    /// Up to the end of this turn (`t3`), or up to this event (`17`).
+    /// Last turn (`t3`) or event (`17`) to copy [default: all].
     #[arg(long, value_name = "TURN|EVENT")]
     pub at: Option<String>,
-    /// What to call the branch.
+    /// Name of the new session.
     #[arg(long)]
     pub name: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct ExportArgs {
-    /// The session to write.
+pub(crate) struct ExportArgs {
+    /// Session to export.
     pub session: String,
-    /// Where to; standard output if not given.
+    /// File to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct ImportArgs {
-    /// The file; `-` is standard input.
+pub(crate) struct ImportArgs {
+    /// File to read; `-` reads standard input.
     pub file: PathBuf,
-    /// What to call the session; its own name if not given.
+    /// Name of the imported session [default: its original name].
     #[arg(long)]
     pub name: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct DeleteArgs {
-    /// The session to erase.
+pub(crate) struct DeleteArgs {
+    /// Session to delete.
     pub session: String,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     pub yes: bool,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct RenameArgs {
-    /// The session.
+pub(crate) struct RenameArgs {
+    /// Session to rename.
     pub session: String,
-    /// Its new title.
+    /// New title.
     pub title: String,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct CancelArgs {
-    /// The session.
+pub(crate) struct CancelArgs {
+    /// Session with a running turn.
     pub session: String,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct RetryArgs {
-    /// The session.
+pub(crate) struct RetryArgs {
+    /// Session whose last turn failed.
     #[arg(default_value = "last")]
     pub session: String,
-    /// Answer from this scenario file instead of a model.
+    /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct ResolveArgs {
-    /// The session.
+pub(crate) struct ResolveArgs {
+    /// Session with the call.
     pub session: String,
-    /// The call, such as `c3`.
+    /// Call id, such as `c3`.
     pub call: String,
-    /// Make the call again, though it may be billed twice, or take it as failed.
+    /// What to do with the call.
     pub resolution: CallResolutionArg,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct RunCommandArgs {
-    /// The session.
+pub(crate) struct RunCommandArgs {
+    /// Session to run the command in.
     pub session: String,
-    /// What to do.
+    /// Name of the command.
     pub command: String,
-    /// How.
+    /// Arguments of the command.
     #[arg(value_name = "NAME=VALUE")]
     pub arguments: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct UndoArgs {
-    /// The session.
+pub(crate) struct UndoArgs {
+    /// Session whose write is undone.
     #[arg(default_value = "last")]
     pub session: String,
-    /// The run that wrote it, such as `x3`, as `segue show` lists it; the last one if not given.
+    /// Tool run to undo, such as `x3`, as `segue show` lists it [default: the last write].
     pub run: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum CallResolutionArg {
-    /// Make it again.
+pub(crate) enum CallResolutionArg {
+    /// Make the call again; it may be billed twice.
     Retry,
-    /// Take it as failed.
+    /// Treat the call as failed.
     Fail,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct PhaseArgs {
-    /// The session.
+pub(crate) struct PhaseArgs {
+    /// Session whose phases are shown or changed.
     pub session: String,
-    /// Print the graphs as Mermaid diagrams.
+    /// Print the phase graphs as Mermaid diagrams.
     #[arg(long)]
     pub mermaid: bool,
     #[command(subcommand)]
@@ -371,47 +401,50 @@ pub struct PhaseArgs {
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum PhaseAction {
-    /// Propose a phase; the graph decides.
+pub(crate) enum PhaseAction {
+    /// Propose a transition; the phase graph decides
+    #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
     Propose {
-        /// The phase to enter.
+        /// Phase to enter.
         to: String,
-        /// Why.
+        /// Reason, recorded with the proposal.
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
         graph: GraphArgs,
     },
-    /// Allow a phase to be entered once, whatever stands in the way.
+    /// Allow a phase to be entered once, despite guards and gates
+    #[command(after_help = "Example:\n  segue phase home grant executor")]
     Grant {
-        /// The phase that may be entered.
+        /// Phase that may be entered.
         to: String,
         #[command(flatten)]
         graph: GraphArgs,
     },
-    /// Go back to how things stood in an earlier visit; nothing is deleted.
+    /// Return to the state of an earlier visit; no event is deleted
+    #[command(after_help = "Example:\n  segue phase home rollback 2")]
     Rollback {
-        /// The number of the visit.
+        /// Number of the visit.
         visit: u32,
         #[command(flatten)]
         graph: GraphArgs,
     },
 }
 
-/// Which of a session's graphs is meant, where it has several.
+/// The phase graph a command applies to, for sessions with several graphs.
 #[derive(Debug, Clone, Args)]
-pub struct GraphArgs {
-    /// Which graph, if there are several.
+pub(crate) struct GraphArgs {
+    /// Name of the phase graph, if the session has several.
     #[arg(long)]
     pub graph: Option<String>,
-    /// Whose: a role or an agent, if several have it.
+    /// Role or agent that owns the phase graph, if several have one.
     #[arg(long, value_name = "NAME")]
     pub owner: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct FlowsArgs {
-    /// Which; all of them if not given.
+pub(crate) struct FlowsArgs {
+    /// Flow to describe [default: list all].
     pub name: Option<String>,
     /// Print the phase graphs as Mermaid diagrams.
     #[arg(long, requires = "name")]
@@ -419,7 +452,7 @@ pub struct FlowsArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct CompletionsArgs {
-    /// The shell.
+pub(crate) struct CompletionsArgs {
+    /// Shell to print the script for.
     pub shell: clap_complete::Shell,
 }

@@ -1,30 +1,32 @@
-//! What each command does.
+//! The commands of the program, one module each. They parse arguments, ask the engine, and print; they decide nothing
+//! about conversations.
 
 mod chat;
 mod completions;
 mod config;
 mod delete;
 mod doctor;
-pub mod explain;
+pub(crate) mod explain;
 mod flows;
 mod keys;
 mod models;
-pub mod phase;
-pub mod recompute;
+pub(crate) mod phase;
+pub(crate) mod recompute;
 mod send;
 mod serve;
-pub mod session_actions;
-pub mod sessions;
+pub(crate) mod session_actions;
+pub(crate) mod sessions;
 mod show;
 mod transfer;
 
 use crate::cli::{Cli, CliCommand};
 
-/// What whoever gets an answer from the rehearsal model must be told.
-pub const REHEARSAL_WARNING: &str =
-    "no model is configured: a rehearsal model answers, and only pretends (see `segue doctor`)";
+/// The warning printed before replies of the rehearsal model.
+pub(crate) const REHEARSAL_WARNING: &str =
+    "no model is configured, so the built-in rehearsal model gives canned replies (see `segue doctor`)";
 
-pub async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
+/// Runs the command that was given on the command line.
+pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
     let global = &cli.global_args;
     match cli.command.unwrap_or_else(|| CliCommand::Serve(crate::cli::ServeArgs::default())) {
         CliCommand::Serve(arguments) => serve::run_serve(global, arguments).await,

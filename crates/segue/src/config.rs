@@ -1,5 +1,5 @@
-//! What the program is told to do it with: where sessions are kept, which models there are, who is played by which, and how
-//! a new session begins. Every value knows where it came from. Decides nothing about conversations.
+//! The configuration: where sessions are stored, which models exist, which role uses which model, and the defaults of a
+//! new session. Every value has an origin. Parsing is here; starting an engine from it is in [`crate::setup`].
 
 mod locations;
 mod parser;
@@ -19,64 +19,58 @@ use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
 use serde_json::Value;
 
-pub use locations::{UserDirs, find_config_file};
-pub use parser::{add_models_from_settings, parse_config, validate_config};
-pub use records::UserDomain;
-pub use server_limits::ServerLimitsConfig;
-pub use value_rows::config_rows;
+pub(crate) use locations::{UserDirs, find_config_file};
+pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
+pub(crate) use records::UserDomain;
+pub(crate) use server_limits::ServerLimitsConfig;
+pub(crate) use value_rows::config_rows;
 
-/// The flow of a new session, where nothing else is said.
-pub const DEFAULT_FLOW: &str = "chat";
-/// The model that is always there.
-pub const REHEARSAL_MODEL_NAME: &str = "rehearsal";
+/// The default flow of a new session.
+pub(crate) const DEFAULT_FLOW: &str = "chat";
+/// The name of the built-in rehearsal model.
+pub(crate) const REHEARSAL_MODEL_NAME: &str = "rehearsal";
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Config {
-    /// The file it was read from, if there is one.
+pub(crate) struct Config {
+    /// The file it was read from, if any.
     pub file: Option<PathBuf>,
-    /// Where sessions are kept, if the file says so.
+    /// The path of the store, if configured.
     pub store: Option<ConfigValue<PathBuf>>,
     /// The flow of a new session.
     pub default_flow: ConfigValue<FlowName>,
-    /// What happens to a message that arrives while a turn runs, in a new session.
+    /// What a new session does with a message that arrives during a turn.
     pub mid_turn_policy: ConfigValue<MidTurnPolicy>,
-    /// The models at hand.
     pub models: BTreeMap<ModelName, ConfigValue<ModelConfig>>,
-    /// The model of every role that nothing else is said about.
+    /// The model of every role without a model of its own.
     pub default_model: ConfigValue<ModelName>,
-    /// The model that steps in for every role's own, where nothing else is said.
+    /// The fallback of every role without a fallback of its own.
     pub fallback_model: Option<ConfigValue<ModelName>>,
-    /// Whether models are looked for that nobody configured.
     pub discovery: ConfigValue<ModelDiscovery>,
-    /// Who serves models, and what is known of them.
+    /// The known providers and models: the built-in catalog, extended by the user's file.
     pub catalog: ModelCatalog,
-    /// The user's own part of it, if there is one.
+    /// The user's catalog file, if any.
     pub catalog_file: Option<ConfigValue<PathBuf>>,
-    /// Which model plays whom.
+    /// The models of single roles.
     pub role_models: Vec<RoleModelConfig>,
-    /// Which model steps in for whom.
+    /// The fallback models of single roles.
     pub role_fallbacks: Vec<RoleModelConfig>,
-    /// The flows that the file has a table of.
+    /// The flows that have a table in the file.
     pub configured_flows: Vec<ConfigValue<FlowName>>,
-    /// How new sessions of a flow are set, in the file's order.
+    /// The settings of new sessions, in file order.
     pub flow_settings: Vec<FlowSetting>,
-    /// Where records are kept, if the file says so.
+    /// The path of the records database, if configured.
     pub records: Option<ConfigValue<PathBuf>>,
-    /// Domains of the user's own.
+    /// The user's own domains.
     pub domains: Vec<ConfigValue<UserDomain>>,
-    /// What each model may be asked to bear.
     pub model_limits: BTreeMap<ModelName, ModelLimitsConfig>,
-    /// What the server bears.
     pub server_limits: ServerLimitsConfig,
 }
 
-/// A value and where it came from.
+/// A value and its origin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConfigValue<T> {
-    /// The value.
+pub(crate) struct ConfigValue<T> {
     pub value: T,
-    /// Where it came from.
     pub origin: ValueOrigin,
 }
 
@@ -86,113 +80,95 @@ impl<T> ConfigValue<T> {
     }
 }
 
-/// Where a value came from.
+/// The origin of a configuration value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueOrigin {
-    /// Nobody said anything.
+pub(crate) enum ValueOrigin {
     Default,
-    /// The configuration file.
+    /// A line of the configuration file.
     File {
-        /// On this line.
         line: usize,
     },
-    /// The environment.
+    /// An environment variable.
     Environment(&'static str),
-    /// The command line.
+    /// An option on the command line.
     Argument(&'static str),
-    /// It was found, and nobody had to say anything.
+    /// A model that was discovered.
     Discovered,
 }
 
-/// Whether models are looked for that nobody configured.
+/// Whether models are discovered that are not configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ModelDiscovery {
-    /// By the keys in the environment, and on this machine.
+pub(crate) enum ModelDiscovery {
+    /// By API keys in the environment, and in an Ollama on this machine.
     #[default]
     On,
-    /// Not at all.
     Off,
 }
 
-/// A model to be made.
+/// A configured model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModelConfig {
-    /// What it is.
+pub(crate) struct ModelConfig {
     pub kind: ModelConfigKind,
-    /// Its window, where the model itself does not say or is to be held to less.
+    /// The context window, if it is not the one of the model or the catalog.
     pub window_tokens: Option<u32>,
-    /// Its price, if it is known.
+    /// The price, if it is not the one of the catalog.
     pub price: Option<TokenPrice>,
 }
 
-/// The kinds of model.
+/// The kind of a configured model, with its own settings.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ModelConfigKind {
-    /// A stand-in that needs no network.
-    Rehearsal {
-        /// How fast it talks.
-        speed: RehearsalSpeed,
-    },
-    /// Answers from a scenario.
-    Scripted {
-        /// The scenario's file.
-        file: PathBuf,
-    },
-    /// A real one.
+pub(crate) enum ModelConfigKind {
+    /// The built-in demo model.
+    Rehearsal { speed: RehearsalSpeed },
+    /// A model that replies from a scenario file.
+    Scripted { file: PathBuf },
+    /// A model that is called over the network.
     Vendor(Box<VendorModelSpec>),
 }
 
-/// The words for kinds of model, as they stand in the file.
-pub const MODEL_KIND_NAMES: [&str; 3] = ["rehearsal", "scripted", "vendor"];
+/// The names of the kinds of model in the file.
+pub(crate) const MODEL_KIND_NAMES: [&str; 3] = ["rehearsal", "scripted", "vendor"];
 
-/// How fast the rehearsal model talks.
+/// How fast the rehearsal model streams its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RehearsalSpeed {
-    /// As fast as people read.
+pub(crate) enum RehearsalSpeed {
+    /// At the speed of reading.
     #[default]
-    Reading,
-    /// At once.
+    Realtime,
     Instant,
 }
 
-/// Which model plays a role, where.
+/// The model of a role, possibly limited to a flow or a phase.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RoleModelConfig {
-    /// In this flow only.
+pub(crate) struct RoleModelConfig {
     pub flow: Option<FlowName>,
-    /// Who.
     pub role: RoleName,
-    /// In this phase only.
     pub phase: Option<PhaseName>,
-    /// By which model.
     pub model: ConfigValue<ModelName>,
 }
 
-/// How new sessions of a flow are set in one respect.
+/// One setting of the new sessions of a flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FlowSetting {
-    /// Which flow.
+pub(crate) struct FlowSetting {
     pub flow: FlowName,
-    /// Which setting.
     pub name: String,
-    /// To what.
     pub value: ConfigValue<Value>,
 }
 
-/// What a model may be asked to bear.
+/// The limits on calls to one model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModelLimitsConfig {
-    /// Calls at once.
+pub(crate) struct ModelLimitsConfig {
+    /// Concurrent calls.
     pub calls_max: ConfigValue<usize>,
-    /// Calls a minute; no limit if absent.
+    /// Calls per minute; unlimited if absent.
     pub calls_per_minute_max: Option<ConfigValue<u32>>,
-    /// Longest silence of an answer under way; as long as its role waits if absent.
-    pub silence_ms_max: Option<ConfigValue<u64>>,
+    /// Longest time without data from a running call; the role's own limit if absent.
+    pub idle_ms_max: Option<ConfigValue<u64>>,
 }
 
 impl Config {
-    /// What holds where no file says otherwise.
-    pub fn built_in() -> Self {
+    /// Returns the configuration of a program without a configuration file.
+    pub(crate) fn built_in() -> Self {
         Self {
             file: None,
             store: None,
@@ -220,8 +196,8 @@ impl Config {
 }
 
 impl Config {
-    /// How new sessions of each flow are set.
-    pub fn settings_by_flow(&self) -> BTreeMap<FlowName, Value> {
+    /// Returns the settings of new sessions, by flow.
+    pub(crate) fn settings_by_flow(&self) -> BTreeMap<FlowName, Value> {
         let mut flows: BTreeMap<FlowName, serde_json::Map<String, Value>> = BTreeMap::new();
         for setting in &self.flow_settings {
             let settings = flows.entry(setting.flow.clone()).or_default();

@@ -1,4 +1,5 @@
-//! Follows a session while it works: words on the terminal as they come, what was said, and what each call came to.
+//! Follows a session while its turn runs: prints the reply as it streams in, and collects the replies and the outcome
+//! of each call. Used by commands; the interactive chat has its own display.
 
 mod live_reply;
 mod progress_line;
@@ -22,30 +23,28 @@ use progress_line::ProgressLine;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Whether words are shown as they come.
+/// Whether replies are printed while they stream in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LiveOutput {
-    /// On standard output.
+pub(crate) enum LiveOutput {
     Stdout,
-    /// Not at all.
     Off,
 }
 
-/// A call that was followed.
+/// A call of a followed turn.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FollowedCall {
+pub(crate) struct FollowedCall {
     pub call: CallId,
     pub turn: Option<TurnId>,
     pub role: RoleName,
     pub model: ModelName,
     pub outcome: FollowedCallOutcome,
-    /// Tries that brought no answer in time, and what they took all the same: those that failed, those of unknown end, a late answer.
+    /// The usage of attempts without a usable answer: failed, of unknown outcome, or answered too late.
     pub lost_attempts: UsageTotals,
 }
 
 impl FollowedCall {
-    /// A call that was cancelled while it was under way has a known end after all.
-    fn mark_end_known(&mut self) {
+    /// Records that a call which was cancelled in flight has a known outcome after all.
+    fn mark_outcome_known(&mut self) {
         if let FollowedCallOutcome::Cancelled { in_flight, .. } = &mut self.outcome
             && std::mem::take(in_flight)
         {
@@ -53,66 +52,69 @@ impl FollowedCall {
         }
     }
 
-    /// What is to be said about an answer that is not whole.
-    pub fn truncation_warning(&self) -> Option<String> {
-        let FollowedCallOutcome::Answered { stop, usage, .. } = &self.outcome else { return None };
-        answer_truncation_warning(&self.role, *stop, usage.output_tokens)
+    /// Returns a warning if the answer is incomplete.
+    pub(crate) fn truncation_warning(&self) -> Option<String> {
+        let FollowedCallOutcome::Answered { stop_reason, usage, .. } = &self.outcome else { return None };
+        answer_truncation_warning(&self.role, *stop_reason, usage.output_tokens)
     }
 }
 
-/// What is to be said about an answer that ended in this way, if it is not whole.
-pub fn answer_truncation_warning(role: &RoleName, stop: StopReason, output_tokens: u32) -> Option<String> {
-    match stop {
+/// Returns a warning if an answer with this stop reason is incomplete.
+pub(crate) fn answer_truncation_warning(
+    role: &RoleName,
+    stop_reason: StopReason,
+    output_tokens: u32,
+) -> Option<String> {
+    match stop_reason {
         StopReason::Done | StopReason::ToolCalls => None,
-        StopReason::Length => {
-            Some(format!("the answer of {role} was cut off after {output_tokens} tokens, the most it may have"))
-        }
-        StopReason::ContentFilter => Some(format!("the vendor's filter cut the answer of {role}")),
+        StopReason::Length => Some(format!("the answer of {role} was cut off at its limit of {output_tokens} tokens")),
+        StopReason::ContentFilter => Some(format!("the vendor's content filter cut off the answer of {role}")),
     }
 }
 
-/// How a call ended.
+/// The outcome of a call, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FollowedCallOutcome {
-    /// It has not.
+pub(crate) enum FollowedCallOutcome {
     Open,
-    /// With an answer.
-    Answered { usage: TokenUsage, counted_by: UsageSource, cost_microusd: Option<u64>, ms: u64, stop: StopReason },
-    /// Without.
+    Answered {
+        usage: TokenUsage,
+        usage_source: UsageSource,
+        cost_microusd: Option<u64>,
+        duration_ms: u64,
+        stop_reason: StopReason,
+    },
+    /// The reason of the last failure.
     Failed(String),
-    /// It was no longer wanted.
     Cancelled {
         reason: String,
-        /// Whether it was under way then and was not heard of since.
+        /// Whether the call was in flight and its outcome is still unknown.
         in_flight: bool,
     },
 }
 
-/// What a turn came to.
+/// A turn that ended while it was followed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FinishedTurn {
+pub(crate) struct FinishedTurn {
     pub turn: TurnId,
     pub outcome: TurnResult,
-    /// What was said to the user, in order.
+    /// The replies to the user, in order.
     pub replies: Vec<String>,
-    /// Its calls.
     pub calls: Vec<FollowedCall>,
 }
 
-/// How following ended.
+/// Why following a session ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FollowOutcome {
-    /// The turn is over.
+pub(crate) enum FollowOutcome {
     TurnFinished(FinishedTurn),
-    /// A person must decide about this call first.
+    /// An operator must decide about this call first.
     AwaitingOperator(CallId),
-    /// Whoever looks on wants to stop; this turn was running, if any.
+    /// The user pressed Ctrl-C while this turn, if any, was running.
     Interrupted(Option<TurnId>),
 }
 
-/// Somebody who follows one session.
+/// Follows the updates of one session.
 #[derive(Debug)]
-pub struct SessionFollower<'e> {
+pub(crate) struct SessionFollower<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
     updates: Subscription,
@@ -123,13 +125,13 @@ pub struct SessionFollower<'e> {
     call_groups: CallGroups,
     started_at: UnixMillis,
     frame: usize,
-    /// Whether it was said that nothing can be written.
+    /// Whether the warning about failing writes was printed.
     has_warned: bool,
 }
 
 impl<'e> SessionFollower<'e> {
-    /// From after a place in the journal on.
-    pub async fn start_after(
+    /// Subscribes to the session, beginning with the event after `after`.
+    pub(crate) async fn start_after(
         engine: &'e Engine,
         session: &'e SessionId,
         after: Seq,
@@ -151,15 +153,15 @@ impl<'e> SessionFollower<'e> {
         })
     }
 
-    /// Until the turn that answers `message` is over.
-    pub async fn follow_message(mut self, message: MessageId) -> anyhow::Result<FollowOutcome> {
-        let mut ours = None;
+    /// Follows the session until the turn that answers `message` has ended.
+    pub(crate) async fn follow_message(mut self, message: MessageId) -> anyhow::Result<FollowOutcome> {
+        let mut message_turn = None;
         loop {
-            let Some(update) = self.next_update().await? else { return Ok(FollowOutcome::Interrupted(ours)) };
+            let Some(update) = self.next_update().await? else { return Ok(FollowOutcome::Interrupted(message_turn)) };
             match update {
                 SessionUpdate::TextDelta { call, attempt, text, .. } => {
                     let turn = self.calls.get(&call).and_then(|row| row.turn);
-                    if turn.is_some() && turn == ours {
+                    if turn.is_some() && turn == message_turn {
                         self.progress.clear();
                         print::write_stdout(&self.live_reply.push_chunk(call, attempt, &text))?;
                     }
@@ -167,11 +169,13 @@ impl<'e> SessionFollower<'e> {
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {
-                        Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => ours = Some(*turn),
-                        Event::ReplySent(said) if said.turn.is_some() && said.turn == ours => {
-                            self.print_reply(said.call, said.text.body).await?;
+                        Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => {
+                            message_turn = Some(*turn);
                         }
-                        Event::TurnEnded { turn, outcome } if Some(*turn) == ours => {
+                        Event::ReplySent(reply) if reply.turn.is_some() && reply.turn == message_turn => {
+                            self.print_reply(reply.call, reply.text.body).await?;
+                        }
+                        Event::TurnEnded { turn, outcome } if Some(*turn) == message_turn => {
                             if !self.is_message_retried(message).await? {
                                 return self.finish_turn(*turn, outcome.clone());
                             }
@@ -189,7 +193,7 @@ impl<'e> SessionFollower<'e> {
         }
     }
 
-    /// Whether a later turn, which the journal has already, answers the same message: one that failed was tried again.
+    /// Whether the journal already has a later turn that retries the same message.
     async fn is_message_retried(&self, message: MessageId) -> anyhow::Result<bool> {
         let mut after = self.updates.last_seq();
         loop {
@@ -203,23 +207,23 @@ impl<'e> SessionFollower<'e> {
         }
     }
 
-    /// Whether a person must still decide about a call.
+    /// Whether an operator must still decide about a call.
     async fn is_awaiting_operator(&self, call: CallId) -> anyhow::Result<bool> {
         let (_, state) = self.engine.load_session(self.session).await?;
-        Ok(state.session.calls_awaiting_operator().any(|(held, _)| *held == call))
+        Ok(state.session.calls_awaiting_operator().any(|(waiting, _)| *waiting == call))
     }
 
-    /// Until nothing is owed at once; everything said is heard.
-    pub async fn follow_until_idle(mut self) -> anyhow::Result<FollowOutcome> {
-        let mut last = None;
+    /// Follows the session until no work is pending, and collects every reply.
+    pub(crate) async fn follow_until_idle(mut self) -> anyhow::Result<FollowOutcome> {
+        let mut last_turn = None;
         loop {
             let (_, state) = self.engine.load_session(self.session).await?;
             if let Some(call) = blocking_call(&state.session) {
                 return Ok(FollowOutcome::AwaitingOperator(call));
             }
-            let seen = self.updates.last_seq() >= state.session.last_seq;
-            if state.session.is_idle() && seen {
-                let (turn, outcome) = last.unwrap_or((state.session.last_ids.turn, TurnResult::Done));
+            let is_caught_up = self.updates.last_seq() >= state.session.last_seq;
+            if state.session.is_idle() && is_caught_up {
+                let (turn, outcome) = last_turn.unwrap_or((state.session.last_ids.turn, TurnResult::Done));
                 return self.finish_turn(turn, outcome);
             }
             let Some(update) = self.next_update().await? else {
@@ -233,8 +237,8 @@ impl<'e> SessionFollower<'e> {
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {
-                        Event::ReplySent(said) => self.print_reply(said.call, said.text.body).await?,
-                        Event::TurnEnded { turn, outcome } => last = Some((*turn, outcome.clone())),
+                        Event::ReplySent(reply) => self.print_reply(reply.call, reply.text.body).await?,
+                        Event::TurnEnded { turn, outcome } => last_turn = Some((*turn, outcome.clone())),
                         _ => {}
                     }
                 }
@@ -242,23 +246,23 @@ impl<'e> SessionFollower<'e> {
         }
     }
 
-    /// The next update; nothing if somebody wants to stop.
+    /// Returns the next update, or `None` after Ctrl-C.
     async fn next_update(&mut self) -> anyhow::Result<Option<SessionUpdate>> {
         loop {
-            let stop = tokio::signal::ctrl_c();
+            let interrupt = tokio::signal::ctrl_c();
             tokio::select! {
                 biased;
                 update = self.updates.next_update() => return Ok(Some(update?)),
-                _ = stop => {
+                _ = interrupt => {
                     self.progress.clear();
                     print::write_stdout(&self.live_reply.abandon_reply())?;
                     return Ok(None);
                 }
                 () = tokio::time::sleep(PROGRESS_INTERVAL) => {
-                    if let Some(trouble) = self.engine.pending_write_error(self.session).filter(|_| !self.has_warned) {
+                    if let Some(error) = self.engine.pending_write_error(self.session).filter(|_| !self.has_warned) {
                         self.has_warned = true;
                         self.progress.clear();
-                        print::write_stderr_line(&write_failure_message(&trouble));
+                        print::write_stderr_line(&write_failure_message(&error));
                     }
                     if self.progress.is_enabled() && !self.live_reply.is_streaming() {
                         let (_, state) = self.engine.load_session(self.session).await?;
@@ -281,15 +285,15 @@ impl<'e> SessionFollower<'e> {
     fn finish_turn(mut self, turn: TurnId, outcome: TurnResult) -> anyhow::Result<FollowOutcome> {
         self.progress.clear();
         print::write_stdout(&self.live_reply.abandon_reply())?;
-        let calls = self.calls.into_values().filter(|row| row.turn == Some(turn)).collect();
+        let calls = self.calls.into_values().filter(|call| call.turn == Some(turn)).collect();
         Ok(FollowOutcome::TurnFinished(FinishedTurn { turn, outcome, replies: self.replies, calls }))
     }
 
-    /// Keeps account of calls.
+    /// Updates the calls with an event.
     fn track_calls(&mut self, event: &RecordedEvent) {
         self.call_groups.apply_event(&event.event);
         if let Event::CallOpened(opened) = &event.event {
-            let row = FollowedCall {
+            let call = FollowedCall {
                 call: opened.call,
                 turn: opened.turn,
                 role: opened.role.clone(),
@@ -297,17 +301,18 @@ impl<'e> SessionFollower<'e> {
                 outcome: FollowedCallOutcome::Open,
                 lost_attempts: UsageTotals::default(),
             };
-            self.calls.insert(opened.call, row);
+            self.calls.insert(opened.call, call);
         }
         update_followed_calls(&event.event, &mut self.calls);
     }
 }
 
-/// What is said to somebody who waits while nothing can be written.
-pub fn write_failure_message(trouble: &segue_engine::Error) -> String {
-    format!("what came cannot be written: {trouble}; it is kept and tried again, and Ctrl-C gives it up")
+/// Returns the warning for a user who waits while writes to the store fail.
+pub(crate) fn write_failure_message(error: &segue_engine::Error) -> String {
+    format!("the journal cannot be written: {error}; still retrying (Ctrl-C gives up)")
 }
 
+/// Applies an event to the call it concerns.
 fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCall>) {
     let mut change = |call: &CallId, change: &dyn Fn(&mut FollowedCall)| {
         if let Some(row) = calls.get_mut(call) {
@@ -318,14 +323,14 @@ fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCal
         Event::CallAnswered(answered) => change(&answered.call, &|row| {
             row.outcome = FollowedCallOutcome::Answered {
                 usage: answered.usage,
-                counted_by: answered.usage_source,
+                usage_source: answered.usage_source,
                 cost_microusd: answered.cost_microusd,
-                ms: answered.duration_ms,
-                stop: answered.stop_reason,
+                duration_ms: answered.duration_ms,
+                stop_reason: answered.stop_reason,
             };
         }),
         Event::CallFailed { call, failure, next, .. } => change(call, &|row| {
-            row.mark_end_known();
+            row.mark_outcome_known();
             row.lost_attempts.record_failure(failure.cost);
             if *next == RetryDecision::GiveUp && row.outcome == FollowedCallOutcome::Open {
                 row.outcome = FollowedCallOutcome::Failed(failure.to_string());
@@ -334,7 +339,7 @@ fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCal
         Event::CallOutcomeUnknown { call, next, .. } => change(call, &|row| {
             row.lost_attempts.unknown_attempts += 1;
             if *next == RetryDecision::GiveUp {
-                row.outcome = FollowedCallOutcome::Failed("its end is not known".to_owned());
+                row.outcome = FollowedCallOutcome::Failed("its outcome is unknown".to_owned());
             }
         }),
         Event::CallFailedOver { call, to, .. } => change(call, &|row| row.model = to.clone()),
@@ -343,42 +348,43 @@ fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCal
             row.lost_attempts.unknown_attempts += u32::from(*in_flight);
         }),
         Event::CallAnsweredLate { call, usage, cost_microusd, .. } => change(call, &|row| {
-            row.mark_end_known();
+            row.mark_outcome_known();
             row.lost_attempts.record_late_answer(*usage, *cost_microusd);
         }),
         _ => {}
     }
 }
 
-/// The call a person must decide about, if nothing else goes on.
+/// Returns a call that an operator must decide about, if the session waits for nothing else.
 fn blocking_call(session: &Session) -> Option<CallId> {
-    let (held, _) = session.calls_awaiting_operator().next()?;
+    let (call, _) = session.calls_awaiting_operator().next()?;
     (session.calls_awaiting_operator().count() == session.open_calls.len() && session.open_tool_runs.is_empty())
-        .then_some(*held)
+        .then_some(*call)
 }
 
-/// What some calls came to.
-pub fn sum_call_usage(calls: &[FollowedCall]) -> UsageTotals {
-    let mut tally = UsageTotals::default();
-    for row in calls {
-        tally.failed_attempts += row.lost_attempts.failed_attempts;
-        tally.unknown_attempts += row.lost_attempts.unknown_attempts;
-        tally.late_answers += row.lost_attempts.late_answers;
-        tally.input_tokens += row.lost_attempts.input_tokens;
-        tally.output_tokens += row.lost_attempts.output_tokens;
-        tally.cached_tokens += row.lost_attempts.cached_tokens;
-        tally.cost_microusd = tally.cost_microusd.saturating_add(row.lost_attempts.cost_microusd);
-        tally.unpriced_answers += row.lost_attempts.unpriced_answers;
-        if let FollowedCallOutcome::Answered { usage, cost_microusd, .. } = &row.outcome {
-            tally.answered_calls += 1;
-            tally.input_tokens += u64::from(usage.input_tokens);
-            tally.output_tokens += u64::from(usage.output_tokens);
-            tally.cached_tokens += u64::from(usage.cached_tokens);
+/// Returns the total usage of several calls, with their lost attempts.
+pub(crate) fn sum_call_usage(calls: &[FollowedCall]) -> UsageTotals {
+    let mut totals = UsageTotals::default();
+    for call in calls {
+        let lost = &call.lost_attempts;
+        totals.failed_attempts += lost.failed_attempts;
+        totals.unknown_attempts += lost.unknown_attempts;
+        totals.late_answers += lost.late_answers;
+        totals.input_tokens += lost.input_tokens;
+        totals.output_tokens += lost.output_tokens;
+        totals.cached_tokens += lost.cached_tokens;
+        totals.cost_microusd = totals.cost_microusd.saturating_add(lost.cost_microusd);
+        totals.unpriced_answers += lost.unpriced_answers;
+        if let FollowedCallOutcome::Answered { usage, cost_microusd, .. } = &call.outcome {
+            totals.answered_calls += 1;
+            totals.input_tokens += u64::from(usage.input_tokens);
+            totals.output_tokens += u64::from(usage.output_tokens);
+            totals.cached_tokens += u64::from(usage.cached_tokens);
             match cost_microusd {
-                Some(cost) => tally.cost_microusd += cost,
-                None => tally.unpriced_answers += 1,
+                Some(cost) => totals.cost_microusd += cost,
+                None => totals.unpriced_answers += 1,
             }
         }
     }
-    tally
+    totals
 }

@@ -1,4 +1,4 @@
-//! Reads a session's journal for people: events page by page, with the words they name.
+//! Reads a session's journal page by page, with the texts that its events refer to.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,70 +12,70 @@ use segue_engine::Engine;
 use crate::limits::{EVENTS_PAGE_MAX, SHORT_TEXT_CHARS_MAX};
 use crate::print::text::{sanitize_for_terminal, to_single_line, truncate_to_width};
 
-/// A reader of one session's events, oldest first.
+/// Reads the events of one session, oldest first.
 #[derive(Debug)]
-pub struct JournalReader<'e> {
+pub(crate) struct JournalReader<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
     after: Seq,
 }
 
 impl<'e> JournalReader<'e> {
-    /// From after a place on.
-    pub fn starting_after(engine: &'e Engine, session: &'e SessionId, after: Seq) -> Self {
+    /// Reads the events after `after`.
+    pub(crate) fn starting_after(engine: &'e Engine, session: &'e SessionId, after: Seq) -> Self {
         Self { engine, session, after }
     }
 
-    /// From the beginning.
-    pub fn from_start(engine: &'e Engine, session: &'e SessionId) -> Self {
+    /// Reads all events.
+    pub(crate) fn from_start(engine: &'e Engine, session: &'e SessionId) -> Self {
         Self::starting_after(engine, session, Seq(0))
     }
 
-    /// The next events; none at the end.
-    pub async fn next_page(&mut self) -> anyhow::Result<Vec<RecordedEvent>> {
+    /// Returns the next events; an empty page is the end.
+    pub(crate) async fn next_page(&mut self) -> anyhow::Result<Vec<RecordedEvent>> {
         let events = self.engine.read_events(self.session, self.after, EVENTS_PAGE_MAX).await?;
         self.after = events.last().map_or(self.after, |event| event.seq);
         Ok(events)
     }
 
-    /// The words that `render` asks for when it renders these events.
-    pub async fn load_texts(
+    /// Loads the texts that `render` looks up when it renders these events.
+    pub(crate) async fn load_texts(
         &self,
         events: &[RecordedEvent],
         render: impl Fn(&RecordedEvent, &dyn Fn(TextRef) -> String),
     ) -> anyhow::Result<JournalTexts> {
         let wanted = RefCell::new(BTreeSet::new());
-        let note = |text: TextRef| {
+        let record = |text: TextRef| {
             wanted.borrow_mut().insert(text.body);
             String::new()
         };
-        events.iter().for_each(|event| render(event, &note));
+        events.iter().for_each(|event| render(event, &record));
         let ids: Vec<BodyId> = wanted.into_inner().into_iter().collect();
         let texts = self.engine.read_texts(self.session, &ids).await?;
         Ok(JournalTexts(ids.into_iter().zip(texts).collect()))
     }
 }
 
-/// Words by the id of their text.
+/// Loaded texts by their id.
 #[derive(Debug, Default)]
-pub struct JournalTexts(BTreeMap<BodyId, Arc<str>>);
+pub(crate) struct JournalTexts(BTreeMap<BodyId, Arc<str>>);
 
 impl JournalTexts {
-    /// The words as they are.
-    pub fn raw_text(&self, text: TextRef) -> String {
-        self.0.get(&text.body).map(|words| words.to_string()).unwrap_or_default()
+    /// Returns the unchanged text.
+    pub(crate) fn raw_text(&self, text: TextRef) -> String {
+        self.0.get(&text.body).map(|text| text.to_string()).unwrap_or_default()
     }
 
-    /// The words on one line, shortened and harmless.
-    pub fn excerpt(&self, text: TextRef) -> String {
-        // Cut before it is cleaned: a text may be very long.
+    /// Returns the beginning of the text on one line, safe to print on a terminal.
+    pub(crate) fn excerpt(&self, text: TextRef) -> String {
+        // The text may be very long, so it is cut before it is cleaned.
         let beginning: String =
-            self.0.get(&text.body).into_iter().flat_map(|words| words.chars().take(4 * SHORT_TEXT_CHARS_MAX)).collect();
+            self.0.get(&text.body).into_iter().flat_map(|text| text.chars().take(4 * SHORT_TEXT_CHARS_MAX)).collect();
         truncate_to_width(&to_single_line(&beginning), SHORT_TEXT_CHARS_MAX)
     }
 
-    /// The words whole and harmless.
-    pub fn sanitized_text(&self, text: TextRef) -> String {
+    /// Returns the whole text, safe to print on a terminal.
+    pub(crate) fn sanitized_text(&self, text: TextRef) -> String {
         sanitize_for_terminal(&self.raw_text(text))
     }
 }

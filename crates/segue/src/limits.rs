@@ -1,54 +1,54 @@
-//! Every limit of the program, in one place.
+//! All limits of the program.
 
-/// Largest configuration file read, in bytes.
-pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes taken from standard input as a message; the engine's own limit is lower and says so in its own words.
-pub const STDIN_BYTES_MAX: u64 = 64 << 20;
-/// Longest wait for the answer to a trial call.
-pub const TRIAL_CALL_MS_MAX: u64 = 60_000;
-/// Characters shown of it.
-pub const TRIAL_REPLY_CHARS_MAX: usize = 60;
-/// Sessions read from the list at a time.
-pub const SESSIONS_PAGE_MAX: usize = 500;
+/// Bytes of a configuration file.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a message read from standard input. The engine has a lower limit with an error of its own.
+pub(crate) const STDIN_BYTES_MAX: u64 = 64 << 20;
+/// Time to wait for the answer to a trial call of `segue doctor`.
+pub(crate) const TRIAL_CALL_MS_MAX: u64 = 60_000;
+/// Characters shown of the answer to a trial call.
+pub(crate) const TRIAL_REPLY_CHARS_MAX: usize = 60;
+/// Sessions read from the store at a time.
+pub(crate) const SESSIONS_PAGE_MAX: usize = 500;
 /// Sessions, calls or names listed in an error.
-pub const NAMES_SHOWN_MAX: usize = 8;
+pub(crate) const NAMES_SHOWN_MAX: usize = 8;
 /// Events read from a journal at a time.
-pub const EVENTS_PAGE_MAX: usize = 512;
-/// Narrowest line a table is fitted to.
-pub const TABLE_WIDTH_MIN: usize = 40;
-/// Columns of output that goes to no terminal.
-pub const PLAIN_WIDTH_MAX: usize = 100;
-/// Lines of each list of a graph that are printed; of the rest only the number.
-pub const GRAPH_LINES_MAX: usize = 40;
+pub(crate) const EVENTS_PAGE_MAX: usize = 512;
+/// Columns of the narrowest table.
+pub(crate) const TABLE_WIDTH_MIN: usize = 40;
+/// Columns of output that does not go to a terminal.
+pub(crate) const PLAIN_WIDTH_MAX: usize = 100;
+/// Lines printed of each list of a graph artifact.
+pub(crate) const GRAPH_LINES_MAX: usize = 40;
 /// Characters of a text that a timeline shows without `--full`.
-pub const SHORT_TEXT_CHARS_MAX: usize = 200;
-/// Lines kept for the next conversation's arrow keys.
-pub const HISTORY_LINES_MAX: usize = 1_000;
-/// Bytes of a message that is still kept there.
-pub const HISTORY_MESSAGE_BYTES_MAX: usize = 4_096;
-/// Characters of a word that mixes letters and digits before it is taken for a key.
-pub const SECRET_WORD_CHARS_MIN: usize = 24;
-/// Most bytes of one message that is typed or piped in; the engine's own limit is lower and says so in its own words.
-pub const DRAFT_BYTES_MAX: usize = 16 << 20;
-/// Exchanges shown when a conversation is taken up again.
-pub const RECAP_EXCHANGES_MAX: usize = 3;
-/// Events looked through for them.
-pub const RECAP_EVENTS_MAX: u64 = 1_024;
-/// Columns of a message that is shown shortened.
-pub const RECAP_COLUMNS_MAX: usize = 240;
-/// Sessions listed in a conversation.
-pub const SESSIONS_LISTED_MAX: usize = 20;
-/// Columns of the narrowest terminal a conversation is fitted to.
-pub const TERMINAL_COLUMNS_MIN: usize = 20;
-/// The narrowest column that a text beside another is put into.
-pub const COLUMN_WIDTH_MIN: usize = 36;
-/// Events asked of a server at a time.
-pub const REMOTE_EVENTS_MAX: usize = 1_000;
-/// Texts, or sessions, asked of a server at a time.
-pub const REMOTE_TEXTS_MAX: usize = 200;
-/// Wait before a server is tried again.
-pub const RECONNECT_DELAY_MS: u64 = 500;
-/// Tries to reach a server again before that is told.
-pub const RECONNECTS_MAX: usize = 60;
-/// Events read from a journal at a time.
-pub const EVENTS_BATCH_MAX: usize = 1_024;
+pub(crate) const SHORT_TEXT_CHARS_MAX: usize = 200;
+/// Lines in the input history.
+pub(crate) const HISTORY_LINES_MAX: usize = 1_000;
+/// Bytes of a message that is saved in the input history.
+pub(crate) const HISTORY_MESSAGE_BYTES_MAX: usize = 4_096;
+/// Characters from which a word of letters and digits is taken for an API key.
+pub(crate) const SECRET_WORD_CHARS_MIN: usize = 24;
+/// Bytes of one message that is typed or piped in. The engine has a lower limit with an error of its own.
+pub(crate) const DRAFT_BYTES_MAX: usize = 16 << 20;
+/// Exchanges shown when a conversation is resumed.
+pub(crate) const RECAP_EXCHANGES_MAX: usize = 3;
+/// Events searched for these exchanges.
+pub(crate) const RECAP_EVENTS_MAX: u64 = 1_024;
+/// Columns of each message in them.
+pub(crate) const RECAP_COLUMNS_MAX: usize = 240;
+/// Sessions listed by `/sessions`.
+pub(crate) const SESSIONS_LISTED_MAX: usize = 20;
+/// Columns of the narrowest terminal that a conversation is formatted for.
+pub(crate) const TERMINAL_COLUMNS_MIN: usize = 20;
+/// Columns of the narrowest text in a side-by-side view.
+pub(crate) const COLUMN_WIDTH_MIN: usize = 36;
+/// Events requested from a server at a time.
+pub(crate) const REMOTE_EVENTS_MAX: usize = 1_000;
+/// Texts or sessions requested from a server at a time.
+pub(crate) const REMOTE_TEXTS_MAX: usize = 200;
+/// Delay before reconnecting to a server.
+pub(crate) const RECONNECT_DELAY_MS: u64 = 500;
+/// Attempts to reconnect to a server.
+pub(crate) const RECONNECTS_MAX: usize = 60;
+/// Events read at a time while a session is followed.
+pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;

@@ -1,4 +1,5 @@
-//! The program: configuration, wiring, commands, printing. It decides nothing about conversations.
+//! The `segue` program: configuration, wiring, commands and output. It decides nothing about conversations; the engine
+//! and the flows do.
 
 mod cli;
 mod commands;
@@ -19,25 +20,26 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
-/// Much is allocated on one thread and freed on another, which the system's allocator takes long for.
+/// Many allocations are freed on another thread, which the system allocator handles slowly.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// An end that needs no more words: they were said already.
+/// An exit code without a message, because the error was already printed.
 #[derive(Debug, thiserror::Error)]
-#[error("ended with code {0}")]
-pub struct SilentExit(pub u8);
+#[error("exited with code {0}")]
+pub(crate) struct SilentExit(pub u8);
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let matches = cli::help::build_command().get_matches();
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report_error(&anyhow::Error::new(error).context("cannot start")),
     };
     let result = runtime.block_on(commands::dispatch_command(cli));
-    // A read from a terminal that nobody answers must not keep us.
+    // A thread that still waits for terminal input must not delay the exit.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong, and answers with the code to end with.
+/// Prints an error and its causes, and returns the exit code.
 fn report_error(error: &anyhow::Error) -> ExitCode {
     if let Some(SilentExit(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
@@ -59,22 +61,22 @@ fn report_error(error: &anyhow::Error) -> ExitCode {
         paint.error("error:"),
         print::text::sanitize_for_terminal(&error.to_string())
     ));
-    let mut said = error.to_string();
+    let mut printed = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Some errors quote their cause in their own words.
-        if !said.contains(&cause) {
+        // Some errors include the text of their cause.
+        if !printed.contains(&cause) {
             print::write_stderr_line(&format!(
                 "  {} {}",
                 paint.dim("because:"),
                 print::text::sanitize_for_terminal(&cause)
             ));
         }
-        said = cause;
+        printed = cause;
     }
     ExitCode::FAILURE
 }
 
-/// Whether all that happened is that nobody reads on, as in `segue show | head`.
+/// Whether the only failure is that the reader of standard output went away, as in `segue show | head`.
 fn is_broken_stdout_pipe(error: &anyhow::Error) -> bool {
     let pipe = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)

@@ -1,5 +1,5 @@
-//! From configuration to models: finds those nobody configured, works out how each is reached, and has them play. What a cassette needs to
-//! be played again without any of that is written on it here.
+//! Turns a configuration into models: discovers models, resolves how each one is reached, and assigns them to roles. The
+//! resolved setup is also written to cassettes, so that a recording can be replayed without the configuration.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,32 +22,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{self, Config, ConfigValue, ModelConfigKind, ModelDiscovery, RehearsalSpeed, ValueOrigin};
 
-/// The variable that switches the search for models off.
-pub const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
+/// The environment variable that turns off model discovery.
+pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
 
-/// How hard models are looked for.
+/// Where models are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiscoveryScope {
-    /// Until somebody can play.
+pub(crate) enum DiscoveryScope {
+    /// By API keys, and in an Ollama only if a default model is still missing.
     UntilFound,
-    /// Everywhere.
+    /// By API keys and in an Ollama.
     Everywhere,
 }
 
-/// A variable of the environment.
-pub fn read_env_var(name: &str) -> Option<String> {
+pub(crate) fn read_env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Adds the models that are found by their keys or on this machine. If nobody said which model is for everybody, the first of them is.
-pub async fn discover_models(config: &mut Config, scope: DiscoveryScope) {
-    let is_off = read_env_var(DISCOVER_ENV).is_some_and(|word| ["off", "no", "false", "0"].contains(&word.trim()));
+/// Adds the models that are found by API keys or on this machine. The first one becomes the default model if none is
+/// configured.
+pub(crate) async fn discover_models(config: &mut Config, scope: DiscoveryScope) {
+    let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
     if is_off || config.discovery.value == ModelDiscovery::Off {
         return;
     }
-    let nobody_said = config.default_model.origin == ValueOrigin::Default;
+    let needs_default = config.default_model.origin == ValueOrigin::Default;
     let mut found = discovery::discover_by_api_keys(&config.catalog, &read_env_var);
-    if scope == DiscoveryScope::Everywhere || (nobody_said && found.is_empty()) {
+    if scope == DiscoveryScope::Everywhere || (needs_default && found.is_empty()) {
         found.extend(
             discovery::discover_ollama_models(
                 &ReqwestTransport::new(TimeoutProfile::Probe),
@@ -57,29 +57,29 @@ pub async fn discover_models(config: &mut Config, scope: DiscoveryScope) {
             .await,
         );
     }
-    if let Some(first) = found.first().filter(|_| nobody_said) {
+    if let Some(first) = found.first().filter(|_| needs_default) {
         config.default_model = ConfigValue { value: discovered_model_name(first), origin: ValueOrigin::Discovered };
     }
-    for wanted in found {
-        let name = discovered_model_name(&wanted);
+    for spec in found {
+        let name = discovered_model_name(&spec);
         let model =
-            config::ModelConfig { kind: ModelConfigKind::Vendor(Box::new(wanted)), window_tokens: None, price: None };
+            config::ModelConfig { kind: ModelConfigKind::Vendor(Box::new(spec)), window_tokens: None, price: None };
         config.models.entry(name).or_insert(ConfigValue { value: model, origin: ValueOrigin::Discovered });
     }
 }
 
-/// What a model is called that nobody gave a name: provider and model, as it can be asked for.
-fn discovered_model_name(wanted: &VendorModelSpec) -> ModelName {
-    let VendorModelSpec { provider, model, .. } = wanted;
+/// Returns the name of a discovered model, in the form `provider/model`.
+fn discovered_model_name(spec: &VendorModelSpec) -> ModelName {
+    let VendorModelSpec { provider, model, .. } = spec;
     match model.strip_prefix(provider.as_str()) {
         Some(rest) if rest.starts_with('/') => model.as_str().into(),
         _ => format!("{provider}/{model}").into(),
     }
 }
 
-/// Who plays whom, and how everybody is reached.
+/// All models with their endpoints, and their assignment to roles. Written to cassettes as metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ResolvedModelSetup {
+pub(crate) struct ResolvedModelSetup {
     default_model: ModelName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fallback_model: Option<ModelName>,
@@ -90,7 +90,7 @@ pub struct ResolvedModelSetup {
     pub models: BTreeMap<ModelName, ResolvedModel>,
 }
 
-/// A role and its model.
+/// The model of a role, possibly limited to a flow or a phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RoleAssignment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,28 +102,31 @@ struct RoleAssignment {
 }
 
 impl From<&config::RoleModelConfig> for RoleAssignment {
-    fn from(cast: &config::RoleModelConfig) -> Self {
-        let config::RoleModelConfig { flow, role, phase, model } = cast;
+    fn from(role_model: &config::RoleModelConfig) -> Self {
+        let config::RoleModelConfig { flow, role, phase, model } = role_model;
         Self { flow: flow.clone(), role: role.clone(), phase: phase.clone(), model: model.value.clone() }
     }
 }
 
-/// A model, before it is made.
+/// The description of a model, complete enough to build it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ResolvedModel {
-    /// A real one.
+pub(crate) enum ResolvedModel {
     Vendor {
         connection: Box<ModelEndpoint>,
         card: ModelCard,
-        /// Whether its window is only assumed.
+        /// Whether the context window is a default, because neither the catalog nor the server knows it.
         #[serde(default)]
         is_window_assumed: bool,
     },
-    /// A stand-in.
-    Rehearsal { is_instant: bool, card: Option<ModelCard> },
-    /// From a scenario.
-    Scripted { file: PathBuf, card: Option<ModelCard> },
+    Rehearsal {
+        is_instant: bool,
+        card: Option<ModelCard>,
+    },
+    Scripted {
+        file: PathBuf,
+        card: Option<ModelCard>,
+    },
 }
 
 impl ResolvedModel {
@@ -134,35 +137,35 @@ impl ResolvedModel {
     ) -> anyhow::Result<Self> {
         let card = |window: Option<u32>| window.map(|window_tokens| ModelCard { window_tokens, price: model.price });
         Ok(match &model.kind {
-            ModelConfigKind::Rehearsal { speed: pace } => {
-                Self::Rehearsal { is_instant: *pace == RehearsalSpeed::Instant, card: card(model.window_tokens) }
+            ModelConfigKind::Rehearsal { speed } => {
+                Self::Rehearsal { is_instant: *speed == RehearsalSpeed::Instant, card: card(model.window_tokens) }
             }
             ModelConfigKind::Scripted { file } => {
                 let window = load_scenario(file)?.1.describe().window_tokens;
                 Self::Scripted { file: file.clone(), card: card(Some(model.window_tokens.unwrap_or(window))) }
             }
-            ModelConfigKind::Vendor(wanted) => {
-                let mut wanted: VendorModelSpec = (**wanted).clone();
-                wanted.overrides.window_tokens = model.window_tokens.or(wanted.overrides.window_tokens);
-                wanted.overrides.price = model.price.or(wanted.overrides.price);
-                let wanted = discovery::apply_ollama_env(wanted, &read_env_var);
-                let mut found = config.catalog.resolve_model(&wanted, &read_env_var)?;
-                let mut is_window_assumed = found.window_source == WindowSource::Assumed;
-                // A local server tells at once; others are not kept waiting for.
-                let is_near = is_local_connection(&found.endpoint) || found.endpoint.wire == WireFormat::Ollama;
-                if let Some(probe) = probe.filter(|_| is_window_assumed && is_near) {
-                    let told = discovery::probe_capabilities(probe, &found.endpoint).await;
-                    told.apply_to(&mut found.endpoint.capabilities);
-                    found.card.window_tokens = found.endpoint.capabilities.window_tokens;
-                    is_window_assumed = told.window_tokens.is_none();
+            ModelConfigKind::Vendor(spec) => {
+                let mut spec: VendorModelSpec = (**spec).clone();
+                spec.overrides.window_tokens = model.window_tokens.or(spec.overrides.window_tokens);
+                spec.overrides.price = model.price.or(spec.overrides.price);
+                let spec = discovery::apply_ollama_env(spec, &read_env_var);
+                let mut resolved = config.catalog.resolve_model(&spec, &read_env_var)?;
+                let mut is_window_assumed = resolved.window_source == WindowSource::Assumed;
+                // Only local servers are probed, because they respond quickly.
+                let is_local = is_local_connection(&resolved.endpoint) || resolved.endpoint.wire == WireFormat::Ollama;
+                if let Some(probe) = probe.filter(|_| is_window_assumed && is_local) {
+                    let probed = discovery::probe_capabilities(probe, &resolved.endpoint).await;
+                    probed.apply_to(&mut resolved.endpoint.capabilities);
+                    resolved.card.window_tokens = resolved.endpoint.capabilities.window_tokens;
+                    is_window_assumed = probed.window_tokens.is_none();
                 }
-                Self::Vendor { connection: Box::new(found.endpoint), card: found.card, is_window_assumed }
+                Self::Vendor { connection: Box::new(resolved.endpoint), card: resolved.card, is_window_assumed }
             }
         })
     }
 
-    /// Its key, if it wants one: the variable, and whether it is set.
-    pub fn api_key_env(&self) -> Option<(&str, bool)> {
+    /// Returns the environment variable of the API key, if the model needs one, and whether it is set.
+    pub(crate) fn api_key_env(&self) -> Option<(&str, bool)> {
         match self {
             Self::Vendor { connection, .. } => match &connection.credentials {
                 Credentials::ApiKey { env, key } => Some((env, key.is_some())),
@@ -191,152 +194,151 @@ fn is_local_connection(connection: &ModelEndpoint) -> bool {
 }
 
 impl ResolvedModelSetup {
-    /// Who is configured to play whom.
-    pub async fn from_config(config: &Config) -> anyhow::Result<Self> {
+    /// Resolves all models of a configuration.
+    pub(crate) async fn from_config(config: &Config) -> anyhow::Result<Self> {
         let probe = ReqwestTransport::new(TimeoutProfile::Probe);
-        // Of those that were only found, nobody is asked about but who plays.
-        let plays = config.used_models();
-        let members =
-            config.models.iter().map(|(name, model)| {
-                let is_asked = model.origin != ValueOrigin::Discovered || plays.contains(name);
-                let member = ResolvedModel::resolve(&model.value, config, is_asked.then_some(&probe));
-                async move {
-                    Ok((name.clone(), member.await.with_context(|| format!("the model `{name}` cannot be used"))?))
-                }
-            });
-        let members: anyhow::Result<BTreeMap<ModelName, ResolvedModel>> = join_all(members).await.into_iter().collect();
-        let members = members?;
+        // A discovered model is probed only if it is used.
+        let used = config.used_models();
+        let models = config.models.iter().map(|(name, model)| {
+            let is_probed = model.origin != ValueOrigin::Discovered || used.contains(name);
+            let resolved = ResolvedModel::resolve(&model.value, config, is_probed.then_some(&probe));
+            async move { Ok((name.clone(), resolved.await.with_context(|| unusable_model_message(name))?)) }
+        });
+        let models: anyhow::Result<BTreeMap<ModelName, ResolvedModel>> = join_all(models).await.into_iter().collect();
         Ok(Self {
             default_model: config.default_model.value.clone(),
             fallback_model: config.fallback_model.as_ref().map(|model| model.value.clone()),
             role_assignments: config.role_models.iter().map(RoleAssignment::from).collect(),
             role_fallbacks: config.role_fallbacks.iter().map(RoleAssignment::from).collect(),
-            models: members,
+            models: models?,
         })
     }
 
-    /// One script for all roles, and the flow it is for.
-    pub fn load_script(file: &Path) -> anyhow::Result<(AssignedModels, Option<FlowName>)> {
+    /// Loads a scenario as the model of all roles. Returns also the flow that the scenario is for, if it names one.
+    pub(crate) fn load_script(file: &Path) -> anyhow::Result<(AssignedModels, Option<FlowName>)> {
         let (flow, model) = load_scenario(file)?;
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(model)));
-        let casting = ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into());
-        Ok((AssignedModels { models, assignment: casting }, flow))
+        let assignment = ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into());
+        Ok((AssignedModels { models, assignment }, flow))
     }
 
-    /// No models at all.
-    pub fn without_models() -> AssignedModels {
+    /// Returns an assignment without models, for engines that make no calls.
+    pub(crate) fn without_models() -> AssignedModels {
         let models = Arc::new(ModelRegistry::new());
         AssignedModels { assignment: ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into()), models }
     }
 
-    /// Has everybody play over the network.
-    pub fn connect(&self) -> anyhow::Result<AssignedModels> {
+    /// Builds all models, with calls over the network.
+    pub(crate) fn connect(&self) -> anyhow::Result<AssignedModels> {
         self.build_models(Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
     }
 
-    /// The same, and writes down what is said to vendors and by them.
-    pub fn connect_recording(&self, file: &Path) -> anyhow::Result<AssignedModels> {
-        if !self.models.values().any(|member| matches!(member, ResolvedModel::Vendor { .. })) {
-            bail!("there is nothing to record: no real model is configured or found (see `segue doctor`)");
+    /// Builds all models, with calls over the network that are recorded in a cassette.
+    pub(crate) fn connect_recording(&self, file: &Path) -> anyhow::Result<AssignedModels> {
+        if !self.models.values().any(|model| matches!(model, ResolvedModel::Vendor { .. })) {
+            bail!("nothing to record: no vendor model is configured or discovered (see `segue doctor`)");
         }
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
         let recorder = CassetteRecorder::new(client, file, serde_json::to_value(self)?)?;
         self.build_models(Arc::new(recorder))
     }
 
-    /// Who played when a cassette was recorded, and has them say it again.
-    pub fn load_cassette(file: &Path) -> anyhow::Result<(Self, AssignedModels)> {
+    /// Builds the models of a cassette, with replies from its recording.
+    pub(crate) fn load_cassette(file: &Path) -> anyhow::Result<(Self, AssignedModels)> {
         let player = CassettePlayer::new(file)?;
-        let sheet: Self = serde_json::from_value(player.metadata().clone())
-            .with_context(|| format!("the cassette {} does not say who played", file.display()))?;
-        let cast = sheet.build_models(Arc::new(player))?;
-        Ok((sheet, cast))
+        let setup: Self = serde_json::from_value(player.metadata().clone())
+            .with_context(|| format!("the cassette {} has no valid model setup", file.display()))?;
+        let assigned = setup.build_models(Arc::new(player))?;
+        Ok((setup, assigned))
     }
 
     fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<AssignedModels> {
         let mut models = ModelRegistry::new();
-        for (name, member) in &self.models {
-            let made = member.build(&transport).with_context(|| format!("the model `{name}` cannot be used"))?;
-            models = match made {
+        for (name, resolved) in &self.models {
+            let built = resolved.build(&transport).with_context(|| unusable_model_message(name))?;
+            models = match built {
                 (model, Some(card)) => models.with_card(name.clone(), model, card),
                 (model, None) => models.with_model(name.clone(), model),
             };
         }
         let models = Arc::new(models);
-        let mut casting = ModelAssignment::new(models.clone(), self.default_model.clone());
+        let mut assignment = ModelAssignment::new(models.clone(), self.default_model.clone());
         for RoleAssignment { flow, role, phase, model } in self.role_assignments.clone() {
-            casting = casting.with_role_model(flow, role, phase, model);
+            assignment = assignment.with_role_model(flow, role, phase, model);
         }
         if let Some(model) = &self.fallback_model {
-            casting = casting.with_fallback(model.clone());
+            assignment = assignment.with_fallback(model.clone());
         }
         for RoleAssignment { flow, role, model, .. } in self.role_fallbacks.clone() {
-            casting = casting.with_role_fallback(flow, role, model);
+            assignment = assignment.with_role_fallback(flow, role, model);
         }
-        Ok(AssignedModels { models, assignment: casting })
+        Ok(AssignedModels { models, assignment })
     }
 }
 
-/// The name every role's model has while a script plays them all.
-pub const SCRIPTED_MODEL_NAME: &str = "scripted";
+fn unusable_model_message(name: &ModelName) -> String {
+    format!("model `{name}` cannot be used")
+}
 
-/// Models, and who is played by which.
+/// The name of the model of all roles when replies come from a scenario.
+pub(crate) const SCRIPTED_MODEL_NAME: &str = "scripted";
+
+/// The models, and their assignment to roles.
 #[derive(Debug)]
-pub struct AssignedModels {
+pub(crate) struct AssignedModels {
     pub models: Arc<ModelRegistry>,
     pub assignment: ModelAssignment,
 }
 
-/// A role of a flow with the model that plays it.
+/// The model of a role, in all phases or in one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RoleModel {
+pub(crate) struct RoleModel {
     pub role: RoleName,
-    /// The phase, where it has a model of its own.
+    /// The phase in which the role has this model; `None` for all other phases.
     pub phase: Option<PhaseName>,
     pub model: ModelName,
-    /// Who steps in where that one cannot answer.
     pub fallback: Option<ModelName>,
 }
 
 impl AssignedModels {
-    /// Whether a role of the flow is played by the rehearsal model.
-    pub fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
-        self.role_models(spec).iter().any(|part| self.model_source(&part.model) == Some(ModelSource::Rehearsal))
+    /// Whether a role of the flow uses the rehearsal model.
+    pub(crate) fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
+        self.role_models(spec).iter().any(|role| self.model_source(&role.model) == Some(ModelSource::Rehearsal))
     }
 
-    /// What kind of model that is.
-    pub fn model_source(&self, model: &ModelName) -> Option<ModelSource> {
+    /// Returns the kind of a model, or `None` if there is no such model.
+    pub(crate) fn model_source(&self, model: &ModelName) -> Option<ModelSource> {
         self.models.get(model).ok().map(|model| model.describe().kind)
     }
 
-    /// Every role of a flow with the model that plays it.
-    pub fn role_models(&self, spec: &FlowSpec) -> Vec<RoleModel> {
-        let mut parts = Vec::new();
+    /// Returns the model of every role of a flow, and of every phase in which it is another one.
+    pub(crate) fn role_models(&self, spec: &FlowSpec) -> Vec<RoleModel> {
+        let mut role_models = Vec::new();
         for role in spec.roles.values() {
-            let usual = self.assignment.model_for_role(&spec.name, &role.name, None);
+            let default_model = self.assignment.model_for_role(&spec.name, &role.name, None);
             let fallback = self.assignment.fallback_model(&spec.name, &role.name);
-            let played = |phase, model: ModelName| {
+            let role_model = |phase, model: ModelName| {
                 let fallback = fallback.clone().filter(|fallback| *fallback != model);
                 RoleModel { role: role.name.clone(), phase, model, fallback }
             };
-            parts.push(played(None, usual.clone()));
+            role_models.push(role_model(None, default_model.clone()));
             let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
             for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
-                let cast = self.assignment.model_for_role(&spec.name, &role.name, Some(&phase.name));
-                let model = phase.model_for_role(&role.name).cloned().unwrap_or(cast);
-                if model != usual {
-                    parts.push(played(Some(phase.name.clone()), model));
+                let assigned = self.assignment.model_for_role(&spec.name, &role.name, Some(&phase.name));
+                let model = phase.model_for_role(&role.name).cloned().unwrap_or(assigned);
+                if model != default_model {
+                    role_models.push(role_model(Some(phase.name.clone()), model));
                 }
             }
         }
-        parts
+        role_models
     }
 }
 
 fn load_scenario(file: &Path) -> anyhow::Result<(Option<FlowName>, ScriptedModel)> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the scenario {}", file.display()))?;
-    let wrong = || format!("the scenario {} has a mistake", file.display());
-    let scenario: segue_models::scripted::Scenario = text.parse().with_context(wrong)?;
+    let invalid = || format!("the scenario {} is invalid", file.display());
+    let scenario: segue_models::scripted::Scenario = text.parse().with_context(invalid)?;
     let flow = scenario.flow.clone();
-    Ok((flow, text.parse().with_context(wrong)?))
+    Ok((flow, text.parse().with_context(invalid)?))
 }

@@ -1,31 +1,29 @@
-//! How things look on a terminal and in a pipe: colours, widths, tables, amounts, times. Decides nothing about what is said.
+//! Formatting of output for terminals and pipes: colours, widths, tables, amounts and times.
 
-pub mod artifact;
-pub mod number_format;
-pub mod paint;
-pub mod side_by_side;
-pub mod text;
-pub mod text_table;
+pub(crate) mod artifact;
+pub(crate) mod number_format;
+pub(crate) mod paint;
+pub(crate) mod side_by_side;
+pub(crate) mod text;
+pub(crate) mod text_table;
 
 use std::io::{IsTerminal, Write};
 
 use crate::limits::{PLAIN_WIDTH_MAX, TABLE_WIDTH_MIN};
 use paint::Paint;
 
-/// Where output goes, and what that place can show.
+/// What the destination of some output can show.
 #[derive(Debug, Clone, Copy)]
-pub struct RenderOptions {
-    /// Colours, where they are wanted.
+pub(crate) struct RenderOptions {
     pub paint: Paint,
-    /// Columns.
+    /// Columns per line.
     pub width: usize,
-    /// Whether a person looks at it as it comes.
     pub is_terminal: bool,
 }
 
 impl RenderOptions {
-    /// Standard output as it is.
-    pub fn for_stdout() -> Self {
+    /// Returns the options for standard output.
+    pub(crate) fn for_stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let width = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)).filter(|_| is_terminal);
         Self {
@@ -36,8 +34,8 @@ impl RenderOptions {
     }
 }
 
-/// Colours for what goes to standard error.
-pub fn stderr_paint() -> Paint {
+/// Returns the colours for standard error.
+pub(crate) fn stderr_paint() -> Paint {
     Paint::new(std::io::stderr().is_terminal() && are_colors_enabled())
 }
 
@@ -46,11 +44,11 @@ fn are_colors_enabled() -> bool {
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes it.
 ///
 /// # Errors
-/// It cannot be written to; main knows a reader that went away from a failure.
-pub fn write_stdout(text: &str) -> anyhow::Result<()> {
+/// Returns an error if the write fails. `main` ignores a broken pipe.
+pub(crate) fn write_stdout(text: &str) -> anyhow::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
@@ -60,15 +58,15 @@ pub fn write_stdout(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a value as JSON, on several lines for people who look at it anyway.
+/// Writes a value to standard output as indented JSON.
 ///
 /// # Errors
-/// As [`out`].
-pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+/// Returns an error if the write fails.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     write_stdout(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// Writes a line to standard error. That nobody reads it is no failure.
-pub fn write_stderr_line(text: &str) {
+/// Writes a line to standard error. A failed write is ignored, because there is no other place to report it.
+pub(crate) fn write_stderr_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,5 +1,5 @@
-//! What is waited for, in a line: where things stand, who is asked on which model, who of them has answered, what is run, and for
-//! how long already.
+//! Renders the progress of a turn on one line: the phase, the open calls and their models, the running tools, and the
+//! time since the turn started.
 
 use segue_core::event::{CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, ModelName, UnixMillis};
@@ -9,21 +9,21 @@ use crate::print::number_format::format_duration;
 
 const SPINNER_FRAMES: &[&str] = &["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// Who speaks in a call: the individual if there is one, else the role.
+/// Returns the name of the agent of a call, or else of its role.
 #[must_use]
-pub fn speaker_name(opened: &CallOpened) -> &str {
+pub(crate) fn speaker_name(opened: &CallOpened) -> &str {
     opened.agent.as_ref().map_or(opened.role.as_str(), |agent| agent.as_str())
 }
 
-/// A call as people are told of it.
+/// Describes a call by its speaker and model.
 #[must_use]
-pub fn call_label(opened: &CallOpened) -> String {
+pub(crate) fn call_label(opened: &CallOpened) -> String {
     format!("{} on {}", speaker_name(opened), opened.model)
 }
 
-/// Who is asked side by side, and who of them is through.
+/// The calls of a turn, grouped by speaker: calls of one speaker that run at the same time form a group.
 #[derive(Debug, Default)]
-pub struct CallGroups {
+pub(crate) struct CallGroups {
     groups: Vec<CallGroup>,
 }
 
@@ -47,8 +47,8 @@ enum GroupedCallEnd {
 }
 
 impl CallGroups {
-    /// Notes what an event says about calls.
-    pub fn apply_event(&mut self, event: &Event) {
+    /// Updates the groups with an event.
+    pub(crate) fn apply_event(&mut self, event: &Event) {
         match event {
             Event::TurnStarted { .. } => self.groups.clear(),
             Event::CallOpened(opened) if opened.compacts_thread.is_none() && opened.recomputation.is_none() => {
@@ -65,72 +65,75 @@ impl CallGroups {
     }
 
     fn open_call(&mut self, opened: &CallOpened) {
-        let who = speaker_name(opened);
-        let seat = GroupedCall { call: opened.call, model: opened.model.clone(), end: None };
-        // Whoever is asked while another of the same name is, is asked with it.
-        match self.groups.iter_mut().find(|round| round.speaker == who && round.has_open_calls()) {
-            Some(round) => round.calls.push(seat),
-            None => self.groups.push(CallGroup { speaker: who.to_owned(), calls: vec![seat] }),
+        let speaker = speaker_name(opened);
+        let call = GroupedCall { call: opened.call, model: opened.model.clone(), end: None };
+        match self.groups.iter_mut().find(|group| group.speaker == speaker && group.has_open_calls()) {
+            Some(group) => group.calls.push(call),
+            None => self.groups.push(CallGroup { speaker: speaker.to_owned(), calls: vec![call] }),
         }
     }
 
     fn end_call(&mut self, call: CallId, end: GroupedCallEnd) {
-        let mut seats = self.groups.iter_mut().flat_map(|round| &mut round.calls);
-        if let Some(seat) = seats.find(|seat| seat.call == call) {
-            seat.end = Some(end);
+        let mut calls = self.groups.iter_mut().flat_map(|group| &mut group.calls);
+        if let Some(grouped) = calls.find(|grouped| grouped.call == call) {
+            grouped.end = Some(end);
         }
     }
 
-    /// The round a call belongs to, if others are asked with it.
+    /// Returns the group of a call, if it has other calls too.
     fn parallel_group(&self, call: CallId) -> Option<&CallGroup> {
-        self.groups.iter().find(|round| round.calls.len() > 1 && round.calls.iter().any(|seat| seat.call == call))
+        let contains = |group: &&CallGroup| group.calls.iter().any(|grouped| grouped.call == call);
+        self.groups.iter().filter(|group| group.calls.len() > 1).find(contains)
     }
 }
 
 impl CallGroup {
     fn has_open_calls(&self) -> bool {
-        self.calls.iter().any(|seat| seat.end.is_none())
+        self.calls.iter().any(|call| call.end.is_none())
     }
 
     fn describe(&self, session: &Session, now: UnixMillis) -> String {
-        let through = self.calls.iter().filter(|seat| seat.end.is_some()).count();
-        let seats = self.calls.iter().enumerate().map(|(place, seat)| {
-            let alike = |seats: &[GroupedCall]| seats.iter().filter(|other| other.model == seat.model).count();
-            let number =
-                if alike(&self.calls) > 1 { format!(" #{}", alike(&self.calls[..=place])) } else { String::new() };
-            let end = match &seat.end {
+        let ended = self.calls.iter().filter(|call| call.end.is_some()).count();
+        let calls = self.calls.iter().enumerate().map(|(index, call)| {
+            let same_model = |calls: &[GroupedCall]| calls.iter().filter(|other| other.model == call.model).count();
+            let number = match same_model(&self.calls) {
+                1 => String::new(),
+                _ => format!(" #{}", same_model(&self.calls[..=index])),
+            };
+            let end = match &call.end {
                 Some(GroupedCallEnd::Answered { ms }) => format!(" ✓ {}", format_duration(*ms)),
                 Some(GroupedCallEnd::Failed) => " ✗".to_owned(),
-                None => session.open_calls.get(&seat.call).map(|open| describe_attempt(open, now)).unwrap_or_default(),
+                None => session.open_calls.get(&call.call).map(|open| describe_attempt(open, now)).unwrap_or_default(),
             };
-            format!("{}{number}{end}", seat.model)
+            format!("{}{number}{end}", call.model)
         });
-        format!("{} ({through} of {}): {}", self.speaker, self.calls.len(), seats.collect::<Vec<_>>().join(", "))
+        format!("{} ({ended} of {}): {}", self.speaker, self.calls.len(), calls.collect::<Vec<_>>().join(", "))
     }
 }
 
-/// The line, at the `frame`th time it is drawn to somebody who looks on since `from`; empty if nothing is waited for.
+/// Renders the progress line for a user who waits since `from`; empty if no work is pending. `frame` selects the image
+/// of the spinner.
 #[must_use]
-pub fn render_progress(
+pub(crate) fn render_progress(
     session: &Session,
     groups: &CallGroups,
     from: UnixMillis,
     now: UnixMillis,
     frame: usize,
 ) -> String {
-    let mut asked: Vec<String> = Vec::new();
+    let mut calls: Vec<String> = Vec::new();
     for (call, open) in session.open_calls.iter().filter(|(_, open)| open.status != CallStatus::AwaitingOperator) {
-        let told = groups
+        let description = groups
             .parallel_group(*call)
-            .map_or_else(|| describe_single_call(open, now), |round| round.describe(session, now));
-        if !asked.contains(&told) {
-            asked.push(told);
+            .map_or_else(|| describe_single_call(open, now), |group| group.describe(session, now));
+        if !calls.contains(&description) {
+            calls.push(description);
         }
     }
-    let run: Vec<String> = session.open_tool_runs.values().map(|tool| tool.tool.to_string()).collect();
-    let kinds = [("asking", asked), ("running", run)].into_iter().filter(|(_, names)| !names.is_empty());
-    let parts: Vec<String> = kinds.map(|(doing, names)| format!("{doing} {}", names.join("; "))).collect();
-    let waits = match (&session.current_turn, parts.is_empty()) {
+    let tools: Vec<String> = session.open_tool_runs.values().map(|tool| tool.tool.to_string()).collect();
+    let kinds = [("asking", calls), ("running", tools)].into_iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<String> = kinds.map(|(verb, names)| format!("{verb} {}", names.join("; "))).collect();
+    let activity = match (&session.current_turn, parts.is_empty()) {
         (None, true) => return String::new(),
         (Some(_), true) if session.calls_awaiting_operator().next().is_some() => return String::new(),
         (Some(_), true) => "waiting".to_owned(),
@@ -138,36 +141,36 @@ pub fn render_progress(
     };
     let since = session.current_turn.as_ref().map(|turn| turn.started_at);
     let since = since.or_else(|| session.open_calls.values().map(|open| open.opened_at).min());
-    // A turn that is picked up after a night was not waited for all night.
+    // For a turn that was resumed, only the time since the user began to wait counts.
     let seconds = since.map_or(0, |since| now.ms_since(since.max(from)) / 1_000);
     let queued = match session.queued_messages.len() {
         0 => String::new(),
-        waiting => format!(" · {waiting} more to come"),
+        queued => format!(" · {queued} queued"),
     };
     let phase = match session.phases_label().as_str() {
         "" => String::new(),
         phase => format!("{phase} · "),
     };
-    format!("{} {phase}{waits} · {seconds} s{queued}", SPINNER_FRAMES[frame % SPINNER_FRAMES.len()])
+    format!("{} {phase}{activity} · {seconds} s{queued}", SPINNER_FRAMES[frame % SPINNER_FRAMES.len()])
 }
 
-/// A line for something that is waited for beside the conversation.
+/// Renders the progress line of work outside the conversation.
 #[must_use]
-pub fn render_wait_progress(what: &str, from: UnixMillis, now: UnixMillis, frame: usize) -> String {
+pub(crate) fn render_wait_progress(what: &str, from: UnixMillis, now: UnixMillis, frame: usize) -> String {
     format!("{} {what} · {} s", SPINNER_FRAMES[frame % SPINNER_FRAMES.len()], now.ms_since(from) / 1_000)
 }
 
 fn describe_single_call(open: &OpenCall, now: UnixMillis) -> String {
-    let purpose = if open.opened.compacts_thread.is_some() { "to shorten the memory: " } else { "" };
+    let purpose = if open.opened.compacts_thread.is_some() { "for compaction: " } else { "" };
     format!("{purpose}{}{}", call_label(&open.opened), describe_attempt(open, now))
 }
 
-/// Which try it is, where it is not the first.
+/// Returns the number of the current attempt, unless it is the first.
 fn describe_attempt(open: &OpenCall, now: UnixMillis) -> String {
     match open.status {
-        CallStatus::Due if open.attempt > 1 => format!(" (try {})", open.attempt),
+        CallStatus::Due if open.attempt > 1 => format!(" (attempt {})", open.attempt),
         CallStatus::WaitingUntil(until) => {
-            format!(" (try {} in {})", open.attempt, format_duration(until.ms_since(now)))
+            format!(" (attempt {} in {})", open.attempt, format_duration(until.ms_since(now)))
         }
         CallStatus::Due | CallStatus::AwaitingOperator | CallStatus::Inherited(_) => String::new(),
     }
@@ -178,25 +181,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_waited_for_in_a_session_at_rest() {
+    fn an_idle_session_has_no_progress_line() {
         assert_eq!(render_progress(&Session::default(), &CallGroups::default(), UnixMillis(0), UnixMillis(0), 0), "");
     }
 
     #[test]
-    fn who_is_asked_side_by_side_is_told_one_by_one() {
-        let seat = |call: u32, model: &str, end: Option<GroupedCallEnd>| GroupedCall {
+    fn a_group_lists_the_status_of_each_call() {
+        let call = |call: u32, model: &str, end: Option<GroupedCallEnd>| GroupedCall {
             call: CallId(call),
             model: model.into(),
             end,
         };
-        let seats = vec![
-            seat(1, "ant", Some(GroupedCallEnd::Answered { ms: 1_200 })),
-            seat(2, "bee", None),
-            seat(3, "ant", Some(GroupedCallEnd::Failed)),
-            seat(4, "cat", None),
+        let calls = vec![
+            call(1, "ant", Some(GroupedCallEnd::Answered { ms: 1_200 })),
+            call(2, "bee", None),
+            call(3, "ant", Some(GroupedCallEnd::Failed)),
+            call(4, "cat", None),
         ];
-        let round = CallGroup { speaker: "expert".into(), calls: seats };
-        let told = round.describe(&Session::default(), UnixMillis(0));
-        assert_eq!(told, "expert (2 of 4): ant #1 ✓ 1.2 s, bee, ant #2 ✗, cat");
+        let group = CallGroup { speaker: "expert".into(), calls };
+        let line = group.describe(&Session::default(), UnixMillis(0));
+        assert_eq!(line, "expert (2 of 4): ant #1 ✓ 1.2 s, bee, ant #2 ✗, cat");
     }
 }

@@ -1,5 +1,5 @@
-//! A server somewhere else, talked to as if its engine were here. What is only looked at is folded here from the journal that the server
-//! gives out; what is to happen is asked of the server.
+//! A client for the engine of a remote server. Reads are computed locally from the server's journal; messages and
+//! commands are sent to the server.
 
 mod client;
 mod event_stream;
@@ -18,20 +18,20 @@ use serde_json::{Value, json};
 
 use crate::setting_values;
 
-pub use client::{ServerClient, ServerProblem};
-pub use event_stream::RemoteSubscription;
+pub(crate) use client::{ServerClient, ServerProblem};
+pub(crate) use event_stream::RemoteSubscription;
 
-/// A server, and an engine that looks at its sessions.
-pub struct RemoteEngine {
+/// A server, and a local engine that reads its sessions.
+pub(crate) struct RemoteEngine {
     pub client: Arc<ServerClient>,
     pub engine: Engine,
-    /// What the server says of itself.
+    /// The response of `GET /v1/server`.
     pub server_info: Value,
 }
 
 impl RemoteEngine {
-    /// Finds the server. Its sessions are looked at with these flows.
-    pub async fn connect(url: &str, flows: Vec<Arc<dyn DynFlow>>) -> anyhow::Result<Self> {
+    /// Connects to a server. `flows` are used to read its sessions.
+    pub(crate) async fn connect(url: &str, flows: Vec<Arc<dyn DynFlow>>) -> anyhow::Result<Self> {
         let client = Arc::new(ServerClient::new(url)?);
         let about = client.get("/v1/server").await?;
         check_version(url, about["version"].as_str())?;
@@ -43,7 +43,7 @@ impl RemoteEngine {
         Ok(Self { client, engine: Engine::start(setup).await?, server_info: about })
     }
 
-    pub async fn open_session(&self, flow: &FlowName, opening: &SessionOptions) -> anyhow::Result<SessionId> {
+    pub(crate) async fn open_session(&self, flow: &FlowName, opening: &SessionOptions) -> anyhow::Result<SessionId> {
         let mut body = json!({ "flow": flow, "session": opening.session, "mid_turn_policy": opening.mid_turn_policy, "models": opening.role_models });
         if opening.settings.is_object() {
             body["settings"] = opening.settings.clone();
@@ -52,7 +52,7 @@ impl RemoteEngine {
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
     }
 
-    pub async fn send_message(&self, session: &SessionId, message: &UserMessage) -> anyhow::Result<MessageId> {
+    pub(crate) async fn send_message(&self, session: &SessionId, message: &UserMessage) -> anyhow::Result<MessageId> {
         let path = format!("/v1/sessions/{session}/messages");
         let body = json!({ "text": message.text, "images": message.images, "wait": false });
         let accepted = self.client.post(&path, &body).await?;
@@ -60,12 +60,16 @@ impl RemoteEngine {
         message.context("the server named no message")
     }
 
-    pub async fn fork_session(&self, session: &SessionId, name: Option<&SessionId>) -> anyhow::Result<SessionId> {
+    pub(crate) async fn fork_session(
+        &self,
+        session: &SessionId,
+        name: Option<&SessionId>,
+    ) -> anyhow::Result<SessionId> {
         let made = self.client.post(&format!("/v1/sessions/{session}/fork"), &json!({ "session": name })).await?;
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
     }
 
-    pub async fn recompute_call(
+    pub(crate) async fn recompute_call(
         &self,
         session: &SessionId,
         call: CallId,
@@ -79,7 +83,7 @@ impl RemoteEngine {
         Ok(self.engine.load_recompute_result(session, again).await?)
     }
 
-    pub async fn send_command(&self, session: &SessionId, command: &OperatorCommand) -> anyhow::Result<()> {
+    pub(crate) async fn send_command(&self, session: &SessionId, command: &OperatorCommand) -> anyhow::Result<()> {
         let path = |rest: &str| format!("/v1/sessions/{session}/{rest}");
         let of = |phase: &PhaseGraphKey, body: Value| add_graph_fields(body, phase);
         let asked = match command {
@@ -111,21 +115,21 @@ impl RemoteEngine {
             }
         };
         match self.client.post(&asked.0, &asked.1).await {
-            // It is recorded, and seen like everything else.
+            // The refusal is an event of the journal and is shown like every other event.
             Err(error) if ServerProblem::has_code(&error, "phase-refused") => Ok(()),
             other => other.map(drop),
         }
     }
 
-    pub async fn subscribe(&self, session: &SessionId, after: Seq) -> anyhow::Result<RemoteSubscription> {
+    pub(crate) async fn subscribe(&self, session: &SessionId, after: Seq) -> anyhow::Result<RemoteSubscription> {
         RemoteSubscription::connect_after(self.client.clone(), session.clone(), after).await
     }
 }
 
-/// What is folded here from a server's journal must be what the server has: the rules of both must be the same.
+/// Checks that client and server have the same version, because the state computed from the journal must be the same.
 fn check_version(url: &str, theirs: Option<&str>) -> anyhow::Result<()> {
     const OURS: &str = env!("CARGO_PKG_VERSION");
-    let Some(theirs) = theirs else { bail!("what answers at {url} is no server of segue's") };
+    let Some(theirs) = theirs else { bail!("{url} is not a Segue server") };
     let line = |version: &str| version.rsplit_once('.').map(|(line, _)| line.to_owned());
     if line(theirs) != line(OURS) {
         bail!("the server at {url} is segue {theirs}, and this is segue {OURS}; use the same version on both sides");

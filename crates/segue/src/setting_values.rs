@@ -1,5 +1,5 @@
-//! Settings of a flow as people write them: `--set quorum=2` and `[flows.concierge]`. Reads values by what each setting takes;
-//! whether they fit is for the flow's own data to say.
+//! Parses the settings of a flow, as written in `--set quorum=2` and `[flows.concierge]`, by the type of each setting.
+//! The flow's specification validates them.
 
 use anyhow::{Context, bail};
 use segue_core::flow::FlowSpec;
@@ -12,15 +12,15 @@ use toml::de::{DeTable, DeValue};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::suggest::suggestion_hint;
 
-/// Settings from the command line, each `name=value`; nothing if there are none.
-pub fn parse_settings(spec: &FlowSpec, words: &[String]) -> anyhow::Result<Value> {
+/// Parses settings of the form `NAME=VALUE`; returns `Null` if there are none.
+pub(crate) fn parse_settings(spec: &FlowSpec, words: &[String]) -> anyhow::Result<Value> {
     if words.is_empty() {
         return Ok(Value::Null);
     }
     let mut settings = Map::new();
     for word in words {
         let Some((name, text)) = word.split_once('=') else {
-            bail!("the setting `{word}` has no value; write NAME=VALUE");
+            bail!("setting `{word}` has no value; write NAME=VALUE");
         };
         let (name, text) = (name.trim(), text.trim());
         let known = spec.settings.iter().find(|setting| setting.name == name);
@@ -30,43 +30,43 @@ pub fn parse_settings(spec: &FlowSpec, words: &[String]) -> anyhow::Result<Value
             None => Value::String(text.to_owned()),
         };
         if settings.insert(name.to_owned(), value).is_some() {
-            bail!("the setting `{name}` is given twice; say it once");
+            bail!("setting `{name}` is given twice");
         }
     }
     let settings = Value::Object(settings);
-    if let Some(misfit) = spec.invalid_settings(&settings).first() {
-        bail!("the setting {}", invalid_setting_message(spec, "", misfit));
+    if let Some(invalid) = spec.invalid_settings(&settings).first() {
+        bail!("setting {}", invalid_setting_message(spec, "", invalid));
     }
     Ok(settings)
 }
 
-/// Settings from the command line for a new session; nothing if there are none.
-pub fn parse_new_session_settings(engine: &Engine, flow: &FlowName, words: &[String]) -> anyhow::Result<Value> {
-    // Of a flow that is not there, its opening complains.
-    let spec = engine.flows().map(|rules| rules.spec()).find(|spec| spec.name == *flow);
+/// Parses the settings of a new session; returns `Null` if there are none.
+pub(crate) fn parse_new_session_settings(engine: &Engine, flow: &FlowName, words: &[String]) -> anyhow::Result<Value> {
+    // Opening the session reports an unknown flow.
+    let spec = engine.flows().map(|flow| flow.spec()).find(|spec| spec.name == *flow);
     spec.map_or(Ok(Value::Null), |spec| parse_settings(spec, words))
 }
 
-/// Why a session that exists is not set.
-pub fn settings_fixed_message(session: &SessionId) -> String {
-    format!("the session `{session}` was set when it was begun; leave --set out, or begin another")
+/// Returns the error for `--set` with an existing session.
+pub(crate) fn settings_fixed_message(session: &SessionId) -> String {
+    format!("the settings of session `{session}` cannot change; omit --set, or start another session")
 }
 
-/// What is wrong, under the name it has where it was written.
-pub fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidSetting) -> String {
-    let at = format!("{prefix}{}", invalid.path);
+/// Describes an invalid setting; `prefix` is the path of the table it is in.
+pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidSetting) -> String {
+    let path = format!("{prefix}{}", invalid.path);
     match &invalid.problem {
         SettingProblem::UnknownName { known, .. } if known.is_empty() => {
-            format!("`{at}` is unknown; the flow `{}` has no settings", spec.name)
+            format!("`{path}` is unknown; flow `{}` has no settings", spec.name)
         }
         SettingProblem::UnknownName { given, known } => {
-            format!("`{at}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
+            format!("`{path}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
         }
-        SettingProblem::InvalidValue { expected, found } => format!("`{at}`: expected {expected}, found {found}"),
+        SettingProblem::InvalidValue { expected, found } => format!("`{path}`: expected {expected}, found {found}"),
     }
 }
 
-/// A value as it is typed: words need no quotes, and a list no brackets.
+/// Parses a value as typed on the command line: strings need no quotes, and lists no brackets.
 fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
     match &setting.value_type {
         SettingType::Choice(_) | SettingType::Text | SettingType::Model => Value::String(strip_quotes(text).to_owned()),
@@ -80,9 +80,9 @@ fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
     }
 }
 
-/// Whether a setting takes a whole document: then it may be given as a file.
-fn accepts_document(takes: &SettingType) -> bool {
-    match takes {
+/// Whether a setting accepts a whole table, which may be given as a TOML file.
+fn accepts_document(value_type: &SettingType) -> bool {
+    match value_type {
         SettingType::AnyTable(_) => true,
         SettingType::OneOf(choices) => choices.iter().any(accepts_document),
         _ => false,
@@ -93,11 +93,10 @@ fn is_toml_path(text: &str) -> bool {
     text.ends_with(".toml")
 }
 
-/// A file as JSON.
 fn load_toml_as_json(path: &str) -> anyhow::Result<Value> {
     let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {path}"))?.len();
     if bytes > CONFIG_BYTES_MAX {
-        bail!("{path} has {bytes} bytes; at most {CONFIG_BYTES_MAX} are read");
+        bail!("{path} has {bytes} bytes; the limit is {CONFIG_BYTES_MAX}");
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     let table = DeTable::parse(&text).map_err(|error| anyhow::anyhow!("{path}: {}", error.message()))?;
@@ -115,8 +114,8 @@ fn parse_toml_value(text: &str) -> Option<Value> {
     table.get_ref().get("value").map(|value| toml_to_json(value.get_ref()))
 }
 
-/// A value of a configuration file as JSON.
-pub fn toml_to_json(value: &DeValue<'_>) -> Value {
+/// Converts a TOML value to JSON.
+pub(crate) fn toml_to_json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Integer(integer) => {
@@ -124,8 +123,8 @@ pub fn toml_to_json(value: &DeValue<'_>) -> Value {
             number.map_or_else(|_| Value::String(integer.as_str().to_owned()), Value::from)
         }
         DeValue::Float(float) => float.as_str().parse::<f64>().map_or(Value::Null, Value::from),
-        DeValue::Boolean(yes) => Value::Bool(*yes),
-        DeValue::Datetime(moment) => Value::String(moment.to_string()),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Datetime(time) => Value::String(time.to_string()),
         DeValue::Array(items) => Value::Array(items.iter().map(|item| toml_to_json(item.get_ref())).collect()),
         DeValue::Table(table) => {
             let entry = |(name, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_by_what_the_setting_takes() {
+    fn values_are_parsed_by_the_type_of_the_setting() {
         assert_eq!(set(&[]), Ok(Value::Null));
         assert_eq!(
             set(&["quorum=2", "confirm_batches = true", "stance=\"decide\"", "mapper=owl", "experts=ant, bee"]),
@@ -166,21 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_what_would() {
-        let wrong = |word: &str| set(&[word]).expect_err("it does not fit");
-        assert_eq!(wrong("qorum=2"), "the setting `qorum` is unknown; did you mean `quorum`?");
-        assert_eq!(wrong("quorum=two"), "the setting `quorum`: expected a whole number from 1 to 32, found `two`");
+    fn an_invalid_setting_is_refused_with_the_expected_value() {
+        let error = |word: &str| set(&[word]).expect_err("it is invalid");
+        assert_eq!(error("qorum=2"), "setting `qorum` is unknown; did you mean `quorum`?");
+        assert_eq!(error("quorum=two"), "setting `quorum`: expected a whole number from 1 to 32, found `two`");
         assert_eq!(
-            wrong("stance=bold"),
-            "the setting `stance`: expected `default`, `decide`, `explore` or `challenge`, found `bold`"
+            error("stance=bold"),
+            "setting `stance`: expected `default`, `decide`, `explore` or `challenge`, found `bold`"
         );
-        assert_eq!(wrong("quorum"), "the setting `quorum` has no value; write NAME=VALUE");
-        assert_eq!(
-            set(&["quorum=1", "quorum=2"]).expect_err("twice"),
-            "the setting `quorum` is given twice; say it once"
-        );
+        assert_eq!(error("quorum"), "setting `quorum` has no value; write NAME=VALUE");
+        assert_eq!(set(&["quorum=1", "quorum=2"]).expect_err("twice"), "setting `quorum` is given twice");
         let none =
-            parse_settings(&FlowSpec::new("plain", "nothing to set"), &["a=1".to_owned()]).expect_err("there are none");
-        assert_eq!(none.to_string(), "the setting `a` is unknown; the flow `plain` has no settings");
+            parse_settings(&FlowSpec::new("plain", "no settings"), &["a=1".to_owned()]).expect_err("there are none");
+        assert_eq!(none.to_string(), "setting `a` is unknown; flow `plain` has no settings");
     }
 }

@@ -1,5 +1,5 @@
-//! A conversation at the keyboard: what is read, what is shown, and what a line that begins with a slash means. It decides
-//! how things look and nothing about how they go on: that is the engine's.
+//! The interactive conversation of `segue chat`: input, slash commands and display. The engine decides what happens in
+//! the session; this module only sends it messages and commands and shows the events.
 
 mod backend;
 mod chat_loop;
@@ -17,10 +17,10 @@ mod slash_command;
 mod terminal_mode;
 mod turn_display;
 
-pub use backend::Backend;
-pub use chat_loop::{now_millis, run_chat_loop};
-pub use screen::Screen;
-pub use session_entry::{AnswerSource, ChatOptions};
+pub(crate) use backend::Backend;
+pub(crate) use chat_loop::{now_millis, run_chat_loop};
+pub(crate) use screen::Screen;
+pub(crate) use session_entry::{AnswerSource, ChatOptions};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! Core is a pure function of its arguments. Clippy says so too, by path; this looks at the words, so that it also sees
-//! what a lint that is allowed somewhere would let through.
+//! Rule: core is pure. Clippy bans impure paths too; this rule searches for names, so that it also finds uses where the
+//! lint is allowed.
 
 use super::rust_source::{CodeWord, split_words};
 use super::source_tree::SourceTree;
@@ -7,27 +7,27 @@ use super::{TidyFinding, new_finding};
 
 const CORE_SOURCES: &str = "crates/core/src/";
 
-/// Names that core has no use for at all.
+/// Names that must not appear in core.
 const BANNED_NAMES: [(&str, &str); 6] = [
     ("Instant", "core has no clock; take `Millis` as an argument"),
     ("SystemTime", "core has no clock; take `Millis` as an argument"),
     ("HashMap", "its order is random and could reach a prompt; use `BTreeMap`"),
     ("HashSet", "its order is random and could reach a prompt; use `BTreeSet`"),
-    ("tokio", "core is synchronous; what waits belongs to the engine"),
+    ("tokio", "core is synchronous; asynchronous code belongs in the engine"),
     ("rand", "core draws no random numbers; take them as an argument"),
 ];
 
-/// Modules of `std` that reach outside.
+/// Modules of `std` with side effects.
 const BANNED_STD_MODULES: [(&str, &str); 5] = [
-    ("fs", "core does no I/O; what reads or writes belongs to the store or the program"),
+    ("fs", "core does no I/O; file access belongs in the store or the program"),
     ("env", "core reads no environment; take a setting as an argument"),
-    ("net", "core does no I/O; what talks to the world belongs to the engine"),
-    ("process", "core starts nothing and never ends the program; return an error"),
-    ("thread", "core runs where it is called"),
+    ("net", "core does no I/O; network access belongs in the engine"),
+    ("process", "core starts no process and never exits; return an error"),
+    ("thread", "core starts no threads"),
 ];
 
-/// Whether core is pure, its tests included.
-pub fn check_core_purity(tree: &SourceTree) -> Vec<TidyFinding> {
+/// Finds impure names in core and its unit tests.
+pub(crate) fn check_core_purity(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in tree.rust_files().iter().filter(|file| file.path.starts_with(CORE_SOURCES)) {
         let code = &file.source.code;
@@ -35,15 +35,15 @@ pub fn check_core_purity(tree: &SourceTree) -> Vec<TidyFinding> {
             let name = BANNED_NAMES.iter().find(|(name, _)| *name == word.text);
             let module =
                 || BANNED_STD_MODULES.iter().find(|(module, _)| *module == word.text && is_std_path(code, word));
-            if let Some((name, right)) = name.or_else(module) {
-                findings.push(new_finding(&file.path, word.line, format!("`{name}` in core"), *right));
+            if let Some((name, fix)) = name.or_else(module) {
+                findings.push(new_finding(&file.path, word.line, format!("`{name}` in core"), *fix));
             }
         }
     }
     findings
 }
 
-/// Whether the word stands behind `std::`, or in a `use` of several things from there.
+/// Whether a word follows `std::`, or is in the braces of a `use std::{…}`.
 fn is_std_path(code: &str, word: CodeWord<'_>) -> bool {
     let before = &code[..word.offset];
     let statement = before.rsplit(';').next().unwrap_or(before);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_and_other_crates_are_free() {
+    fn other_names_and_other_crates_are_allowed() {
         assert_eq!(check_code("// HashMap\nfn thread(env: &str) { fs(\"tokio\", std::fmt::x, random) }\n"), [""; 0]);
         assert_eq!(check_code("use std::sync::Arc;\nfn process(thread: Thread) {}\n"), [""; 0]);
         assert_eq!(found(check_core_purity, &[("crates/engine/src/a.rs", "use tokio::time::Instant;\n")]), [""; 0]);

@@ -1,4 +1,4 @@
-//! The crates of the workspace and which of them each one needs, as their manifests say.
+//! Reads the crates of the workspace and their dependencies from the manifests.
 
 use toml::{Table, Value};
 
@@ -8,32 +8,28 @@ use super::{TidyFinding, new_finding};
 /// The manifest at the root of the checkout.
 const ROOT_MANIFEST: &str = "Cargo.toml";
 
-/// One crate.
-pub struct CrateManifest {
-    /// Where it is written.
+/// The manifest of one crate.
+pub(crate) struct CrateManifest {
     pub path: String,
-    /// The package's name.
+    /// The name of the package.
     pub name: String,
-    /// What it needs, of this workspace and of others, in the order of its tables.
+    /// All dependencies, in the order of the tables.
     pub dependencies: Vec<CrateDependency>,
 }
 
-/// One dependency.
-pub struct CrateDependency {
-    /// The package's name, whatever the crate calls it.
+/// One dependency of a crate.
+pub(crate) struct CrateDependency {
+    /// The name of the package, even if the crate renames it.
     pub name: String,
-    /// The line that asks for it.
     pub line: usize,
-    /// When it is needed.
     pub kind: DependencyKind,
 }
 
-/// When a dependency is needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum DependencyKind {
-    /// For building or running the crate.
+pub(crate) enum DependencyKind {
+    /// A dependency or build dependency.
     Normal,
-    /// For its tests only.
+    /// A dependency of tests only.
     Dev,
 }
 
@@ -43,11 +39,11 @@ const DEPENDENCY_TABLES: [(&str, DependencyKind); 3] = [
     ("dev-dependencies", DependencyKind::Dev),
 ];
 
-/// All crates of the checkout. What cannot be read is left to cargo to complain about.
-pub fn read_manifests(tree: &SourceTree) -> Vec<CrateManifest> {
-    let renamed =
+/// Returns the manifests of all crates. Invalid manifests are skipped, because cargo reports them.
+pub(crate) fn read_manifests(tree: &SourceTree) -> Vec<CrateManifest> {
+    let workspace =
         tree.file_text(ROOT_MANIFEST).and_then(parse_toml).and_then(|root| toml_table(&root, "workspace").cloned());
-    let shared = renamed.as_ref().and_then(|workspace| toml_table(workspace, "dependencies"));
+    let shared = workspace.as_ref().and_then(|workspace| toml_table(workspace, "dependencies"));
     tree.texts()
         .filter(|(path, _)| path.ends_with("/Cargo.toml"))
         .filter_map(|(path, text)| {
@@ -62,8 +58,8 @@ pub fn read_manifests(tree: &SourceTree) -> Vec<CrateManifest> {
         .collect()
 }
 
-/// A finding about a crate's manifest.
-pub fn manifest_finding(manifest: &CrateManifest, line: usize, problem: String, fix: String) -> TidyFinding {
+/// Returns a finding about a manifest.
+pub(crate) fn manifest_finding(manifest: &CrateManifest, line: usize, problem: String, fix: String) -> TidyFinding {
     new_finding(&manifest.path, line, problem, fix)
 }
 
@@ -77,27 +73,27 @@ fn toml_table<'a>(parent: &'a Table, key: &str) -> Option<&'a Table> {
 
 fn read_dependencies(manifest: &Table, text: &str, shared: Option<&Table>) -> Vec<CrateDependency> {
     let targets = toml_table(manifest, "target").into_iter().flat_map(Table::values).filter_map(Value::as_table);
-    let mut needs = Vec::new();
-    for place in std::iter::once(manifest).chain(targets) {
-        for (key, when) in DEPENDENCY_TABLES {
-            for (alias, value) in toml_table(place, key).into_iter().flatten() {
+    let mut dependencies = Vec::new();
+    for table in std::iter::once(manifest).chain(targets) {
+        for (key, kind) in DEPENDENCY_TABLES {
+            for (alias, value) in toml_table(table, key).into_iter().flatten() {
                 let name = package_name(value)
                     .or_else(|| shared.and_then(|shared| package_name(shared.get(alias)?)))
                     .unwrap_or(alias)
                     .to_owned();
-                needs.push(CrateDependency { line: dependency_line(text, key, alias), name, kind: when });
+                dependencies.push(CrateDependency { line: dependency_line(text, key, alias), name, kind });
             }
         }
     }
-    needs
+    dependencies
 }
 
-/// The real name behind `{ package = "name" }`.
+/// Returns the name in `{ package = "name" }`.
 fn package_name(value: &Value) -> Option<&str> {
     value.get("package")?.as_str()
 }
 
-/// The line that gives `alias` in a table whose name ends in `key`; the first if it is written in some unusual way.
+/// Returns the line of `alias` in a table whose name ends with `key`, or 1 if it is not found.
 fn dependency_line(text: &str, key: &str, alias: &str) -> usize {
     let mut inside = false;
     for (index, line) in text.lines().enumerate() {
@@ -120,12 +116,12 @@ fn dependency_line(text: &str, key: &str, alias: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn told(files: &[(&str, &str)]) -> Vec<(String, usize, DependencyKind)> {
-        let manifests = read_manifests(&SourceTree::of(files));
+    fn dependencies(files: &[(&str, &str)]) -> Vec<(String, usize, DependencyKind)> {
+        let manifests = read_manifests(&SourceTree::from_files(files));
         manifests
             .into_iter()
             .flat_map(|manifest| manifest.dependencies)
-            .map(|need| (need.name, need.line, need.kind))
+            .map(|dependency| (dependency.name, dependency.line, dependency.kind))
             .collect()
     }
 
@@ -154,13 +150,13 @@ f = { package = \"g\", version = \"1\" }
             ("b", 4, DependencyKind::Dev),
             ("e", 11, DependencyKind::Normal),
         ];
-        let found = told(&[("crates/a/Cargo.toml", text)]);
-        assert_eq!(found, expected.map(|(name, line, when)| (name.to_owned(), line, when)));
+        let found = dependencies(&[("crates/a/Cargo.toml", text)]);
+        assert_eq!(found, expected.map(|(name, line, kind)| (name.to_owned(), line, kind)));
     }
 
     #[test]
-    fn a_name_given_by_the_workspace_is_seen_through() {
-        let found = told(&[
+    fn a_package_renamed_by_the_workspace_has_its_real_name() {
+        let found = dependencies(&[
             ("Cargo.toml", "[workspace.dependencies]\nshort = { package = \"long\", version = \"1\" }\n"),
             ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n[dependencies]\nshort.workspace = true\n"),
         ]);
@@ -168,7 +164,9 @@ f = { package = \"g\", version = \"1\" }
     }
 
     #[test]
-    fn what_is_no_manifest_is_passed_over() {
-        assert!(told(&[("crates/a/Cargo.toml", "not = = toml"), ("crates/b/Cargo.toml", "[lib]\n")]).is_empty());
+    fn invalid_manifests_are_skipped() {
+        assert!(
+            dependencies(&[("crates/a/Cargo.toml", "not = = toml"), ("crates/b/Cargo.toml", "[lib]\n")]).is_empty()
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The numbers the rules hold code to.
+//! The limits that the rules enforce.
 
-/// Lines of a file, not counting what is for tests only.
-pub const FILE_LINES_MAX: usize = 600;
+/// Lines of a file, without tests.
+pub(crate) const FILE_LINES_MAX: usize = 600;
 
-/// Characters of a text that speaks to somebody as "you" before it counts as a prompt.
-pub const NON_PROMPT_CHARS_MAX: usize = 200;
+/// Characters of a text with "you are" that is not taken for a prompt.
+pub(crate) const NON_PROMPT_CHARS_MAX: usize = 200;

@@ -1,11 +1,11 @@
-//! Every relative link in a document leads to something in the checkout. Addresses on the network are not visited, and
-//! prompts are no documents.
+//! Rule: every relative link in a document leads to a file of the checkout. External links are not checked, nor are
+//! prompts.
 
 use super::source_tree::SourceTree;
 use super::{TidyFinding, new_finding};
 
-/// Whether all relative links lead somewhere.
-pub fn check_links(tree: &SourceTree) -> Vec<TidyFinding> {
+/// Finds relative links to files that do not exist.
+pub(crate) fn check_links(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md") && !path.contains("/prompts/")) {
         for (line, target) in find_links(text) {
@@ -13,12 +13,12 @@ pub fn check_links(tree: &SourceTree) -> Vec<TidyFinding> {
             if file.is_empty() || is_external_link(&file) {
                 continue;
             }
-            let wrong = match resolve_link(path, &file) {
+            let problem = match resolve_link(path, &file) {
                 Some(found) if tree.exists(&found) => continue,
                 Some(missing) => format!("this link leads to {missing}, which does not exist"),
                 None => format!("this link leads out of the checkout: {file}"),
             };
-            findings.push(new_finding(path, line, wrong, "correct the link, or add the file"));
+            findings.push(new_finding(path, line, problem, "correct the link, or add the file"));
         }
     }
     findings
@@ -29,7 +29,7 @@ fn is_external_link(target: &str) -> bool {
     target.starts_with("//") || !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
-/// Where a link in `from` leads, as a path from the root; nothing if that is outside.
+/// Returns the target of a link in `from`, relative to the root; `None` if it is outside of the checkout.
 fn resolve_link(from: &str, target: &str) -> Option<String> {
     let start = if target.starts_with('/') { "" } else { from.rsplit_once('/').map_or("", |(folder, _)| folder) };
     let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
@@ -43,7 +43,7 @@ fn resolve_link(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The targets of all links and images, with their lines.
+/// Returns the lines and targets of all links and images.
 fn find_links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut fence = None;
@@ -62,10 +62,10 @@ fn find_links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The line without what stands between backticks.
+/// Returns the line without the text between backticks.
 fn strip_inline_code(line: &str) -> String {
     let mut pieces: Vec<&str> = line.split('`').collect();
-    // An odd backtick at the end opens nothing.
+    // A single backtick at the end opens no code.
     let closed = if pieces.len().is_multiple_of(2) { pieces.len() - 1 } else { pieces.len() };
     for piece in pieces[..closed].iter_mut().skip(1).step_by(2) {
         *piece = "";
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_is_found() {
+    fn a_broken_link_is_found() {
         for link in
             ["[x](c.md)", "![x](c.md \"Title\")", "[x]: c.md", "[x](<c.md>)", "<img src=\"c.md\">", "[x](c.md#y)"]
         {
-            let wrong = "docs/guide/a.md:2: this link leads to docs/guide/c.md, which does not exist";
-            assert_eq!(check_text(&format!("# A\n{link}\n")), [wrong], "{link}");
+            let problem = "docs/guide/a.md:2: this link leads to docs/guide/c.md, which does not exist";
+            assert_eq!(check_text(&format!("# A\n{link}\n")), [problem], "{link}");
         }
         assert_eq!(
             check_text("[x](../b.md) [y](../c.md)\n"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_somewhere_are_accepted() {
+    fn valid_and_external_links_are_accepted() {
         for link in ["../b.md", "../../README.md#top", "/docs/b.md", "..", "./", "a%20b.md", "#here"] {
             assert_eq!(check_text(&format!("[x]({link})")), [""; 0], "{link}");
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn code_holds_no_links() {
+    fn code_has_no_links() {
         assert_eq!(check_text("```\n[x](c.md)\n```\n`[x](c.md)` and `a` [y](../b.md)\n"), [""; 0]);
         assert_eq!(check_text("it's ` odd [x](c.md)\n").len(), 1);
         assert_eq!(found(check_links, &[("crates/flows/src/x/prompts/a.md", "[x](c.md)")]), [""; 0]);

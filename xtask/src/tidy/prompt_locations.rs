@@ -1,6 +1,6 @@
-//! Words to models stand in the `prompts/` folders of the flows and nowhere else. A text is taken for such words if it
-//! tells somebody what they are; that is how nearly every prompt begins, and little else does. The rehearsal model and the
-//! test kit play the other side of the conversation, so they may quote it.
+//! Rule: prompts are in the `prompts/` folders of the flows only. A text that contains "you are" is taken for a prompt,
+//! because nearly every prompt begins like that and few other texts do. The rehearsal model and the test kit simulate
+//! models, so they may quote prompts.
 
 use super::limits::NON_PROMPT_CHARS_MAX;
 use super::source_tree::{SourceTree, parent_folders};
@@ -9,31 +9,31 @@ use super::{TidyFinding, new_finding};
 const FLOWS_FOLDER: &str = "crates/flows/";
 const PROMPT_QUOTING_PATHS: [&str; 2] = ["crates/testkit/", "crates/models/src/rehearsal"];
 
-/// Folders whose texts are read by tests, never sent to a model.
+/// Folders with texts for tests, which are not sent to a model.
 const TEST_FOLDERS: [&str; 3] = ["tests", "scenarios", "fixtures"];
 
-/// Whether no prompt stands in code, and no template outside `prompts/`.
-pub fn check_prompt_locations(tree: &SourceTree) -> Vec<TidyFinding> {
+/// Finds prompts in code, and templates outside of `prompts/`.
+pub(crate) fn check_prompt_locations(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in tree.production_files().filter(|file| is_checked_path(&file.path)) {
         for literal in file.source.literals.iter().filter(|literal| reads_like_prompt(&literal.text)) {
             let start: String = literal.text.trim_start().chars().take(40).collect();
-            let wrong = format!("this text reads like words to a model: \"{}…\"", start.escape_debug());
-            let right = "move it to a template in crates/flows, in a folder `prompts/`; \
-                         if a person is meant, do not begin with \"You are\"";
-            findings.push(new_finding(&file.path, literal.line, wrong, right));
+            let problem = format!("this text looks like a prompt: \"{}…\"", start.escape_debug());
+            let fix = "move it to a template in a folder `prompts/` of crates/flows; \
+                       if it is for users, do not begin with \"You are\"";
+            findings.push(new_finding(&file.path, literal.line, problem, fix));
         }
     }
     for path in tree.paths().filter(|path| is_checked_path(path) && is_template_file(path)) {
-        let right = "templates stand in crates/flows, in a folder `prompts/`; documents in docs/";
-        findings.push(new_finding(path, 1, "a template or document among the sources", right));
+        let fix = "move templates to a folder `prompts/` of crates/flows, and documents to docs/";
+        findings.push(new_finding(path, 1, "a template or document among the sources", fix));
     }
     findings
 }
 
 fn is_checked_path(path: &str) -> bool {
     let in_prompts = path.starts_with(FLOWS_FOLDER) && parent_folders(path).any(|folder| folder == "prompts");
-    path.starts_with("crates/") && !in_prompts && !PROMPT_QUOTING_PATHS.iter().any(|player| path.starts_with(player))
+    path.starts_with("crates/") && !in_prompts && !PROMPT_QUOTING_PATHS.iter().any(|exempt| path.starts_with(exempt))
 }
 
 fn is_template_file(path: &str) -> bool {
@@ -62,27 +62,27 @@ mod tests {
     const SHORT: &str = "\"You are a mapper.\"";
 
     #[test]
-    fn a_text_that_says_you_are_is_found() {
+    fn a_text_that_begins_with_you_are_is_found() {
         assert_eq!(
             found(
                 check_prompt_locations,
                 &[("crates/engine/src/a.rs", "const A: &str =\n    \"You are a mapper.\\n\";\n")]
             ),
-            ["crates/engine/src/a.rs:2: this text reads like words to a model: \"You are a mapper.\\n…\"",]
+            ["crates/engine/src/a.rs:2: this text looks like a prompt: \"You are a mapper.\\n…\"",]
         );
         assert_eq!(check_literal("crates/flows/src/a.rs", "r#\"# Task\n  You are a \"mapper\".\"#"), 1);
         assert_eq!(check_literal("crates/flows/src/a.rs", "\"Listen.\\nYou are a mapper.\""), 1);
     }
 
     #[test]
-    fn a_long_text_is_found_by_a_word_inside_it() {
+    fn a_long_text_that_contains_you_are_is_found() {
         let long = format!("\"When {}you are done, stop.\"", "this and that, ".repeat(20));
         assert_eq!(check_literal("crates/flows/src/a.rs", &long), 1);
         assert_eq!(check_literal("crates/flows/src/a.rs", "\"When you are done, stop.\""), 0);
     }
 
     #[test]
-    fn comments_tests_and_players_may_say_it() {
+    fn comments_tests_and_simulated_models_may_contain_prompts() {
         assert_eq!(
             found(check_prompt_locations, &[("crates/core/src/a.rs", "/// \"You are a mapper.\"\nfn a() {}\n")]),
             [""; 0]

@@ -1,47 +1,46 @@
-//! Rust source as the rules see it: code with comments and texts blanked out, the texts by themselves, and which part of
-//! it all is only compiled for tests. It knows enough of the language for that and no more; it never fails.
+//! A simple parser for Rust source: separates code from comments and literals, and production code from test code. It
+//! accepts any input.
 
 mod lexer;
 mod test_code;
 
-/// One source file, taken apart.
-pub struct RustSource {
-    /// The code, of the same length as the file; comments and the insides of literals are spaces.
+/// One parsed source file.
+pub(crate) struct RustSource {
+    /// The code with comments and contents of literals replaced by spaces. It has the length of the file.
     pub code: String,
-    /// The code without what is compiled for tests only.
+    /// The same without test code.
     pub production: String,
-    /// How many lines are not for tests only.
+    /// The number of lines without test code.
     pub production_lines: usize,
     /// The string literals of production code.
     pub literals: Vec<StringLiteral>,
-    /// The modules in files of their own that are declared for tests only.
+    /// The modules in other files that are compiled for tests only.
     pub test_modules: Vec<String>,
-    /// Whether the whole file is for tests only, by an attribute at its top.
+    /// Whether an attribute makes the whole file test code.
     pub is_test_only: bool,
 }
 
 /// A string literal.
-pub struct StringLiteral {
-    /// The line it begins on; the first is 1.
+pub(crate) struct StringLiteral {
+    /// The line of its opening quote, starting at 1.
     pub line: usize,
-    /// What it says, escapes resolved.
+    /// Its value.
     pub text: String,
 }
 
 /// A name or keyword in code.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CodeWord<'a> {
-    /// The word.
+pub(crate) struct CodeWord<'a> {
     pub text: &'a str,
-    /// Where it begins, in bytes.
+    /// The offset in bytes.
     pub offset: usize,
-    /// The line it stands on; the first is 1.
+    /// The line, starting at 1.
     pub line: usize,
 }
 
 impl RustSource {
-    /// Takes a file's text apart.
-    pub fn parse(text: &str) -> Self {
+    /// Parses the text of a file.
+    pub(crate) fn parse(text: &str) -> Self {
         let lexed = lexer::lex_rust(text);
         let spans = test_code::find_test_items(&lexed.code);
         let mut production = lexed.code.clone().into_bytes();
@@ -73,8 +72,8 @@ impl RustSource {
     }
 }
 
-/// All words of some code, in order.
-pub fn split_words(code: &str) -> Vec<CodeWord<'_>> {
+/// Returns all words of some code, in order.
+pub(crate) fn split_words(code: &str) -> Vec<CodeWord<'_>> {
     let mut words = Vec::new();
     let mut line = 1;
     let mut start = None;
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_code_is_in_neither_production_nor_its_literals() {
+    fn test_code_is_not_production_code() {
         let source = RustSource::parse(
             "fn a() { say(\"one\"); }\n\n#[cfg(test)]\nmod tests {\n    fn b() { say(\"two\"); }\n}\n\nfn c() { say(\"three\"); }\n",
         );
@@ -113,15 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn words_know_their_lines() {
-        let found = split_words("let a_1 =\n  b::c;");
-        let told: Vec<(&str, usize)> = found.iter().map(|word| (word.text, word.line)).collect();
-        assert_eq!(told, [("let", 1), ("a_1", 1), ("b", 2), ("c", 2)]);
-        assert_eq!(found[3].offset, 15);
+    fn words_have_their_lines() {
+        let words = split_words("let a_1 =\n  b::c;");
+        let lines: Vec<(&str, usize)> = words.iter().map(|word| (word.text, word.line)).collect();
+        assert_eq!(lines, [("let", 1), ("a_1", 1), ("b", 2), ("c", 2)]);
+        assert_eq!(words[3].offset, 15);
     }
 
     #[test]
-    fn a_file_may_be_for_tests_as_a_whole() {
+    fn an_attribute_makes_a_whole_file_test_code() {
         assert!(RustSource::parse("//! Helpers.\n#![cfg(test)]\nfn a() {}\n").is_test_only);
         assert!(!RustSource::parse("//! Says `#![cfg(test)]`.\nfn a() {}\n").is_test_only);
     }

@@ -1,5 +1,4 @@
-//! The checkout as a value: every file by its path. Rules read this and never the disk, so that a test can hand them a
-//! checkout of three lines.
+//! The files of a checkout in memory. Rules read this value instead of the disk, so that tests can use small checkouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,44 +9,42 @@ use anyhow::{Context, Result};
 use super::rust_source::RustSource;
 
 /// All files of a checkout.
-pub struct SourceTree {
-    /// Paths from the root, with `/` on every system. No text: not UTF-8.
+pub(crate) struct SourceTree {
+    /// The texts by path, relative to the root and with `/` on every system; `None` if a file is not UTF-8.
     files: BTreeMap<String, Option<String>>,
     rust_files: Vec<RustFile>,
 }
 
-/// A Rust file, taken apart.
-pub struct RustFile {
-    /// From the root.
+/// A parsed Rust file.
+pub(crate) struct RustFile {
+    /// The path, relative to the root.
     pub path: String,
-    /// Its parts.
     pub source: RustSource,
-    /// What it is for.
     pub purpose: FilePurpose,
 }
 
-/// What a Rust file is for.
+/// Whether a Rust file is production code.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FilePurpose {
-    /// It is part of a program or library.
+pub(crate) enum FilePurpose {
+    /// A part of a program or library.
     Production,
-    /// It is compiled for tests, benchmarks or examples only.
+    /// Compiled for tests, benchmarks or examples only.
     Test,
 }
 
-/// Without git, these are what is no part of the sources.
+/// Folders that are skipped if there is no git.
 const IGNORED_FOLDERS: [&str; 3] = [".git", "target", "node_modules"];
 
 impl SourceTree {
-    /// Reads all files that git knows or would take in; all files, if there is no git.
-    pub fn load(root: &Path) -> Result<Self> {
+    /// Reads all files that git tracks or does not ignore; without git, all files.
+    pub(crate) fn load(root: &Path) -> Result<Self> {
         let paths = match list_git_paths(root) {
             Some(paths) => paths,
             None => walk_paths(root)?,
         };
         let mut files = BTreeMap::new();
         for path in paths {
-            // A file that git knows and somebody has just deleted is no part of the checkout.
+            // A tracked file may have been deleted.
             if let Ok(bytes) = std::fs::read(root.join(&path)) {
                 files.insert(path, String::from_utf8(bytes).ok());
             }
@@ -55,9 +52,9 @@ impl SourceTree {
         Ok(Self::new(files))
     }
 
-    /// A checkout of these paths and texts.
+    /// Returns a checkout with these paths and texts.
     #[cfg(test)]
-    pub fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_files(files: &[(&str, &str)]) -> Self {
         Self::new(files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect())
     }
 
@@ -79,23 +76,21 @@ impl SourceTree {
         Self { files, rust_files: rust }
     }
 
-    /// A file's text.
-    pub fn file_text(&self, path: &str) -> Option<&str> {
+    pub(crate) fn file_text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.as_deref()
     }
 
-    /// All paths.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
 
-    /// All paths with their texts.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Returns the paths and texts of all files that are UTF-8.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
 
-    /// Whether there is such a file, or a file in such a folder.
-    pub fn exists(&self, path: &str) -> bool {
+    /// Whether a path is a file or a folder with files.
+    pub(crate) fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let folder = format!("{path}/");
         path.is_empty()
@@ -103,19 +98,18 @@ impl SourceTree {
             || self.files.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
     }
 
-    /// All Rust files.
-    pub fn rust_files(&self) -> &[RustFile] {
+    pub(crate) fn rust_files(&self) -> &[RustFile] {
         &self.rust_files
     }
 
-    /// The Rust files that are part of a program or library.
-    pub fn production_files(&self) -> impl Iterator<Item = &RustFile> {
+    /// Returns the Rust files that are production code.
+    pub(crate) fn production_files(&self) -> impl Iterator<Item = &RustFile> {
         self.rust_files.iter().filter(|file| file.purpose == FilePurpose::Production)
     }
 }
 
-/// The folders between the root and a file.
-pub fn parent_folders(path: &str) -> impl Iterator<Item = &str> {
+/// Returns the names of the folders between the root and a file.
+pub(crate) fn parent_folders(path: &str) -> impl Iterator<Item = &str> {
     path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/')
 }
 
@@ -123,7 +117,7 @@ fn is_test_path(path: &str) -> bool {
     parent_folders(path).any(|folder| ["tests", "benches", "examples"].contains(&folder))
 }
 
-/// Paths, without `.rs`, of the modules that this file declares for tests only.
+/// Returns the paths, without `.rs`, of the modules that this file declares for tests only.
 fn test_module_paths(file: &RustFile) -> Vec<String> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let home = match name {
@@ -156,7 +150,7 @@ fn list_git_paths(root: &Path) -> Option<Vec<String>> {
         .ok()?;
     let listed = String::from_utf8(output.stdout).ok()?;
     let paths: Vec<String> = listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
-    // A checkout inside another repository that ignores it has no files as far as git is concerned.
+    // A checkout inside another repository that ignores it has no files for git.
     (output.status.success() && paths.iter().any(|path| path == "Cargo.toml")).then_some(paths)
 }
 
@@ -184,8 +178,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_declared_for_tests_are_no_production() {
-        let tree = SourceTree::of(&[
+    fn modules_declared_for_tests_are_not_production_code() {
+        let tree = SourceTree::from_files(&[
             ("crates/a/src/lib.rs", "mod b;\n#[cfg(test)]\nmod check;\n"),
             ("crates/a/src/b.rs", "#[cfg(test)]\nmod tests;\n"),
             ("crates/a/src/b/tests.rs", ""),
@@ -199,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_exists_if_something_is_in_it() {
-        let tree = SourceTree::of(&[("docs/a/b.md", ""), ("docs/a.md", "")]);
+    fn a_folder_exists_if_it_has_a_file() {
+        let tree = SourceTree::from_files(&[("docs/a/b.md", ""), ("docs/a.md", "")]);
         for path in ["docs", "docs/", "docs/a", "docs/a.md", "docs/a/b.md", ""] {
             assert!(tree.exists(path), "{path}");
         }
@@ -210,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn walking_finds_what_git_knows() {
+    fn walking_finds_the_tracked_files() {
         let root = crate::checkout::checkout_root();
         let walked = walk_paths(&root).expect("the checkout can be read");
-        for path in ["Cargo.toml", "xtask/src/tidy/tree.rs"] {
+        for path in ["Cargo.toml", "xtask/src/tidy/source_tree.rs"] {
             assert!(walked.iter().any(|found| found == path), "{path}");
         }
         assert!(!walked.iter().any(|path| path.starts_with(".git/") || path == ".git" || path.starts_with("target/")));

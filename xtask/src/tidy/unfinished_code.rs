@@ -1,18 +1,18 @@
-//! What is left in code by mistake: unfinished work, debugging, a panic where an error belongs, a test that is not run.
+//! Rule: no unfinished work, debug output or `unwrap` in production code, and no ignored tests.
 
 use super::rust_source::split_words;
 use super::source_tree::{RustFile, SourceTree};
 use super::{TidyFinding, new_finding};
 
-/// Macros that have no place in production code, and what to do instead.
+/// Macros that are not allowed in production code, and how to fix them.
 const BANNED_MACROS: [(&str, &str); 3] = [
-    ("todo", "write it, or return an error that says it is not supported"),
-    ("unimplemented", "write it, or return an error that says it is not supported"),
+    ("todo", "implement it, or return an error that says it is not supported"),
+    ("unimplemented", "implement it, or return an error that says it is not supported"),
     ("dbg", "remove it"),
 ];
 
-/// Whether production code is finished and every test is run.
-pub fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
+/// Finds unfinished production code, ignored tests and ignored examples.
+pub(crate) fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings: Vec<TidyFinding> = tree.production_files().flat_map(check_production_code).collect();
     for file in tree.rust_files() {
         let lines = file.source.code.lines().enumerate();
@@ -22,8 +22,8 @@ pub fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
     }
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".rs")) {
         for (index, _) in text.lines().enumerate().filter(|(_, line)| is_ignored_example(line)) {
-            let right = "make it compile (```no_run if it must not run), or mark it ```text";
-            findings.push(new_finding(path, index + 1, "an example that nobody compiles", right));
+            let fix = "make it compile (```no_run if it must not run), or mark it ```text";
+            findings.push(new_finding(path, index + 1, "an example that is not compiled", fix));
         }
     }
     findings
@@ -33,21 +33,21 @@ fn check_production_code(file: &RustFile) -> Vec<TidyFinding> {
     let code = &file.source.production;
     let mut findings = Vec::new();
     for word in split_words(code) {
-        let behind = &code[word.offset + word.text.len()..];
-        let found = BANNED_MACROS.iter().find(|(name, _)| *name == word.text && behind.starts_with('!'));
-        if let Some((name, right)) = found {
-            findings.push(new_finding(&file.path, word.line, format!("`{name}!` in production code"), *right));
+        let rest = &code[word.offset + word.text.len()..];
+        let found = BANNED_MACROS.iter().find(|(name, _)| *name == word.text && rest.starts_with('!'));
+        if let Some((name, fix)) = found {
+            findings.push(new_finding(&file.path, word.line, format!("`{name}!` in production code"), *fix));
         }
     }
     for (index, _) in code.lines().enumerate().filter(|(_, line)| line.contains(".unwrap()")) {
-        let right = "return an error, or `expect` with the invariant that makes it impossible";
-        findings.push(new_finding(&file.path, index + 1, "`unwrap` in production code", right));
+        let fix = "return an error, or use `expect` with the invariant that makes a panic impossible";
+        findings.push(new_finding(&file.path, index + 1, "`unwrap` in production code", fix));
     }
     findings
 }
 
 fn ignored_test_finding(file: &RustFile, line: usize) -> TidyFinding {
-    new_finding(&file.path, line, "a test that is not run", "make it pass, or remove it and open an issue")
+    new_finding(&file.path, line, "an ignored test", "make it pass, or remove it and open an issue")
 }
 
 fn is_ignored_test(line: &str) -> bool {
@@ -96,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_is_not_run_is_found_anywhere() {
+    fn an_ignored_test_is_found_in_all_files() {
         for attribute in ["#[ignore]", "#[ignore = \"slow\"]", "#[cfg_attr(unix, ignore)]"] {
             let code = format!("#[cfg(test)]\nmod tests {{\n    #[test]\n    {attribute}\n    fn a() {{}}\n}}\n");
-            assert_eq!(check_code(&code), ["crates/a/src/b.rs:4: a test that is not run"], "{attribute}");
+            assert_eq!(check_code(&code), ["crates/a/src/b.rs:4: an ignored test"], "{attribute}");
         }
         assert_eq!(found(check_unfinished_code, &[("crates/a/tests/b.rs", "#[ignore]\nfn a() {}\n")]).len(), 1);
         assert_eq!(
             check_code("/// Says:\n/// ```ignore\n/// ```\nfn a() {}\n"),
-            ["crates/a/src/b.rs:2: an example that nobody compiles",]
+            ["crates/a/src/b.rs:2: an example that is not compiled",]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A conversation in the terminal.
+//! `segue chat`: a conversation in the terminal, with a local engine or a server.
 
 use segue_core::ids::{FlowName, SessionId};
 
@@ -7,50 +7,51 @@ use crate::remote::RemoteEngine;
 use crate::setup::{self, EngineStartOptions, PlaybackMode, start_engine};
 use crate::terminal::{AnswerSource, Backend, ChatOptions, Screen, run_chat_loop};
 
-pub async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
     if let Some(url) = &arguments.server {
         return chat_with_server(global, url, &arguments.session_args).await;
     }
-    // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
-    let ChatArgs { session_args: entry, .. } = arguments;
-    let start = EngineStartOptions::for_session_args(&entry);
-    let tape = start.playback;
+    let ChatArgs { session_args, .. } = arguments;
+    // These options resume only the session of this conversation, not unfinished turns of other sessions.
+    let start = EngineStartOptions::for_session_args(&session_args);
+    let playback = start.playback;
     let running = start_engine(global, start).await?;
-    let answers = match tape {
+    let answer_source = match playback {
         PlaybackMode::Script(file) | PlaybackMode::Replay(file) => AnswerSource::Script(file.display().to_string()),
         PlaybackMode::Live | PlaybackMode::Record(_) if running.uses_rehearsal_model => AnswerSource::Rehearsal,
         PlaybackMode::Live | PlaybackMode::Record(_) => AnswerSource::Models,
     };
-    let arguments = ChatOptions {
-        flow: entry.flow.map(FlowName::from),
+    let options = ChatOptions {
+        flow: session_args.flow.map(FlowName::from),
         default_flow: running.default_flow.clone(),
         mid_turn_policy: running.mid_turn_policy,
-        session: entry.session.map(SessionId::from),
-        settings: entry.set,
-        answer_source: answers,
+        session: session_args.session.map(SessionId::from),
+        settings: session_args.set,
+        answer_source,
     };
-    let talked = run_chat_loop(Backend::Local(&running.engine), arguments, Screen::for_stdio()).await;
+    let result = run_chat_loop(Backend::Local(&running.engine), options, Screen::for_stdio()).await;
     running.engine.shutdown().await;
-    talked
+    result
 }
 
-/// The same with an engine behind a server.
+/// Runs the conversation with the engine of a server.
 async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &SessionArgs) -> anyhow::Result<()> {
     let remote = RemoteEngine::connect(url, setup::available_flows(global)).await?;
     let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
-    let busy = serde_json::from_value(remote.server_info["default_mid_turn_policy"].clone()).unwrap_or_default();
+    let mid_turn_policy =
+        serde_json::from_value(remote.server_info["default_mid_turn_policy"].clone()).unwrap_or_default();
     if remote.server_info["uses_rehearsal_model"] == true {
         crate::print::write_stderr_line(&crate::print::stderr_paint().warning(super::REHEARSAL_WARNING));
     }
-    let arguments = ChatOptions {
+    let options = ChatOptions {
         flow: session_args.flow.clone().map(FlowName::from),
         default_flow: text("default_flow").into(),
-        mid_turn_policy: busy,
+        mid_turn_policy,
         session: session_args.session.clone().map(SessionId::from),
         settings: session_args.set.clone(),
         answer_source: AnswerSource::Server(url.to_owned()),
     };
-    let talked = run_chat_loop(Backend::Remote(&remote), arguments, Screen::for_stdio()).await;
+    let result = run_chat_loop(Backend::Remote(&remote), options, Screen::for_stdio()).await;
     remote.engine.shutdown().await;
-    talked
+    result
 }

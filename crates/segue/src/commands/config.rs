@@ -1,4 +1,4 @@
-//! What is configured, and where each value came from.
+//! `segue config`: the effective configuration and the origin of each value.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions};
 use crate::setup;
 
-pub async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     let mut loaded = setup::load_config(global)?;
     discover_models(&mut loaded.config, DiscoveryScope::UntilFound).await;
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
@@ -30,7 +30,7 @@ pub async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     for (key, value, origin) in rows {
         table.add_row([key, value, describe_origin(origin, file.as_deref())]);
     }
-    let file = file.unwrap_or_else(|| "there is no configuration file; these are the defaults".to_owned());
+    let file = file.unwrap_or_else(|| "no configuration file; these are the defaults".to_owned());
     print::write_stdout(&format!("{}\n\n{}", screen.paint.dim(file), table.render(screen.width, screen.paint)))
 }
 
@@ -39,6 +39,6 @@ fn describe_origin(origin: ValueOrigin, file: Option<&str>) -> String {
         ValueOrigin::Default => "default".to_owned(),
         ValueOrigin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
         ValueOrigin::Environment(name) | ValueOrigin::Argument(name) => name.to_owned(),
-        ValueOrigin::Discovered => "found here".to_owned(),
+        ValueOrigin::Discovered => "discovered".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Erases a session, after asking.
+//! `segue delete`: deletes a session after confirmation.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,7 +12,7 @@ use crate::print::text::to_single_line;
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, print, setup};
 
-pub async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
     let engine =
         start_engine(global, EngineStartOptions { recovery: RecoveryPolicy::Never, ..EngineStartOptions::default() })
@@ -21,16 +21,16 @@ pub async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::R
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if !arguments.yes {
         if !std::io::stdin().is_terminal() {
-            bail!("`{session}` is not deleted without a word from you; add --yes");
+            bail!("refusing to delete `{session}` without confirmation (use --yes)");
         }
-        // One that cannot be read may be deleted all the same.
-        let what = engine.load_session(&session).await.map(|(_, state)| {
+        // A session that cannot be read can still be deleted, so a read error leaves the description empty.
+        let description = engine.load_session(&session).await.map(|(_, state)| {
             let turns = number_format::format_plural(u64::from(state.session.last_ids.turn.0), "turn");
             format!(" “{}” ({turns})", to_single_line(&state.session.title))
         });
-        let what = what.unwrap_or_default();
-        if !confirm_on_terminal(&format!("Erase {session}{what} for ever? [y/N] "))? {
-            return print::write_stdout("nothing was deleted\n");
+        let description = description.unwrap_or_default();
+        if !confirm_on_terminal(&format!("Delete {session}{description} permanently? [y/N] "))? {
+            return print::write_stdout("not deleted\n");
         }
     }
     engine.delete_session(&session).await?;
@@ -38,7 +38,7 @@ pub async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::R
     if global.json {
         return print::print_json(&json!({ "deleted": session }));
     }
-    print::write_stdout(&format!("{session} is deleted\n"))
+    print::write_stdout(&format!("deleted {session}\n"))
 }
 
 fn confirm_on_terminal(question: &str) -> anyhow::Result<bool> {

@@ -1,4 +1,4 @@
-//! Whether everything is in order: configuration, store, models, roles, and what is left to be done.
+//! `segue doctor`: checks the configuration, the store, the models and the roles, and reports pending work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
 
-/// How a thing stands.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CheckStatus {
     Passed,
@@ -35,17 +35,17 @@ impl CheckStatus {
     fn label(self) -> &'static str {
         match self {
             Self::Passed => "ok",
-            Self::Warning => "note",
-            Self::Failed => "broken",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
         }
     }
 
     fn colored_label(self, paint: Paint) -> String {
-        let word = format!("{:<6}", self.label());
+        let label = format!("{:<7}", self.label());
         match self {
-            Self::Passed => paint.success(word),
-            Self::Warning => paint.warning(word),
-            Self::Failed => paint.error(word),
+            Self::Passed => paint.success(label),
+            Self::Warning => paint.warning(label),
+            Self::Failed => paint.error(label),
         }
     }
 }
@@ -61,8 +61,8 @@ struct DoctorFinding {
 struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
-    fn add_finding(&mut self, about: &'static str, status: CheckStatus, detail: impl Into<String>) {
-        self.0.push(DoctorFinding { subject: about, status, detail: detail.into() });
+    fn add_finding(&mut self, subject: &'static str, status: CheckStatus, detail: impl Into<String>) {
+        self.0.push(DoctorFinding { subject, status, detail: detail.into() });
     }
 
     fn has_failures(&self) -> bool {
@@ -70,7 +70,7 @@ impl DoctorReport {
     }
 }
 
-pub async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> anyhow::Result<()> {
     let mut findings = DoctorReport::default();
     match setup::load_config(global) {
         Ok(mut loaded) => {
@@ -78,7 +78,7 @@ pub async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> anyhow::
             findings.add_finding(
                 "config",
                 CheckStatus::Passed,
-                file.unwrap_or_else(|| "no file; defaults hold".to_owned()),
+                file.unwrap_or_else(|| "no file; using the defaults".to_owned()),
             );
             check_store(&loaded.store_path.value, &mut findings).await;
             check_records(&loaded, &mut findings);
@@ -92,15 +92,15 @@ pub async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> anyhow::
         let checks: Vec<_> = findings
             .0
             .iter()
-            .map(|found| json!({ "about": found.subject, "status": found.status.label(), "detail": found.detail }))
+            .map(|found| json!({ "subject": found.subject, "status": found.status.label(), "detail": found.detail }))
             .collect();
         print::print_json(&json!({ "ok": !findings.has_failures(), "checks": checks }))?;
     } else {
         let screen = RenderOptions::for_stdout();
-        for DoctorFinding { subject: about, status, detail } in &findings.0 {
-            let about = screen.paint.dim(format!("{about:<9}"));
+        for DoctorFinding { subject, status, detail } in &findings.0 {
+            let subject = screen.paint.dim(format!("{subject:<9}"));
             print::write_stdout(&format!(
-                "{} {about} {}\n",
+                "{} {subject} {}\n",
                 status.colored_label(screen.paint),
                 to_single_line(detail)
             ))?;
@@ -118,7 +118,7 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
     let bytes = match std::fs::metadata(path) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            findings.add_finding("store", CheckStatus::Passed, format!("{shown}, which is made at first use"));
+            findings.add_finding("store", CheckStatus::Passed, format!("{shown} (created at first use)"));
             return;
         }
         Err(error) => {
@@ -140,22 +140,22 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
             findings.add_finding(
                 "store",
                 status,
-                format!("{shown}: {}, {sessions} read", number_format::format_bytes(bytes)),
+                format!("{shown}: {}, {sessions} checked", number_format::format_bytes(bytes)),
             );
             for (session, detail) in report.damaged_sessions {
                 findings.add_finding("session", CheckStatus::Failed, format!("{session}: {detail}"));
             }
-            for complaint in report.store_problems {
-                findings.add_finding("store", CheckStatus::Failed, complaint);
+            for problem in report.store_problems {
+                findings.add_finding("store", CheckStatus::Failed, problem);
             }
         }
         Err(error) => findings.add_finding("store", CheckStatus::Failed, error.to_string()),
     }
     match store.sessions_with_pending_work().await {
-        Ok(owing) => {
-            let now: Vec<String> = owing
+        Ok(pending) => {
+            let now: Vec<String> = pending
                 .iter()
-                .filter(|(_, owes)| *owes == PendingWork::Now)
+                .filter(|(_, work)| *work == PendingWork::Now)
                 .map(|(session, _)| session.to_string())
                 .collect();
             if !now.is_empty() {
@@ -164,13 +164,13 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
                     names.push_str(", …");
                 }
                 let sessions = number_format::format_plural(now.len() as u64, "session");
-                let detail = format!("{sessions} with an unfinished turn, taken up when used next: {names}");
-                findings.add_finding("owed", CheckStatus::Warning, detail);
+                let detail = format!("{sessions} with an unfinished turn, resumed at the next use: {names}");
+                findings.add_finding("pending", CheckStatus::Warning, detail);
             }
         }
-        Err(error) => findings.add_finding("owed", CheckStatus::Failed, error.to_string()),
+        Err(error) => findings.add_finding("pending", CheckStatus::Failed, error.to_string()),
     }
-    // Nothing is queued there.
+    // The error may be dropped: this store was only read, so no write can be lost.
     let _ = store.close().await;
 }
 
@@ -179,7 +179,7 @@ fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
     let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
     let named = format!("{} ({})", path.display(), names.join(", "));
     if !path.exists() {
-        return findings.add_finding("records", CheckStatus::Passed, format!("{named}, which is made at first use"));
+        return findings.add_finding("records", CheckStatus::Passed, format!("{named}, created at first use"));
     }
     match SqliteRecordsTool::in_file(&path, domains).check_database() {
         Ok(()) => findings.add_finding("records", CheckStatus::Passed, named),
@@ -187,7 +187,7 @@ fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
     }
 }
 
-/// Servers whose tools are somebody's domain: each is asked what it has.
+/// Connects to the MCP server of each domain that has one, and counts its tools.
 async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
     let domains = config.all_domains();
     let remote = McpServersTool::new(domains.clone());
@@ -198,66 +198,69 @@ async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
                 findings.add_finding(
                     "server",
                     CheckStatus::Passed,
-                    format!("that of `{}` answers and has {tools}", domain.name),
+                    format!("domain `{}`: reachable, {tools}", domain.name),
                 );
             }
-            Err(why) => findings.add_finding("server", CheckStatus::Failed, format!("domain `{}`: {why}", domain.name)),
+            Err(error) => {
+                findings.add_finding("server", CheckStatus::Failed, format!("domain `{}`: {error}", domain.name));
+            }
         }
     }
 }
 
 async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &mut DoctorReport) {
     check_discovered_models(config, findings);
-    let sheet = match ResolvedModelSetup::from_config(config).await {
-        Ok(sheet) => sheet,
+    let setup = match ResolvedModelSetup::from_config(config).await {
+        Ok(setup) => setup,
         Err(error) => return findings.add_finding("models", CheckStatus::Failed, format_error_chain(&error)),
     };
-    let cast = match sheet.connect() {
-        Ok(cast) => cast,
+    let assigned = match setup.connect() {
+        Ok(assigned) => assigned,
         Err(error) => return findings.add_finding("models", CheckStatus::Failed, format_error_chain(&error)),
     };
     let flows = config.flows();
-    let parts = || {
+    let role_models = || {
         flows
             .iter()
-            .map(|rules| rules.spec())
-            .flat_map(|spec| cast.role_models(spec).into_iter().map(move |part| (spec, part)))
+            .map(|flow| flow.spec())
+            .flat_map(|spec| assigned.role_models(spec).into_iter().map(move |role| (spec, role)))
     };
-    let used: BTreeSet<ModelName> = parts().flat_map(|(_, part)| [Some(part.model), part.fallback]).flatten().collect();
-    for (name, model, card) in cast.models.iter() {
-        let member = sheet.models.get(name);
-        let (status, detail) = describe_model(&model.describe().label, card, member, used.contains(name));
+    let used: BTreeSet<ModelName> =
+        role_models().flat_map(|(_, role)| [Some(role.model), role.fallback]).flatten().collect();
+    for (name, model, card) in assigned.models.iter() {
+        let resolved = setup.models.get(name);
+        let (status, detail) = describe_model(&model.describe().label, card, resolved, used.contains(name));
         findings.add_finding("model", status, format!("{name}: {detail}"));
     }
     let mut rehearsed = Vec::new();
-    for (spec, part) in parts() {
-        let place = part.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
-        let fallback = part.fallback.map(|model| format!(", or else {model}")).unwrap_or_default();
-        let (flow, role, model) = (&spec.name, &part.role, &part.model);
-        findings.add_finding("role", CheckStatus::Passed, format!("{flow}/{role}{place}: {model}{fallback}"));
-        match cast.model_source(model) {
+    for (spec, role_model) in role_models() {
+        let phase = role_model.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
+        let fallback = role_model.fallback.map(|model| format!(", fallback {model}")).unwrap_or_default();
+        let (flow, role, model) = (&spec.name, &role_model.role, &role_model.model);
+        findings.add_finding("role", CheckStatus::Passed, format!("{flow}/{role}{phase}: {model}{fallback}"));
+        match assigned.model_source(model) {
             Some(ModelSource::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
             Some(ModelSource::Vendor | ModelSource::Scripted) => {}
             None => findings.add_finding("role", CheckStatus::Failed, format!("there is no model `{model}`")),
         }
     }
     if !rehearsed.is_empty() {
-        let detail = format!("a rehearsal model, which only pretends, plays {}", rehearsed.join(", "));
+        let detail = format!("the rehearsal model gives canned replies for {}", rehearsed.join(", "));
         findings.add_finding("rehearsal", CheckStatus::Warning, detail);
     }
     if arguments.call_models {
-        call_each_model(&cast, &used, findings).await;
+        call_each_model(&assigned, &used, findings).await;
     }
 }
 
-/// What was found without being configured.
+/// Reports the providers of discovered models, or how to get a model if none was found.
 fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
     let found = config.models.iter().filter(|(_, model)| model.origin == ValueOrigin::Discovered);
-    let by = |model: &ModelConfigKind| match model {
-        ModelConfigKind::Vendor(wanted) => Some(wanted.provider.clone()),
+    let provider = |model: &ModelConfigKind| match model {
+        ModelConfigKind::Vendor(spec) => Some(spec.provider.clone()),
         ModelConfigKind::Rehearsal { .. } | ModelConfigKind::Scripted { .. } => None,
     };
-    let mut providers: Vec<String> = found.filter_map(|(_, model)| by(&model.value.kind)).collect();
+    let mut providers: Vec<String> = found.filter_map(|(_, model)| provider(&model.value.kind)).collect();
     providers.dedup();
     providers.sort();
     providers.dedup();
@@ -265,7 +268,7 @@ fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
         findings.add_finding(
             "found",
             CheckStatus::Passed,
-            format!("{} (by their keys, or on this machine)", providers.join(", ")),
+            format!("{} (by API key, or on this machine)", providers.join(", ")),
         );
     } else if config.default_model.value == REHEARSAL_MODEL_NAME {
         let keys =
@@ -273,84 +276,89 @@ fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
         let keys: Vec<&str> = keys.map(String::as_str).take(3).collect();
         let detail = match provider_without_default_model(&config.catalog, &crate::model_setup::read_env_var) {
             Some((provider, key)) => {
-                format!("{key} is set, and {provider} serves many models: say which, such as `--model {provider}/NAME`")
+                format!("{key} is set, but {provider} has no default model; name one with `--model {provider}/NAME`")
             }
             None => {
-                format!("no model: set a key such as {}, start Ollama, or name a model in segue.toml", keys.join(", "))
+                format!(
+                    "no model: set an API key such as {}, start Ollama, or configure a model in segue.toml",
+                    keys.join(", ")
+                )
             }
         };
         findings.add_finding("found", CheckStatus::Warning, detail);
     }
 }
 
-/// A provider whose key is set and of which nobody said which model is meant.
+/// Returns a provider, and its environment variable, whose API key is set but which has no default model.
 fn provider_without_default_model(
     catalog: &ModelCatalog,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Option<(String, String)> {
     let is_set = |name: &&String| env(name).is_some_and(|key| !key.trim().is_empty());
-    let many = catalog.providers_by_rank().into_iter().filter(|(_, provider)| provider.default_model.is_none());
-    many.filter_map(|(name, provider)| Some((name.to_owned(), provider.key_env_vars.iter().find(is_set)?.clone())))
+    let without_default =
+        catalog.providers_by_rank().into_iter().filter(|(_, provider)| provider.default_model.is_none());
+    without_default
+        .filter_map(|(name, provider)| Some((name.to_owned(), provider.key_env_vars.iter().find(is_set)?.clone())))
         .next()
 }
 
-/// A model in a line, and whether it can be used.
+/// Describes a model on one line, and says whether it can be used.
 fn describe_model(
     label: &str,
     card: ModelCard,
-    member: Option<&ResolvedModel>,
+    resolved: Option<&ResolvedModel>,
     is_used: bool,
 ) -> (CheckStatus, String) {
     let mut detail = format!("{label}, {} tokens", number_format::format_count(u64::from(card.window_tokens)));
     let mut status = CheckStatus::Passed;
-    if let Some(ResolvedModel::Vendor { is_window_assumed: true, .. }) = member {
-        detail.push_str(" (assumed; `window_tokens` says better)");
+    if let Some(ResolvedModel::Vendor { is_window_assumed: true, .. }) = resolved {
+        detail.push_str(" (assumed; set `window_tokens`)");
     }
     if card.price.is_none() {
         detail.push_str(", price unknown");
     }
-    if let Some((env, is_set)) = member.and_then(ResolvedModel::api_key_env) {
+    if let Some((env, is_set)) = resolved.and_then(ResolvedModel::api_key_env) {
         if is_set {
             detail.push_str(&format!(", key from {env}"));
         } else {
-            detail.push_str(&format!(", and no key: {env} is not set"));
+            detail.push_str(&format!(", no key: {env} is not set"));
             status = if is_used { CheckStatus::Failed } else { CheckStatus::Warning };
         }
     }
     (status, detail)
 }
 
-/// Makes one short call to each real model that plays somebody.
-async fn call_each_model(cast: &AssignedModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
-    for name in used.iter().filter(|name| cast.model_source(name) == Some(ModelSource::Vendor)) {
-        let Ok(model) = cast.models.get(name) else { continue };
+/// Makes one short call to each vendor model that a role uses.
+async fn call_each_model(assigned: &AssignedModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
+    for name in used.iter().filter(|name| assigned.model_source(name) == Some(ModelSource::Vendor)) {
+        let Ok(model) = assigned.models.get(name) else { continue };
         let started = Instant::now();
-        let most = Duration::from_millis(TRIAL_CALL_MS_MAX);
-        let tried = tokio::time::timeout(most, collect_reply(model.stream(trial_request(name)), |_| {})).await;
+        let timeout = Duration::from_millis(TRIAL_CALL_MS_MAX);
+        let result = tokio::time::timeout(timeout, collect_reply(model.stream(trial_request(name)), |_| {})).await;
         let took = number_format::format_duration(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
-        match tried {
+        match result {
             Ok(Ok(reply)) => {
-                let cost = cast.models.card(name).ok().and_then(|card| card.cost(reply.usage?));
-                let said: String = to_single_line(reply.text.trim()).chars().take(TRIAL_REPLY_CHARS_MAX).collect();
-                if said.is_empty() {
+                let cost = assigned.models.card(name).ok().and_then(|card| card.cost(reply.usage?));
+                let text: String = to_single_line(reply.text.trim()).chars().take(TRIAL_REPLY_CHARS_MAX).collect();
+                if text.is_empty() {
                     let detail =
-                        format!("{name} answered in {took} without a word · {}", number_format::format_cost(cost));
-                    findings.add_finding("try", CheckStatus::Warning, detail);
+                        format!("{name} answered in {took} with an empty text · {}", number_format::format_cost(cost));
+                    findings.add_finding("call", CheckStatus::Warning, detail);
                     continue;
                 }
-                let detail = format!("{name} answered in {took}: “{said}” · {}", number_format::format_cost(cost));
-                findings.add_finding("try", CheckStatus::Passed, detail);
+                let detail = format!("{name} answered in {took}: “{text}” · {}", number_format::format_cost(cost));
+                findings.add_finding("call", CheckStatus::Passed, detail);
             }
-            Ok(Err(failure)) => findings.add_finding("try", CheckStatus::Failed, format!("{name}: {failure}")),
-            Err(_) => findings.add_finding("try", CheckStatus::Failed, format!("{name} did not answer within {took}")),
+            Ok(Err(failure)) => findings.add_finding("call", CheckStatus::Failed, format!("{name}: {failure}")),
+            Err(_) => findings.add_finding("call", CheckStatus::Failed, format!("{name} did not answer within {took}")),
         }
     }
 }
 
-/// About how many tokens the question has.
+/// Approximate tokens of the trial prompt.
 const TRIAL_PROMPT_TOKENS: u32 = 16;
 
-/// The shortest question there is.
+/// Returns a request with a very short prompt.
 fn trial_request(model: &ModelName) -> ModelRequest {
     let prompt = Prompt {
         model: model.clone(),
@@ -359,11 +367,11 @@ fn trial_request(model: &ModelName) -> ModelRequest {
         output_format: OutputFormat::Text,
         reply_tokens_max: 64,
     };
-    let call = CallMetadata::new("doctor".into(), "doctor".into(), "doctor".into(), "try".into(), CallId(1));
+    let metadata = CallMetadata::new("doctor".into(), "doctor".into(), "doctor".into(), "trial".into(), CallId(1));
     ModelRequest {
         prompt: Arc::new(prompt),
         prompt_tokens: TRIAL_PROMPT_TOKENS,
         caching: PromptCaching::SystemOnly,
-        metadata: call,
+        metadata,
     }
 }

@@ -1,8 +1,7 @@
-//! What a model was shown in a call, and why: the receipt as a table, the exact prompt, or what changed since the call
-//! before.
+//! `segue explain`: the receipt of a call, its exact prompt, or the difference from the previous prompt of its role.
 
-pub mod call_history;
-pub mod receipt;
+pub(crate) mod call_history;
+pub(crate) mod receipt;
 mod tool_results;
 
 use anyhow::bail;
@@ -18,35 +17,35 @@ use crate::print::{self, RenderOptions};
 use crate::{name_lookup, setup};
 use call_history::{CallHistory, load_call_history};
 
-pub async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> anyhow::Result<()> {
     let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, session).await?;
-    let found = load_call_history(&engine, &session, call).await?;
-    if arguments.bytes {
+    let history = load_call_history(&engine, &session, call).await?;
+    if arguments.prompt {
         return print_prompt(global, &engine.rebuild_prompt(&session, call).await?);
     }
     if arguments.diff {
-        return print_prompt_diff(global, &engine, &session, &found).await;
+        return print_prompt_diff(global, &engine, &session, &history).await;
     }
     if global.json {
         return print::print_json(&json!({
             "session": session,
             "call": call.to_string(),
-            "seq": found.opened.0.seq,
-            "at": found.opened.0.at,
-            "opened": *found.opened.1,
-            "thread_opened_by": found.thread_opening.as_ref().map(|(by, _)| by.to_string()),
-            "thread_opening": found.thread_opening.as_ref().map(|(_, pieces)| pieces),
-            "previous": found.previous_call.map(|call| call.to_string()),
-            "tools": found.tool_results,
-            "tries": found.failed_attempts,
-            "answered": found.answered,
+            "seq": history.opened.0.seq,
+            "at": history.opened.0.at,
+            "opened": *history.opened.1,
+            "thread_opened_by": history.thread_opening.as_ref().map(|(call, _)| call.to_string()),
+            "thread_opening": history.thread_opening.as_ref().map(|(_, fragments)| fragments),
+            "previous_call": history.previous_call.map(|call| call.to_string()),
+            "tool_results": history.tool_results,
+            "failed_attempts": history.failed_attempts,
+            "answered": history.answered,
         }));
     }
     let screen = RenderOptions::for_stdout();
-    let role = engine.load_session(&session).await?.0.spec().roles.get(&found.opened.1.role).cloned();
-    print::write_stdout(&receipt::render_receipt(&session, &found, role.as_ref(), screen))
+    let role = engine.load_session(&session).await?.0.spec().roles.get(&history.opened.1.role).cloned();
+    print::write_stdout(&receipt::render_receipt(&session, &history, role.as_ref(), screen))
 }
 
 fn print_prompt(global: &GlobalArgs, prompt: &Prompt) -> anyhow::Result<()> {
@@ -54,7 +53,7 @@ fn print_prompt(global: &GlobalArgs, prompt: &Prompt) -> anyhow::Result<()> {
         return print::print_json(prompt);
     }
     let text = prompt.to_plain_text();
-    // A pipe gets the bytes as they are; a terminal must not obey them.
+    // A pipe gets the exact bytes; a terminal must not interpret control characters in them.
     print::write_stdout(&if RenderOptions::for_stdout().is_terminal { sanitize_for_terminal(&text) } else { text })
 }
 
@@ -62,10 +61,10 @@ async fn print_prompt_diff(
     global: &GlobalArgs,
     engine: &Engine,
     session: &SessionId,
-    found: &CallHistory,
+    history: &CallHistory,
 ) -> anyhow::Result<()> {
-    let opened = &found.opened.1;
-    let Some(previous) = found.previous_call else {
+    let opened = &history.opened.1;
+    let Some(previous) = history.previous_call else {
         bail!(
             "{} is the first call of {} in this session, so there is nothing to compare it with",
             opened.call,
@@ -79,9 +78,9 @@ async fn print_prompt_diff(
         let lines: Vec<_> = lines
             .iter()
             .map(|line| match line {
-                TextDiffLine::Unchanged(text) => json!({ "same": text }),
-                TextDiffLine::Removed(text) => json!({ "gone": text }),
-                TextDiffLine::Added(text) => json!({ "new": text }),
+                TextDiffLine::Unchanged(text) => json!({ "unchanged": text }),
+                TextDiffLine::Removed(text) => json!({ "removed": text }),
+                TextDiffLine::Added(text) => json!({ "added": text }),
             })
             .collect();
         return print::print_json(

@@ -1,4 +1,4 @@
-//! Which kinds of conversation there are, and by what rules each goes.
+//! `segue flows`: lists the flows, or describes the roles, phases, tools, settings and commands of one.
 
 use anyhow::bail;
 use segue_core::flow::settings::SettingSpec;
@@ -13,19 +13,16 @@ use crate::print::{self, RenderOptions};
 use crate::setup;
 use crate::suggest::suggestion_hint;
 
-pub fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
+pub(crate) fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
     let flows = setup::available_flows(global);
     let Some(name) = &arguments.name else {
-        let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
+        let specs: Vec<&FlowSpec> = flows.iter().map(|flow| flow.spec()).collect();
         return print_flow_list(global, &specs);
     };
-    let Some(rules) = flows.iter().find(|rules| rules.spec().name == name.as_str()) else {
-        bail!(
-            "there is no flow `{name}`{}",
-            suggestion_hint(name, flows.iter().map(|rules| rules.spec().name.as_str()))
-        );
+    let Some(flow) = flows.iter().find(|flow| flow.spec().name == name.as_str()) else {
+        bail!("there is no flow `{name}`{}", suggestion_hint(name, flows.iter().map(|flow| flow.spec().name.as_str())));
     };
-    let spec = rules.spec();
+    let spec = flow.spec();
     if arguments.mermaid {
         return print::write_stdout(&draw_phase_graphs(spec)?);
     }
@@ -43,7 +40,7 @@ fn print_flow_list(global: &GlobalArgs, specs: &[&FlowSpec]) -> anyhow::Result<(
     let mut table = TextTable::new([
         ("flow", ColumnLayout::Left),
         ("roles", ColumnLayout::Truncate),
-        ("what it is", ColumnLayout::Wrap),
+        ("description", ColumnLayout::Wrap),
     ]);
     for spec in specs {
         let roles: Vec<&str> = spec.roles.keys().map(|role| role.as_str()).collect();
@@ -52,10 +49,10 @@ fn print_flow_list(global: &GlobalArgs, specs: &[&FlowSpec]) -> anyhow::Result<(
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
-/// Every graph of a flow as a diagram.
+/// Renders every phase graph of a flow as a Mermaid diagram.
 fn draw_phase_graphs(spec: &FlowSpec) -> anyhow::Result<String> {
     if spec.graphs.is_empty() {
-        bail!("the flow `{}` has no phase graph to draw", spec.name);
+        bail!("flow `{}` has no phase graph", spec.name);
     }
     let drawn: Vec<String> =
         spec.graphs.values().map(|graph| format!("%% {}\n{}", graph.name, render_mermaid(graph, None))).collect();
@@ -71,9 +68,9 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
     let mut roles = TextTable::new([
         ("role", ColumnLayout::Left),
         ("memory", ColumnLayout::Wrap),
-        ("shown", ColumnLayout::Wrap),
-        ("heard by", ColumnLayout::Left),
-        ("if in doubt", ColumnLayout::Left),
+        ("recipe", ColumnLayout::Wrap),
+        ("visible to", ColumnLayout::Left),
+        ("on unknown outcome", ColumnLayout::Wrap),
     ]);
     for role in spec.roles.values() {
         roles.add_row([
@@ -88,9 +85,9 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
     if !spec.graphs.is_empty() {
         let mut graphs = TextTable::new([
             ("graph", ColumnLayout::Left),
-            ("of", ColumnLayout::Left),
+            ("owner", ColumnLayout::Left),
             ("phase", ColumnLayout::Left),
-            ("leads to", ColumnLayout::Wrap),
+            ("transitions to", ColumnLayout::Wrap),
         ]);
         for graph in spec.graphs.values() {
             for phase in &graph.phases {
@@ -98,9 +95,9 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
                     "always" => edge.to.to_string(),
                     guard => format!("{} ({guard})", edge.to),
                 });
-                let leads: Vec<String> = edges.collect();
-                let attached = format!("{:?}", graph.owner_kind).to_lowercase();
-                graphs.add_row([graph.name.to_string(), attached, phase.name.to_string(), leads.join(", ")]);
+                let edges: Vec<String> = edges.collect();
+                let owner = format!("{:?}", graph.owner_kind).to_lowercase();
+                graphs.add_row([graph.name.to_string(), owner, phase.name.to_string(), edges.join(", ")]);
             }
         }
         section("Phases", graphs);
@@ -110,8 +107,8 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
         for schema in spec.handovers.values() {
             let fields = schema.fields.iter().map(|field| {
                 let list = if field.field_type == HandoverFieldType::List { " (list)" } else { "" };
-                let need = if field.presence == HandoverFieldPresence::Required { " (needed)" } else { "" };
-                format!("{}{list}{need}", field.name)
+                let required = if field.presence == HandoverFieldPresence::Required { " (required)" } else { "" };
+                format!("{}{list}{required}", field.name)
             });
             handovers.add_row([schema.kind.to_string(), fields.collect::<Vec<_>>().join(", ")]);
         }
@@ -121,20 +118,20 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
         let mut tools = TextTable::new([
             ("tool", ColumnLayout::Left),
             ("run by", ColumnLayout::Left),
-            ("what it does", ColumnLayout::Wrap),
+            ("description", ColumnLayout::Wrap),
         ]);
         for tool in spec.tools.values() {
-            let runs = match tool.runner {
-                ToolRunner::Flow => "the flow",
-                ToolRunner::Host => "the host",
+            let runner = match tool.runner {
+                ToolRunner::Flow => "flow",
+                ToolRunner::Host => "host",
             };
-            tools.add_row([tool.spec.name.to_string(), runs.to_owned(), tool.spec.description.clone()]);
+            tools.add_row([tool.spec.name.to_string(), runner.to_owned(), tool.spec.description.clone()]);
         }
         section("Tools", tools);
     }
     if !spec.settings.is_empty() {
         let columns =
-            [("setting", ColumnLayout::Left), ("default", ColumnLayout::Left), ("what it does", ColumnLayout::Wrap)];
+            [("setting", ColumnLayout::Left), ("default", ColumnLayout::Left), ("description", ColumnLayout::Wrap)];
         let mut settings = TextTable::new(columns);
         for setting in &spec.settings {
             let default = if setting.default.is_null() { String::new() } else { setting.default.to_string() };
@@ -148,11 +145,12 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
     }
     if !spec.commands.is_empty() {
         let columns =
-            [("command", ColumnLayout::Left), ("what it does", ColumnLayout::Wrap), ("takes", ColumnLayout::Wrap)];
+            [("command", ColumnLayout::Left), ("description", ColumnLayout::Wrap), ("arguments", ColumnLayout::Wrap)];
         let mut commands = TextTable::new(columns);
         for (name, command) in &spec.commands {
-            let takes: Vec<String> = command.arguments.iter().map(|(name, about)| format!("{name}: {about}")).collect();
-            commands.add_row([name.clone(), command.description.clone(), takes.join("; ")]);
+            let arguments = command.arguments.iter().map(|(name, description)| format!("{name}: {description}"));
+            let arguments = arguments.collect::<Vec<_>>().join("; ");
+            commands.add_row([name.clone(), command.description.clone(), arguments]);
         }
         section("Commands", commands);
     }
@@ -170,15 +168,15 @@ fn describe_recipe(role: &RoleSpec) -> String {
 
 fn describe_visibility(role: &RoleSpec) -> String {
     match role.visibility {
-        Visibility::User { .. } => "the user".to_owned(),
-        Visibility::Private => "the flow".to_owned(),
+        Visibility::User { .. } => "user".to_owned(),
+        Visibility::Private => "flow only".to_owned(),
     }
 }
 
 fn describe_unknown_policy(policy: UnknownOutcomePolicy) -> String {
     match policy {
-        UnknownOutcomePolicy::Retry => "call again",
-        UnknownOutcomePolicy::AskOperator => "ask you",
+        UnknownOutcomePolicy::Retry => "retry",
+        UnknownOutcomePolicy::AskOperator => "ask operator",
         UnknownOutcomePolicy::Fail => "fail",
     }
     .to_owned()
@@ -193,7 +191,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,
-            "heard_by_user": matches!(role.visibility, Visibility::User { .. }),
+            "visible_to_user": matches!(role.visibility, Visibility::User { .. }),
             "reply_tokens_max": role.reply_tokens_max,
         })
     });
@@ -214,6 +212,6 @@ fn command_json((name, command): (&String, &FlowCommandSpec)) -> Value {
 }
 
 fn setting_json(setting: &SettingSpec) -> Value {
-    let SettingSpec { name, value_type: takes, default, description: about } = setting;
-    json!({ "name": name, "takes": takes.to_string(), "default": default, "about": about })
+    let SettingSpec { name, value_type, default, description } = setting;
+    json!({ "name": name, "takes": value_type.to_string(), "default": default, "about": description })
 }

@@ -1,4 +1,4 @@
-//! Who may ask a server: keys are made, listed and revoked here, and nowhere over HTTP.
+//! `segue keys`: lists, creates and revokes the API keys of the server. None of this is possible over HTTP.
 
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
@@ -7,13 +7,13 @@ use segue_server::{ApiKey, ApiKeyStore, NewApiKey};
 use serde_json::{Value, json};
 
 use super::serve::data_folder;
-use crate::cli::{AddKeyArgs, GlobalArgs, KeyAction, KeysArgs as Arguments};
+use crate::cli::{AddKeyArgs, GlobalArgs, KeyAction, KeysArgs};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup;
 use crate::suggest::suggestion_hint;
 
-pub fn run_keys(global: &GlobalArgs, arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow::Result<()> {
     let keys = ApiKeyStore::from_folder(&data_folder(global)?);
     match arguments.action {
         None => print_keys(global, &keys),
@@ -23,7 +23,7 @@ pub fn run_keys(global: &GlobalArgs, arguments: Arguments) -> anyhow::Result<()>
             if global.json {
                 return print::print_json(&key_json(&key));
             }
-            print::write_stdout(&format!("{} ({}) is revoked\n", key.id, key.name))
+            print::write_stdout(&format!("revoked {} ({})\n", key.id, key.name))
         }
     }
 }
@@ -34,14 +34,14 @@ fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore) -> anyhow::Result<()> {
         return print::print_json(&keys.iter().map(key_json).collect::<Vec<_>>());
     }
     if keys.is_empty() {
-        return print::write_stdout("there are no keys; `segue keys add NAME` makes one\n");
+        return print::write_stdout("no keys; `segue keys add NAME` creates one\n");
     }
     let mut table = TextTable::new([
         ("key", ColumnLayout::Left),
         ("name", ColumnLayout::Left),
         ("owner", ColumnLayout::Left),
         ("flows", ColumnLayout::Left),
-        ("made", ColumnLayout::Left),
+        ("created", ColumnLayout::Left),
     ]);
     for key in &keys {
         table.add_row([
@@ -59,11 +59,9 @@ fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore) -> anyhow::Result<()> {
 fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
     let known = setup::available_flows(global);
     for flow in &new.flow {
-        if !known.iter().any(|rules| rules.spec().name == flow.as_str()) {
-            bail!(
-                "there is no flow `{flow}`{}",
-                suggestion_hint(flow, known.iter().map(|rules| rules.spec().name.as_str()))
-            );
+        if !known.iter().any(|known| known.spec().name == flow.as_str()) {
+            let names = known.iter().map(|known| known.spec().name.as_str());
+            bail!("there is no flow `{flow}`{}", suggestion_hint(flow, names));
         }
     }
     let flows = (!new.flow.is_empty()).then(|| new.flow.into_iter().map(Into::into).collect());
@@ -74,7 +72,7 @@ fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::
         return print::print_json(&row);
     }
     print::write_stdout(&format!("{secret}\n"))?;
-    print::write_stderr_line("this key is shown only now; keep it where secrets belong");
+    print::write_stderr_line("this key is shown only once; store it like a password");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Which models are at hand, what they cost, and what a provider serves beside them.
+//! `segue models`: lists the available models with windows and prices, or all models of a provider.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup;
 
-pub async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
     let mut config = setup::load_config(global)?.config;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
@@ -29,22 +29,22 @@ pub async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::
     }
 }
 
-/// What is configured or was found.
+/// Lists the configured and discovered models.
 async fn print_available_models(global: &GlobalArgs, config: &Config) -> anyhow::Result<()> {
-    let sheet = ResolvedModelSetup::from_config(config).await?;
+    let setup = ResolvedModelSetup::from_config(config).await?;
     let rows: Vec<ModelListRow<'_>> =
-        sheet.models.iter().map(|(name, member)| ModelListRow::from_model(name, member, config)).collect();
+        setup.models.iter().map(|(name, model)| ModelListRow::from_model(name, model, config)).collect();
     if global.json {
         return print::print_json(&json!({ "models": rows.iter().map(ModelListRow::to_json).collect::<Vec<_>>() }));
     }
     let mut table = TextTable::new([
         ("model", ColumnLayout::Left),
-        ("of", ColumnLayout::Left),
+        ("provider", ColumnLayout::Left),
         ("window", ColumnLayout::Right),
         ("$ in", ColumnLayout::Right),
         ("$ cached", ColumnLayout::Right),
         ("$ out", ColumnLayout::Right),
-        ("note", ColumnLayout::Wrap),
+        ("notes", ColumnLayout::Wrap),
     ]);
     for row in rows {
         let [input, cached, output] = format_prices(row.card);
@@ -72,40 +72,40 @@ struct ModelListRow<'m> {
 }
 
 impl<'m> ModelListRow<'m> {
-    fn from_model(name: &'m ModelName, member: &'m ResolvedModel, config: &Config) -> Self {
+    fn from_model(name: &'m ModelName, model: &'m ResolvedModel, config: &Config) -> Self {
         let mut notes = Vec::new();
         if config.default_model.value == *name {
-            notes.push("for everybody".to_owned());
+            notes.push("default".to_owned());
         }
         if config.models.get(name).is_some_and(|model| model.origin == ValueOrigin::Discovered) {
-            notes.push("found here".to_owned());
+            notes.push("discovered".to_owned());
         }
-        if let Some((env, false)) = member.api_key_env() {
+        if let Some((env, false)) = model.api_key_env() {
             notes.push(format!("no key: {env} is not set"));
         }
-        let (of, card) = match member {
+        let (provider, card) = match model {
             ResolvedModel::Vendor { connection, card, is_window_assumed } => {
                 if *is_window_assumed {
-                    notes.push("its window is assumed".to_owned());
+                    notes.push("window assumed".to_owned());
                 }
                 if connection.model != name.as_str() {
-                    notes.push(format!("called {} there", connection.model));
+                    notes.push(format!("provider's name: {}", connection.model));
                 }
                 (connection.provider.clone(), Some(*card))
             }
             ResolvedModel::Rehearsal { card, .. } => {
-                notes.push("only pretends".to_owned());
+                notes.push("canned replies".to_owned());
                 ("rehearsal".to_owned(), *card)
             }
             ResolvedModel::Scripted { card, .. } => ("scripted".to_owned(), *card),
         };
-        Self { name, provider: of, card, notes }
+        Self { name, provider, card, notes }
     }
 
     fn to_json(&self) -> Value {
         json!({
             "name": self.name,
-            "of": self.provider,
+            "provider": self.provider,
             "window_tokens": self.card.map(|card| card.window_tokens),
             "price": self.card.and_then(|card| card.price),
             "notes": self.notes,
@@ -113,7 +113,7 @@ impl<'m> ModelListRow<'m> {
     }
 }
 
-/// Dollars for a million tokens: in, cached, out.
+/// Formats the price per million tokens in dollars: input, cached input, output.
 fn format_prices(card: Option<ModelCard>) -> [String; 3] {
     let dollars = |micro: u64| format!("{}", micro as f64 / 1e6);
     match card.and_then(|card| card.price) {
@@ -122,23 +122,23 @@ fn format_prices(card: Option<ModelCard>) -> [String; 3] {
     }
 }
 
-/// What somebody is to be asked for who is named: as a model of the configuration, or as a provider.
+/// Returns the endpoint to ask for `name`, which is a configured model or a provider.
 fn resolve_vendor_model_spec(config: &Config, name: &str) -> VendorModelSpec {
     let configured = config.models.get(&ModelName::from(name)).map(|model| &model.value.kind);
-    if let Some(ModelConfigKind::Vendor(wanted)) = configured {
-        return apply_ollama_env((**wanted).clone(), &read_env_var);
+    if let Some(ModelConfigKind::Vendor(spec)) = configured {
+        return apply_ollama_env((**spec).clone(), &read_env_var);
     }
     let provider = config.catalog.providers_by_rank().into_iter().find(|(provider, _)| *provider == name);
     let model = provider.and_then(|(_, provider)| provider.default_model.clone()).unwrap_or_else(|| "any".to_owned());
     apply_ollama_env(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() }, &read_env_var)
 }
 
-/// What a provider says it serves, or the server of a configured model.
+/// Lists the models that a provider, or the server of a configured model, reports.
 async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str) -> anyhow::Result<()> {
-    let wanted = resolve_vendor_model_spec(config, name);
-    let provider = wanted.provider.as_str();
-    let connection = config.catalog.resolve_model(&wanted, &read_env_var)?.endpoint;
-    let place = match connection.host() {
+    let spec = resolve_vendor_model_spec(config, name);
+    let provider = spec.provider.as_str();
+    let connection = config.catalog.resolve_model(&spec, &read_env_var)?.endpoint;
+    let server = match connection.host() {
         host if host.contains(provider) => provider.to_owned(),
         host => format!("{provider} at {host}"),
     };
@@ -148,9 +148,9 @@ async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str)
             .await;
     let names = match listing {
         Ok(names) => names.map_err(|failure| anyhow::anyhow!("{}", failure.message)),
-        Err(_) => Err(anyhow::anyhow!("no answer within {} s", MODEL_LISTING_MS_MAX / 1_000)),
+        Err(_) => Err(anyhow::anyhow!("no response within {} s", MODEL_LISTING_MS_MAX / 1_000)),
     };
-    let names = names.with_context(|| format!("{place} does not say what it serves"))?;
+    let names = names.with_context(|| format!("cannot list the models of {server}"))?;
     if global.json {
         return print::print_json(&json!({ "provider": provider, "models": names }));
     }

@@ -1,6 +1,6 @@
-//! Where a session's phase graphs stand, what is allowed, and how a person moves them. The graph decides.
+//! `segue phase`: shows the phases of a session and the allowed transitions, or proposes one. The phase graph decides.
 
-pub mod graph_lookup;
+pub(crate) mod graph_lookup;
 
 use anyhow::bail;
 use segue_core::decide::OperatorCommand;
@@ -25,9 +25,9 @@ use crate::setup::EngineStartOptions;
 use crate::{name_lookup, setup};
 use graph_lookup::resolve_phase_key;
 
-pub async fn run_phase(global: &GlobalArgs, arguments: PhaseArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_phase(global: &GlobalArgs, arguments: PhaseArgs) -> anyhow::Result<()> {
     match arguments.action {
-        Some(change) => change_phase(global, &arguments.session, change).await,
+        Some(action) => change_phase(global, &arguments.session, action).await,
         None => print_phases(global, &arguments.session, arguments.mermaid).await,
     }
 }
@@ -35,112 +35,124 @@ pub async fn run_phase(global: &GlobalArgs, arguments: PhaseArgs) -> anyhow::Res
 async fn print_phases(global: &GlobalArgs, session: &str, as_mermaid: bool) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, session).await?;
-    let (rules, state) = engine.load_session(&session).await?;
-    let standings = load_phase_reports(&engine, &session, &*rules, &state).await?;
+    let (flow, state) = engine.load_session(&session).await?;
+    let reports = load_phase_reports(&engine, &session, &*flow, &state).await?;
     if as_mermaid {
-        if standings.is_empty() {
-            bail!("the flow `{}` has no phase graph to draw", rules.spec().name);
+        if reports.is_empty() {
+            bail!("flow `{}` has no phase graph", flow.spec().name);
         }
-        let drawn =
-            standings.iter().map(|it| format!("%% {}\n{}", it.key, render_mermaid(it.graph, Some(&it.status.state))));
-        return print::write_stdout(&drawn.collect::<Vec<_>>().join("\n"));
+        let diagrams = reports
+            .iter()
+            .map(|report| format!("%% {}\n{}", report.key, render_mermaid(report.graph, Some(&report.status.state))));
+        return print::write_stdout(&diagrams.collect::<Vec<_>>().join("\n"));
     }
     if global.json {
-        let graphs: Vec<Value> = standings.iter().map(phase_report_json).collect();
+        let graphs: Vec<Value> = reports.iter().map(phase_report_json).collect();
         return print::print_json(&json!({ "session": session, "graphs": graphs }));
     }
-    print::write_stdout(&render_phase_reports(rules.spec(), &standings, RenderOptions::for_stdout().paint))
+    print::write_stdout(&render_phase_reports(flow.spec(), &reports, RenderOptions::for_stdout().paint))
 }
 
-/// One graph, and where it stands.
-pub struct PhaseGraphReport<'g> {
+/// The status of one phase graph of a session.
+pub(crate) struct PhaseGraphReport<'g> {
     pub key: PhaseGraphKey,
     pub graph: &'g PhaseGraph,
     pub status: PhaseGraphStatus,
-    /// What the user may enter now.
+    /// The phases that the user may enter now.
     pub allowed_phases: Vec<PhaseName>,
 }
 
-/// Where every graph of a session stands.
+/// Returns the status of every phase graph of a session.
 ///
 /// # Errors
-/// The session cannot be read.
-pub async fn load_phase_reports<'r>(
+/// Returns an error if the session cannot be read.
+pub(crate) async fn load_phase_reports<'r>(
     engine: &Engine,
     session: &SessionId,
     flow: &'r dyn DynFlow,
     state: &SessionState,
 ) -> anyhow::Result<Vec<PhaseGraphReport<'r>>> {
-    let mut standings = Vec::new();
+    let mut reports = Vec::new();
     for key in state.session.phase_graph_keys(flow.spec()) {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
-        let stand = state.session.phase_graph_status(graph, &key);
+        let status = state.session.phase_graph_status(graph, &key);
         let conditions = engine.evaluate_guard_conditions(session, flow, state, &key).await?;
-        let may = allowed_phases(graph, &stand.state, &Proposer::User, &conditions);
-        standings.push(PhaseGraphReport { key, graph, status: stand, allowed_phases: may });
+        let allowed_phases = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
+        reports.push(PhaseGraphReport { key, graph, status, allowed_phases });
     }
-    Ok(standings)
+    Ok(reports)
 }
 
-/// Where every graph stands, what may be entered and what not yet, for people.
-pub fn render_phase_reports(spec: &FlowSpec, standings: &[PhaseGraphReport<'_>], paint: Paint) -> String {
-    if standings.is_empty() {
-        return format!("the flow `{}` has no phases\n", spec.name);
+/// Renders the status of every phase graph as text.
+pub(crate) fn render_phase_reports(spec: &FlowSpec, reports: &[PhaseGraphReport<'_>], paint: Paint) -> String {
+    if reports.is_empty() {
+        return format!("flow `{}` has no phases\n", spec.name);
     }
-    standings.iter().map(|standing| render_phase_report(standing, paint)).collect()
+    reports.iter().map(|report| render_phase_report(report, paint)).collect()
 }
 
-fn render_phase_report(standing: &PhaseGraphReport<'_>, paint: Paint) -> String {
-    let PhaseGraphReport { key, graph, status: stand, allowed_phases: may } = standing;
-    let now = &stand.state;
-    let since = number_format::format_date_time(now.since);
-    let turns = number_format::format_plural(u64::from(now.turns_started), "turn");
+fn render_phase_report(report: &PhaseGraphReport<'_>, paint: Paint) -> String {
+    let PhaseGraphReport { key, graph, status, allowed_phases } = report;
+    let state = &status.state;
+    let since = number_format::format_date_time(state.since);
+    let turns = number_format::format_plural(u64::from(state.turns_started), "turn");
     let mut lines = vec![format!(
         "{}: {} {}",
         key,
-        paint.bold(&now.current),
-        paint.dim(format!("(visit {}, {turns}, since {since})", now.visit))
+        paint.bold(&state.current),
+        paint.dim(format!("(visit {}, {turns}, since {since})", state.visit))
     )];
-    let names = |names: &[PhaseName]| names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    lines.push(format!("  you may enter  {}", if may.is_empty() { "nothing".to_owned() } else { names(may) }));
-    for edge in graph.edges_from(&now.current).filter(|edge| !may.contains(&edge.to)) {
-        let needs = if edge.guard == Guard::Always { "barred".to_owned() } else { format!("needs {}", edge.guard) };
-        lines.push(format!("  not yet        {} ({needs})", edge.to));
+    let allowed: Vec<&str> = allowed_phases.iter().map(PhaseName::as_str).collect();
+    lines
+        .push(format!("  allowed         {}", if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }));
+    for edge in graph.edges_from(&state.current).filter(|edge| !allowed_phases.contains(&edge.to)) {
+        let reason = match &edge.guard {
+            Guard::Always => "blocked by a gate".to_owned(),
+            guard => format!("needs {guard}"),
+        };
+        lines.push(format!("  not yet         {} ({reason})", edge.to));
     }
-    if !now.open_gates.is_empty() {
-        let gates: Vec<&str> = now.open_gates.iter().map(String::as_str).collect();
-        lines.push(format!("  open gates     {}", paint.warning(gates.join(", "))));
+    if !state.open_gates.is_empty() {
+        let gates: Vec<&str> = state.open_gates.iter().map(String::as_str).collect();
+        lines.push(format!("  open gates      {}", paint.warning(gates.join(", "))));
     }
-    for grant in &now.grants {
-        lines.push(format!("  granted        {}", grant.warning()));
+    for grant in &state.grants {
+        lines.push(format!("  granted         {}", grant.warning()));
     }
-    let past: Vec<String> = stand.past_states.iter().map(|past| format!("{} {}", past.visit, past.current)).collect();
-    if !past.is_empty() {
-        lines.push(format!("  visits before  {}", past.join(", ")));
+    let earlier: Vec<String> =
+        status.past_states.iter().map(|past| format!("{} {}", past.visit, past.current)).collect();
+    if !earlier.is_empty() {
+        lines.push(format!("  earlier visits  {}", earlier.join(", ")));
     }
     lines.join("\n") + "\n"
 }
 
-fn phase_report_json(standing: &PhaseGraphReport<'_>) -> Value {
-    let PhaseGraphReport { key, status: stand, allowed_phases: may, .. } = standing;
-    let past: Vec<Value> = stand
+fn phase_report_json(report: &PhaseGraphReport<'_>) -> Value {
+    let PhaseGraphReport { key, status, allowed_phases, .. } = report;
+    let earlier: Vec<Value> = status
         .past_states
         .iter()
         .map(|past| json!({ "visit": past.visit, "phase": past.current, "since": past.since }))
         .collect();
-    json!({ "graph": key.graph, "owner": key.owner, "now": stand.state, "may_enter": may, "past": past })
+    json!({
+        "graph": key.graph,
+        "owner": key.owner,
+        "current": status.state,
+        "allowed_phases": allowed_phases,
+        "earlier_visits": earlier,
+    })
 }
 
-async fn change_phase(global: &GlobalArgs, session: &str, change: PhaseAction) -> anyhow::Result<()> {
+async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
     let engine = &running.engine;
     let session = name_lookup::resolve_session(engine, session).await?;
-    let (rules, state) = engine.load_session(&session).await?;
-    let phase = |to: Option<&PhaseName>, choice: &GraphArgs| {
-        let names: Vec<&str> = [&choice.graph, &choice.owner].into_iter().flatten().map(String::as_str).collect();
-        resolve_phase_key(rules.spec(), &state.session, to, &names, "with --of").map_err(anyhow::Error::msg)
+    let (flow, state) = engine.load_session(&session).await?;
+    let phase = |to: Option<&PhaseName>, graph: &GraphArgs| {
+        let names: Vec<&str> = [&graph.graph, &graph.owner].into_iter().flatten().map(String::as_str).collect();
+        resolve_phase_key(flow.spec(), &state.session, to, &names, "with --owner").map_err(anyhow::Error::msg)
     };
-    let command = match change {
+    let command = match action {
         PhaseAction::Propose { to, reason, graph } => {
             let to = PhaseName::from(to);
             OperatorCommand::Propose { phase: phase(Some(&to), &graph)?, to, reason }
@@ -152,34 +164,34 @@ async fn change_phase(global: &GlobalArgs, session: &str, change: PhaseAction) -
         PhaseAction::Rollback { visit, graph } => OperatorCommand::RollBack { phase: phase(None, &graph)?, visit },
     };
     engine.apply_command(&session, command).await?;
-    let ruled = read_phase_outcome(engine, &session, state.session.last_seq).await;
+    let outcome = read_phase_outcome(engine, &session, state.session.last_seq).await;
     let live = live_output_for(global);
-    let turned = follow_until_idle(engine, &session, state.session.last_seq, live).await?;
+    let turn = follow_until_idle(engine, &session, state.session.last_seq, live).await?;
     engine.shutdown().await;
-    let ruled = ruled?;
+    let outcome = outcome?;
     if global.json {
-        return print::print_json(&json!({ "session": session, "ruled": ruled, "replies": turned.replies }));
+        return print::print_json(&json!({ "session": session, "outcome": outcome, "replies": turn.replies }));
     }
-    print::write_stdout(&ruled.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-    if live == LiveOutput::Off && !turned.replies.is_empty() {
-        print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
+    print::write_stdout(&outcome.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    if live == LiveOutput::Off && !turn.replies.is_empty() {
+        print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
-    check_turn_outcome(&turned.outcome)
+    check_turn_outcome(&turn.outcome)
 }
 
-/// What the graph decided, in words; that it refused is an error.
+/// Reads what the phase graph decided after event `before`, one line per decision. A refusal is an error.
 async fn read_phase_outcome(engine: &Engine, session: &SessionId, before: Seq) -> anyhow::Result<Vec<String>> {
-    let mut ruled = Vec::new();
+    let mut lines = Vec::new();
     for event in JournalReader::starting_after(engine, session, before).next_page().await? {
         match &event.event {
             Event::PhaseTransitionRefused(refused) => bail!("{}: {}", refused.graph_key, refused.refusal),
             Event::PhaseEntered(_) | Event::SkipGranted { .. } => {
-                ruled.push(event.event.summary_line(&|_| String::new()))
+                lines.push(event.event.summary_line(&|_| String::new()))
             }
             _ => {}
         }
     }
-    Ok(ruled)
+    Ok(lines)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One message, one reply: for scripts, and for whoever has only one question.
+//! `segue send`: sends one message and prints the reply. Also the JSON form of a finished turn.
 
 use std::io::{IsTerminal, Read};
 
@@ -19,10 +19,10 @@ use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
 use crate::{SilentExit, image, name_lookup, setting_values};
 
-/// The code a program ends with that was interrupted.
-pub const EXIT_CODE_INTERRUPTED: u8 = 130;
+/// The exit code of a program that was interrupted by Ctrl-C.
+pub(crate) const EXIT_CODE_INTERRUPTED: u8 = 130;
 
-pub async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Result<()> {
     let text = if arguments.message == "-" { read_message_from_stdin()? } else { arguments.message.clone() };
     let images = arguments.image.iter().map(|file| image::load_image(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
@@ -31,44 +31,44 @@ pub async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Resul
     }
     let (session, is_new) = find_or_open_session(&running, &arguments.session_args).await?;
     let engine = &running.engine;
-    let message =
-        UserMessage { idempotency_key: arguments.key.clone().map(Into::into), images, ..UserMessage::from(text) };
+    let idempotency_key = arguments.idempotency_key.clone().map(Into::into);
+    let message = UserMessage { idempotency_key, images, ..UserMessage::from(text) };
     let live = super::session_actions::live_output_for(global);
-    let end = match send_and_follow(engine, &session, message, live).await {
+    let outcome = match send_and_follow(engine, &session, message, live).await {
         Err(error) if is_new && matches!(error.downcast_ref(), Some(Error::Refused(_))) => {
-            // Nothing was said in it, so it is not begun.
+            // A refused first message leaves no empty session behind.
             engine.delete_session(&session).await?;
             return Err(error);
         }
-        end => end?,
+        outcome => outcome?,
     };
-    match end {
-        FollowOutcome::TurnFinished(turned) => {
+    match outcome {
+        FollowOutcome::TurnFinished(turn) => {
             let (_, state) = engine.load_session(&session).await?;
             engine.shutdown().await;
             if global.json {
                 print::print_json(&turn_json(
                     &session,
-                    &turned,
+                    &turn,
                     &state.session.phases_label(),
                     running.uses_rehearsal_model,
                 ))?;
-            } else if live == LiveOutput::Off && !turned.replies.is_empty() {
-                print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
+            } else if live == LiveOutput::Off && !turn.replies.is_empty() {
+                print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
             }
-            for shortfall in turned.calls.iter().filter_map(FollowedCall::truncation_warning) {
-                print::write_stderr_line(&stderr_paint().warning(&shortfall));
+            for warning in turn.calls.iter().filter_map(FollowedCall::truncation_warning) {
+                print::write_stderr_line(&stderr_paint().warning(&warning));
             }
-            check_turn_outcome(&turned.outcome)
+            check_turn_outcome(&turn.outcome)
         }
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
         FollowOutcome::Interrupted(turn) => {
             if turn.is_some() {
                 engine.apply_command(&session, OperatorCommand::Cancel).await?;
-                print::write_stderr_line(&format!("stopped; the session is `{session}`"));
+                print::write_stderr_line(&format!("cancelled the turn; the session is `{session}`"));
             } else {
                 print::write_stderr_line(&format!(
-                    "not waited for; the message is kept, and `segue send --session {session}` goes on with it"
+                    "stopped waiting; the message is saved and answered at the next use of session `{session}`"
                 ));
             }
             engine.store().close().await?;
@@ -77,7 +77,7 @@ pub async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Resul
     }
 }
 
-/// The session to speak in, and whether it was begun for this.
+/// Finds or creates the session of a message. Returns `true` with a session that was created.
 async fn find_or_open_session(
     running: &RunningEngine,
     session_args: &SessionArgs,
@@ -91,26 +91,23 @@ async fn find_or_open_session(
             bail!("{}", setting_values::settings_fixed_message(&session));
         }
         if let Some(flow) = flow {
-            let (rules, _) = engine.load_session(&session).await?;
-            let its = &rules.spec().name;
-            if *its != flow {
-                bail!(
-                    "the session `{session}` is of the flow `{its}`, not `{flow}`; leave --flow out, or begin another"
-                );
+            let (session_flow, _) = engine.load_session(&session).await?;
+            let name = &session_flow.spec().name;
+            if *name != flow {
+                bail!("session `{session}` uses flow `{name}`, not `{flow}`; omit --flow, or start another session");
             }
         }
         return Ok((session, false));
     }
     let flow = flow.unwrap_or_else(|| running.default_flow.clone());
     let settings = setting_values::parse_new_session_settings(engine, &flow, &session_args.set)?;
-    let name = session_args.session.as_deref().map(Into::into);
-    let opening = SessionOptions {
-        session: name,
+    let options = SessionOptions {
+        session: session_args.session.as_deref().map(Into::into),
         mid_turn_policy: running.mid_turn_policy,
         settings,
         ..SessionOptions::default()
     };
-    let session = engine.open_session(&flow, opening).await?;
+    let session = engine.open_session(&flow, options).await?;
     Ok((session, true))
 }
 
@@ -121,56 +118,55 @@ async fn send_and_follow(
     live: LiveOutput,
 ) -> anyhow::Result<FollowOutcome> {
     let (_, before) = engine.load_session(session).await?;
-    let (head, known, held) =
-        (before.session.last_seq, before.session.last_ids.message, before.session.calls_awaiting_operator().next());
+    let before = &before.session;
     let id = engine.send_message(session, message).await?;
-    if let Some((call, _)) = held {
+    if let Some((call, _)) = before.calls_awaiting_operator().next() {
         return Ok(FollowOutcome::AwaitingOperator(*call));
     }
-    // A message sent before under the same key has its turn somewhere in the past.
-    let after = if id > known { head } else { segue_core::ids::Seq(0) };
+    // A message that repeats an idempotency key was answered earlier, so the whole journal is read.
+    let after = if id > before.last_ids.message { before.last_seq } else { segue_core::ids::Seq(0) };
     SessionFollower::start_after(engine, session, after, live).await?.follow_message(id).await
 }
 
 fn read_message_from_stdin() -> anyhow::Result<String> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        print::write_stderr_line("reading the message until Ctrl-D");
+        print::write_stderr_line("reading the message from the terminal; Ctrl-D ends it");
     }
     let mut bytes = Vec::new();
     stdin.lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
-        bail!("there are more than {STDIN_BYTES_MAX} bytes on standard input, far more than any message may have");
+        bail!("standard input has more than {STDIN_BYTES_MAX} bytes, which is too long for a message");
     }
-    let mut text = String::from_utf8(bytes).context("the message on standard input is no UTF-8 text")?;
+    let mut text = String::from_utf8(bytes).context("the message on standard input is not UTF-8")?;
     let end = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text).len());
     text.truncate(end.unwrap_or(text.len()));
     Ok(text)
 }
 
-/// A call waits for a person, so nothing goes on.
-pub async fn awaiting_operator_error(engine: &Engine, session: &SessionId, call: CallId) -> anyhow::Error {
-    // Nothing is under way that could still be written.
+/// Returns the error for a session that is blocked until an operator decides about a call.
+pub(crate) async fn awaiting_operator_error(engine: &Engine, session: &SessionId, call: CallId) -> anyhow::Error {
+    // The error may be dropped: the session is blocked, so no write is pending.
     let _ = engine.store().close().await;
     anyhow::anyhow!(
-        "{call} was in flight when the process died and may have been billed; decide with `segue resolve {session} {call} retry` \
-         or `segue resolve {session} {call} fail`, then it goes on"
+        "{call} was in flight when the process died and may have been billed; continue with `segue resolve {session} {call} retry` \
+         or `segue resolve {session} {call} fail`"
     )
 }
 
-/// Whether a turn ended well.
-pub fn check_turn_outcome(outcome: &TurnResult) -> anyhow::Result<()> {
+/// Returns an error if the turn did not complete.
+pub(crate) fn check_turn_outcome(outcome: &TurnResult) -> anyhow::Result<()> {
     match outcome {
         TurnResult::Done => Ok(()),
         TurnResult::Failed { reason } => bail!("the turn failed: {reason}"),
         TurnResult::Cancelled => bail!("the turn was cancelled"),
-        TurnResult::Interrupted => bail!("another message took the turn's place"),
+        TurnResult::Interrupted => bail!("the turn was interrupted by another message"),
     }
 }
 
-/// What a turn came to, for machines.
-pub fn turn_json(session: &SessionId, turned: &FinishedTurn, phase: &str, rehearsal: bool) -> Value {
-    let (outcome, reason) = match &turned.outcome {
+/// Returns a finished turn as JSON.
+pub(crate) fn turn_json(session: &SessionId, turn: &FinishedTurn, phase: &str, rehearsal: bool) -> Value {
+    let (outcome, reason) = match &turn.outcome {
         TurnResult::Done => ("done", None),
         TurnResult::Failed { reason } => ("failed", Some(reason)),
         TurnResult::Cancelled => ("cancelled", None),
@@ -178,58 +174,58 @@ pub fn turn_json(session: &SessionId, turned: &FinishedTurn, phase: &str, rehear
     };
     json!({
         "session": session,
-        "turn": turned.turn.to_string(),
+        "turn": turn.turn.to_string(),
         "outcome": outcome,
         "reason": reason,
-        "reply": turned.replies.join("\n\n"),
-        "replies": turned.replies,
+        "reply": turn.replies.join("\n\n"),
+        "replies": turn.replies,
         "phase": phase,
-        "calls": turned.calls.iter().map(call_json).collect::<Vec<_>>(),
-        "spent": tally_json(&sum_call_usage(&turned.calls)),
+        "calls": turn.calls.iter().map(call_json).collect::<Vec<_>>(),
+        "usage": usage_json(&sum_call_usage(&turn.calls)),
         "rehearsal": rehearsal,
     })
 }
 
-fn call_json(row: &FollowedCall) -> Value {
+fn call_json(call: &FollowedCall) -> Value {
     let mut value = json!({
-        "call": row.call.to_string(),
-        "role": row.role,
-        "model": row.model,
-        "failed_tries": row.lost_attempts.failed_attempts,
-        "unknown_tries": row.lost_attempts.unknown_attempts,
+        "call": call.call.to_string(),
+        "role": call.role,
+        "model": call.model,
+        "failed_attempts": call.lost_attempts.failed_attempts,
+        "unknown_attempts": call.lost_attempts.unknown_attempts,
     });
-    let more = match &row.outcome {
-        FollowedCallOutcome::Open => json!({ "end": "open" }),
-        FollowedCallOutcome::Failed(reason) => json!({ "end": "failed", "reason": reason }),
+    let outcome = match &call.outcome {
+        FollowedCallOutcome::Open => json!({ "outcome": "open" }),
+        FollowedCallOutcome::Failed(reason) => json!({ "outcome": "failed", "reason": reason }),
         FollowedCallOutcome::Cancelled { reason, .. } => {
-            json!({ "end": "failed", "reason": format!("cancelled: {reason}") })
+            json!({ "outcome": "failed", "reason": format!("cancelled: {reason}") })
         }
-        FollowedCallOutcome::Answered { usage, counted_by, cost_microusd, ms, stop } => json!({
-            "end": "answered",
+        FollowedCallOutcome::Answered { usage, usage_source, cost_microusd, duration_ms, stop_reason } => json!({
+            "outcome": "answered",
             "tokens_in": usage.input_tokens,
             "tokens_out": usage.output_tokens,
             "tokens_cached": usage.cached_tokens,
-            "counted_by": counted_by,
+            "usage_source": usage_source,
             "cost_microusd": cost_microusd,
-            "ms": ms,
-            "stop": stop,
+            "duration_ms": duration_ms,
+            "stop_reason": stop_reason,
         }),
     };
-    if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
-        value.extend(more);
+    if let (Value::Object(value), Value::Object(outcome)) = (&mut value, outcome) {
+        value.extend(outcome);
     }
     value
 }
 
-/// A sum of calls, for machines.
-pub fn tally_json(tally: &UsageTotals) -> Value {
+/// Returns the total usage of several calls as JSON.
+pub(crate) fn usage_json(totals: &UsageTotals) -> Value {
     json!({
-        "calls": tally.answered_calls,
-        "failed_tries": tally.failed_attempts,
-        "unknown_tries": tally.unknown_attempts,
-        "tokens_in": tally.input_tokens,
-        "tokens_out": tally.output_tokens,
-        "tokens_cached": tally.cached_tokens,
-        "cost_microusd": tally.exact_cost_microusd(),
+        "calls": totals.answered_calls,
+        "failed_attempts": totals.failed_attempts,
+        "unknown_attempts": totals.unknown_attempts,
+        "tokens_in": totals.input_tokens,
+        "tokens_out": totals.output_tokens,
+        "tokens_cached": totals.cached_tokens,
+        "cost_microusd": totals.exact_cost_microusd(),
     })
 }

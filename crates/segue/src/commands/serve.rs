@@ -1,4 +1,4 @@
-//! The engine behind HTTP, for whoever is at this machine; with keys, for others too.
+//! `segue serve`: runs the engine behind the HTTP server until it is interrupted.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,13 +13,12 @@ use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, LoadedConfig, PlaybackMode, load_config, start_engine};
 
-/// What webhooks are signed with comes from here, and from nowhere else.
+/// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 
-pub async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
-    let tape = PlaybackMode::from_args(arguments.script.as_deref(), None, None);
-    let start =
-        EngineStartOptions { playback: tape, recovery: RecoveryPolicy::Immediate, ..EngineStartOptions::default() };
+pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
+    let playback = PlaybackMode::from_args(arguments.script.as_deref(), None, None);
+    let start = EngineStartOptions { playback, recovery: RecoveryPolicy::Immediate, ..EngineStartOptions::default() };
     let running = start_engine(global, start).await?;
     let LoadedConfig { config, store_path: store } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -48,8 +47,8 @@ pub async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Res
     Ok(())
 }
 
-/// The folder that the store is in: what belongs to it lies beside it.
-pub fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
+/// Returns the folder of the store, which also holds the files of the server.
+pub(crate) fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
     Ok(parent_folder(&load_config(global)?.store_path.value))
 }
 
@@ -65,13 +64,13 @@ fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: boo
     if global.json {
         print::print_json(&json!({ "url": url }))?;
     } else {
-        print::write_stdout(&format!("Segue is at {url} — Ctrl-C ends it\n"))?;
+        print::write_stdout(&format!("Segue listens on {url} (stop it with Ctrl-C)\n"))?;
     }
-    // Whoever started us may wait for this line.
+    // A parent process may wait for this line.
     Ok(std::io::stdout().flush()?)
 }
 
-/// Returns when the program is told to end.
+/// Returns when the process receives SIGINT or SIGTERM.
 async fn wait_for_shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     #[cfg(unix)]
@@ -85,7 +84,7 @@ async fn wait_for_shutdown_signal() {
             return;
         }
     }
-    // If signals cannot be heard, only a harder one ends us.
+    // Without a signal handler, only SIGKILL ends the process.
     if interrupted.await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,8 +1,8 @@
-//! What a person at the controls may want of a session.
+//! Commands of an operator on one session: rename, cancel, retry, resolve, run-command and undo.
 
 use anyhow::bail;
 use segue_core::decide;
-use segue_core::ids::{CallId, Seq, SessionId};
+use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, RecoveryPolicy};
 use segue_flows::assistant::spec::UNDO_COMMAND;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::print::{self, RenderOptions};
 use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
 use crate::{name_lookup, setup};
 
-/// An engine that records what it is told and does nothing else, on a store that is there.
+/// Starts an engine on an existing store that records commands but makes no calls.
 async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
     Ok(start_on_existing_store(
         global,
@@ -27,16 +27,17 @@ async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
     .engine)
 }
 
-pub async fn start_on_existing_store(
+/// Starts an engine, or returns an error if the store does not exist.
+pub(crate) async fn start_on_existing_store(
     global: &GlobalArgs,
     start: EngineStartOptions<'_>,
 ) -> anyhow::Result<RunningEngine> {
-    // A store is not made for the sake of a session that cannot be in it.
+    // A session cannot exist without a store, so none is created.
     setup::require_read_only_engine(global).await?.shutdown().await;
     start_engine(global, start).await
 }
 
-pub async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -> anyhow::Result<()> {
+pub(crate) async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -> anyhow::Result<()> {
     let engine = start_passive_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     engine.apply_command(&session, decide::OperatorCommand::Rename { title: arguments.title }).await?;
@@ -46,10 +47,10 @@ pub async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -> anyho
     if global.json {
         return print::print_json(&json!({ "session": session, "title": title }));
     }
-    print::write_stdout(&format!("{session} is called “{title}”\n"))
+    print::write_stdout(&format!("renamed {session} to “{title}”\n"))
 }
 
-pub async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> anyhow::Result<()> {
+pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> anyhow::Result<()> {
     let engine = start_passive_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let (_, state) = engine.load_session(&session).await?;
@@ -59,28 +60,27 @@ pub async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> anyhow::
     if global.json {
         return print::print_json(&json!({ "session": session, "cancelled": turn }));
     }
-    print::write_stdout(&format!("{turn} of {session} is cancelled\n"))
+    print::write_stdout(&format!("cancelled {turn} of {session}\n"))
 }
 
-pub async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> anyhow::Result<()> {
+pub(crate) async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
     send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry).await
 }
 
-pub async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
+pub(crate) async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
-    let call: CallId = name_lookup::parse_id(&arguments.call)?;
-    let how = match arguments.resolution {
+    let call = name_lookup::parse_call_id(&arguments.call)?;
+    let resolution = match arguments.resolution {
         CallResolutionArg::Retry => decide::UnknownCallResolution::Retry,
         CallResolutionArg::Fail => decide::UnknownCallResolution::Fail,
     };
-    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Resolve { call, resolution: how })
-        .await
+    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Resolve { call, resolution }).await
 }
 
-pub async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(
         global,
         EngineStartOptions { recovery: RecoveryPolicy::OnUse, ..EngineStartOptions::default() },
@@ -91,14 +91,14 @@ pub async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandArgs) ->
     send_command_and_follow(global, &running, &session, command).await
 }
 
-pub async fn undo_last_write(global: &GlobalArgs, arguments: UndoArgs) -> anyhow::Result<()> {
+pub(crate) async fn undo_last_write(global: &GlobalArgs, arguments: UndoArgs) -> anyhow::Result<()> {
     let UndoArgs { session, run } = arguments;
     let arguments = run.map(|run| format!("run={run}")).into_iter().collect();
     run_flow_command(global, RunCommandArgs { session, command: UNDO_COMMAND.to_owned(), arguments }).await
 }
 
-/// What a flow offers, as it is typed: the name, then `name=value` as often as wanted.
-pub fn parse_flow_command(command: &str, words: &[String]) -> anyhow::Result<decide::OperatorCommand> {
+/// Parses a command of a flow: its name, and arguments of the form `NAME=VALUE`.
+pub(crate) fn parse_flow_command(command: &str, words: &[String]) -> anyhow::Result<decide::OperatorCommand> {
     let mut arguments = serde_json::Map::new();
     for word in words {
         let Some((name, value)) = word.split_once('=') else { bail!("`{word}` has no value; write NAME=VALUE") };
@@ -109,7 +109,7 @@ pub fn parse_flow_command(command: &str, words: &[String]) -> anyhow::Result<dec
     Ok(decide::OperatorCommand::Flow { command: command.to_owned(), arguments })
 }
 
-/// Gives a command, and follows what it sets going until nothing is owed.
+/// Applies a command, and follows the session until no work is pending.
 async fn send_command_and_follow(
     global: &GlobalArgs,
     running: &RunningEngine,
@@ -120,34 +120,34 @@ async fn send_command_and_follow(
     let (_, before) = engine.load_session(session).await?;
     engine.apply_command(session, command).await?;
     let live = live_output_for(global);
-    let turned = follow_until_idle(engine, session, before.session.last_seq, live).await?;
+    let turn = follow_until_idle(engine, session, before.session.last_seq, live).await?;
     let (_, state) = engine.load_session(session).await?;
     engine.shutdown().await;
     if global.json {
-        print::print_json(&turn_json(session, &turned, &state.session.phases_label(), running.uses_rehearsal_model))?;
-    } else if live == LiveOutput::Off && !turned.replies.is_empty() {
-        print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
+        print::print_json(&turn_json(session, &turn, &state.session.phases_label(), running.uses_rehearsal_model))?;
+    } else if live == LiveOutput::Off && !turn.replies.is_empty() {
+        print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
-    check_turn_outcome(&turned.outcome)
+    check_turn_outcome(&turn.outcome)
 }
 
-/// Whether words are to be shown as they come.
-pub fn live_output_for(global: &GlobalArgs) -> LiveOutput {
+/// Whether replies are printed while they stream in: only as text on a terminal.
+pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveOutput {
     if RenderOptions::for_stdout().is_terminal && !global.json { LiveOutput::Stdout } else { LiveOutput::Off }
 }
 
-/// Follows a session until nothing is owed.
-pub async fn follow_until_idle(
+/// Follows a session until no work is pending.
+pub(crate) async fn follow_until_idle(
     engine: &Engine,
     session: &SessionId,
     after: Seq,
     live: LiveOutput,
 ) -> anyhow::Result<FinishedTurn> {
     match SessionFollower::start_after(engine, session, after, live).await?.follow_until_idle().await? {
-        FollowOutcome::TurnFinished(turned) => Ok(turned),
+        FollowOutcome::TurnFinished(turn) => Ok(turn),
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),
         FollowOutcome::Interrupted(_) => {
-            print::write_stderr_line("not waited for; what is owed goes on when the session is used next");
+            print::write_stderr_line("stopped waiting; pending work resumes at the next use of the session");
             engine.store().close().await?;
             Err(SilentExit(EXIT_CODE_INTERRUPTED).into())
         }

@@ -1,4 +1,4 @@
-//! Which sessions there are.
+//! `segue sessions`: lists sessions.
 
 use segue_store::{PendingWork, SessionListEntry, SessionQuery};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::{name_lookup, setup};
 
-pub async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -> anyhow::Result<()> {
     let Some(engine) = setup::open_read_only_engine(global).await? else {
         return print_no_sessions(global, &arguments);
     };
@@ -28,13 +28,13 @@ pub async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -> anyho
     let screen = RenderOptions::for_stdout();
     print::write_stdout(&session_table(&page.entries).render(screen.width, screen.paint))?;
     if page.next_cursor.is_some() {
-        print::write_stdout(&screen.paint.dim(format!("the newest {}; `--limit` shows more\n", arguments.limit)))?;
+        print::write_stdout(&screen.paint.dim(format!("the newest {}; use --limit for more\n", arguments.limit)))?;
     }
     Ok(())
 }
 
-/// Sessions as a table.
-pub fn session_table(rows: &[SessionListEntry]) -> TextTable {
+/// Returns a table of sessions.
+pub(crate) fn session_table(rows: &[SessionListEntry]) -> TextTable {
     let mut table = TextTable::new([
         ("session", ColumnLayout::Left),
         ("flow", ColumnLayout::Left),
@@ -48,13 +48,13 @@ pub fn session_table(rows: &[SessionListEntry]) -> TextTable {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
         };
-        let owing = if summary.pending_work == PendingWork::Now { " (at work)" } else { "" };
+        let active = if summary.pending_work == PendingWork::Now { " (active)" } else { "" };
         table.add_row([
             session.to_string(),
             summary.flow.clone(),
             summary.turns.to_string(),
             number_format::format_cost(summary.cost_microusd),
-            number_format::format_date_time(summary.updated_at) + owing,
+            number_format::format_date_time(summary.updated_at) + active,
             title,
         ]);
     }
@@ -66,15 +66,15 @@ fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::R
         return print::print_json(&json!([]));
     }
     print::write_stdout(match (&arguments.search, &arguments.flow) {
-        (None, None) => "no sessions yet; `segue chat` begins one\n",
-        _ => "no session is like that\n",
+        (None, None) => "no sessions yet; `segue chat` starts one\n",
+        _ => "no matching sessions\n",
     })
 }
 
-pub fn session_row_json(row: &SessionListEntry) -> Value {
+pub(crate) fn session_row_json(row: &SessionListEntry) -> Value {
     let SessionListEntry { session, summary, head, excerpt } = row;
-    let owes = match summary.pending_work {
-        PendingWork::None => json!("nothing"),
+    let pending_work = match summary.pending_work {
+        PendingWork::None => json!("none"),
         PendingWork::Now => json!("now"),
         PendingWork::At(at) => json!({ "at": at }),
     };
@@ -88,7 +88,7 @@ pub fn session_row_json(row: &SessionListEntry) -> Value {
         "cost_microusd": summary.cost_microusd,
         "created": summary.created_at,
         "updated": summary.updated_at,
-        "owes": owes,
+        "pending_work": pending_work,
         "events": head,
         "excerpt": excerpt,
     })

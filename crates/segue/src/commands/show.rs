@@ -1,4 +1,4 @@
-//! What happened in a session: a timeline of turns, calls, phases and refusals, and what its flow puts on show; or every event; or all of it as JSON.
+//! `segue show`: the timeline and artifacts of a session, every event of its journal, or everything as JSON.
 
 mod timeline;
 
@@ -10,7 +10,7 @@ use segue_core::session::{CallStatus, Session};
 use segue_engine::Engine;
 use serde_json::{Value, json};
 
-use super::send::tally_json;
+use super::send::usage_json;
 use crate::cli::{GlobalArgs, ShowArgs};
 use crate::journal_reader::JournalReader;
 use crate::print::text::to_single_line;
@@ -18,7 +18,7 @@ use crate::print::{self, RenderOptions, number_format};
 use crate::{name_lookup, setup};
 use timeline::{TextLength, Timeline};
 
-pub async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if global.json {
@@ -27,23 +27,23 @@ pub async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Resul
     if arguments.events {
         return print_events(&engine, &session, text_length_for(&arguments)).await;
     }
-    let (rules, state) = engine.load_session(&session).await?;
+    let (flow, state) = engine.load_session(&session).await?;
     let screen = RenderOptions::for_stdout();
     print::write_stdout(&render_session_heading(&session, &state.session, screen))?;
     let mut journal = JournalReader::from_start(&engine, &session);
-    let mut timeline = Timeline::new(screen, text_length_for(&arguments), rules);
+    let mut timeline = Timeline::new(screen, text_length_for(&arguments), flow);
     loop {
         let events = journal.next_page().await?;
         let mut page = String::new();
         if events.is_empty() {
             timeline.finish(&mut page);
-            let (rules, state) = engine.load_session(&session).await?;
-            let on_show = engine.artifacts(&session, &*rules, &state).await?;
-            page.push_str(&print::artifact::render_artifacts(&on_show, screen));
+            let (flow, state) = engine.load_session(&session).await?;
+            let artifacts = engine.artifacts(&session, &*flow, &state).await?;
+            page.push_str(&print::artifact::render_artifacts(&artifacts, screen));
             return print::write_stdout(&page);
         }
-        let words = journal.load_texts(&events, |event, words| Timeline::request_texts(event, words)).await?;
-        events.iter().for_each(|event| timeline.add_event(event, &words, &mut page));
+        let texts = journal.load_texts(&events, |event, lookup| Timeline::request_texts(event, lookup)).await?;
+        events.iter().for_each(|event| timeline.add_event(event, &texts, &mut page));
         print::write_stdout(&page)?;
     }
 }
@@ -58,7 +58,7 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
     let flow = session.flow.as_ref().map(ToString::to_string).unwrap_or_default();
     lines.push(format!("flow {flow}, opened {}", number_format::format_date_time(session.opened_at)));
     let turns = number_format::format_plural(u64::from(session.last_ids.turn.0), "turn");
-    lines.push(format!("{turns} · {}", number_format::format_tally(&session.ledger.total)));
+    lines.push(format!("{turns} · {}", number_format::format_usage(&session.ledger.total)));
     if !session.phase_graphs.is_empty() {
         lines.push(format!("phase {}", session.phases_label()));
     }
@@ -66,23 +66,23 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
         lines.push(paint.warning(format!("closed: {}", to_single_line(reason))));
     }
     if let Some(turn) = &session.current_turn {
-        let waiting = match session.queued_messages.len() as u64 {
+        let queued = match session.queued_messages.len() as u64 {
             0 => String::new(),
-            waiting => format!(", {} waiting behind it", number_format::format_plural(waiting, "message")),
+            queued => format!(", {} queued", number_format::format_plural(queued, "message")),
         };
-        lines.push(paint.warning(format!("{} is not finished{waiting}", turn.id)));
+        lines.push(paint.warning(format!("{} is not finished{queued}", turn.id)));
     } else if !session.queued_messages.is_empty() && session.closed_reason.is_none() {
-        let waiting = number_format::format_plural(session.queued_messages.len() as u64, "message");
-        lines.push(paint.warning(format!("{waiting} waiting for an answer")));
+        let queued = number_format::format_plural(session.queued_messages.len() as u64, "message");
+        lines.push(paint.warning(format!("{queued} queued")));
     }
     for (call, open) in &session.open_calls {
         lines.push(paint.warning(match open.status {
             CallStatus::AwaitingOperator => {
                 format!("{call} waits for your decision: segue resolve {id} {call} retry|fail")
             }
-            CallStatus::Due | CallStatus::Inherited(_) => format!("{call} is owed (try {})", open.attempt),
+            CallStatus::Due | CallStatus::Inherited(_) => format!("{call} is pending (attempt {})", open.attempt),
             CallStatus::WaitingUntil(at) => {
-                format!("{call} is owed again at {}", number_format::format_time_of_day(at))
+                format!("{call} is pending until {}", number_format::format_time_of_day(at))
             }
         }));
     }
@@ -97,63 +97,63 @@ async fn print_events(engine: &Engine, session: &SessionId, length: TextLength) 
         if events.is_empty() {
             return Ok(());
         }
-        let words = journal.load_texts(&events, |event, words| drop(event.event.summary_line(words))).await?;
+        let texts = journal.load_texts(&events, |event, lookup| drop(event.event.summary_line(lookup))).await?;
         let mut page = String::new();
         for event in &events {
             let line = event.event.summary_line(&|text| match length {
-                TextLength::Short => words.excerpt(text),
-                TextLength::Full => words.sanitized_text(text),
+                TextLength::Short => texts.excerpt(text),
+                TextLength::Full => texts.sanitized_text(text),
             });
             let line = if length == TextLength::Full {
                 print::text::sanitize_for_terminal(&line)
             } else {
                 to_single_line(&line)
             };
-            let place = screen.paint.dim(format!("{:>5} {}", event.seq, number_format::format_time_of_day(event.at)));
-            page.push_str(&format!("{place} {line}\n"));
+            let prefix = screen.paint.dim(format!("{:>5} {}", event.seq, number_format::format_time_of_day(event.at)));
+            page.push_str(&format!("{prefix} {line}\n"));
         }
         print::write_stdout(&page)?;
     }
 }
 
-/// Everything, with the texts that the events name.
+/// Prints the session, its events and the texts that they refer to as JSON.
 async fn print_session_json(engine: &Engine, session: &SessionId) -> anyhow::Result<()> {
-    let (rules, state) = engine.load_session(session).await?;
-    let exhibits = engine.artifacts(session, &*rules, &state).await?;
+    let (flow, state) = engine.load_session(session).await?;
+    let artifacts = engine.artifacts(session, &*flow, &state).await?;
     let state = &state.session;
     let mut events: Vec<Value> = Vec::new();
-    let texts = RefCell::new(BTreeMap::new());
+    let shown_texts = RefCell::new(BTreeMap::new());
     let mut journal = JournalReader::from_start(engine, session);
     loop {
         let page = journal.next_page().await?;
         if page.is_empty() {
             break;
         }
-        let words = journal.load_texts(&page, |event, words| drop(event.event.summary_line(words))).await?;
+        let texts = journal.load_texts(&page, |event, lookup| drop(event.event.summary_line(lookup))).await?;
         for event in &page {
-            let line = event.event.summary_line(&|text| {
-                texts.borrow_mut().entry(text.body.to_string()).or_insert_with(|| words.raw_text(text));
-                words.excerpt(text)
+            let summary = event.event.summary_line(&|text| {
+                shown_texts.borrow_mut().entry(text.body.to_string()).or_insert_with(|| texts.raw_text(text));
+                texts.excerpt(text)
             });
-            events.push(json!({ "seq": event.seq, "at": event.at, "line": line, "event": event.event }));
+            events.push(json!({ "seq": event.seq, "at": event.at, "summary": summary, "event": event.event }));
         }
     }
     let open: Vec<String> = state.open_calls.keys().map(ToString::to_string).collect();
-    let held: Vec<String> = state.calls_awaiting_operator().map(|(call, _)| call.to_string()).collect();
+    let awaiting_operator: Vec<String> = state.calls_awaiting_operator().map(|(call, _)| call.to_string()).collect();
     print::print_json(&json!({
         "session": session,
         "flow": state.flow,
         "title": state.title,
         "phase": state.phases_label(),
         "opened": state.opened_at,
-        "closed": state.closed_reason,
+        "closed_reason": state.closed_reason,
         "turns": state.last_ids.turn.0,
         "running_turn": state.current_turn.as_ref().map(|turn| turn.id.to_string()),
         "open_calls": open,
-        "held_calls": held,
-        "spent": tally_json(&state.ledger.total),
-        "exhibits": exhibits,
+        "calls_awaiting_operator": awaiting_operator,
+        "usage": usage_json(&state.ledger.total),
+        "artifacts": artifacts,
         "events": events,
-        "texts": texts.into_inner(),
+        "texts": shown_texts.into_inner(),
     }))
 }

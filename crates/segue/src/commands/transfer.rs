@@ -1,4 +1,4 @@
-//! Sessions as files, and sessions from sessions.
+//! `segue fork`, `segue export` and `segue import`: copies of sessions, in the store and as files.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::{name_lookup, print, setup};
 const PASSIVE_START: EngineStartOptions<'_> =
     EngineStartOptions { playback: PlaybackMode::Live, model: None, recovery: RecoveryPolicy::Never };
 
-pub async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
+pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
     let engine = start_engine(global, PASSIVE_START).await?.engine;
     let from = name_lookup::resolve_session(&engine, &arguments.session).await?;
@@ -30,17 +30,17 @@ pub async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::R
     if global.json {
         return print::print_json(&json!({ "session": to, "from": from, "at": at }));
     }
-    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
-    print::write_stdout(&format!("{to} is forked from {from}{at}\n"))
+    let at = at.map(|at| format!(" at event {at}")).unwrap_or_default();
+    print::write_stdout(&format!("forked {from}{at} to {to}\n"))
 }
 
-/// The place in a journal that `t3` or `17` means.
+/// Returns the sequence number that `t3` (the end of a turn) or `17` (an event) refers to.
 async fn resolve_fork_point(engine: &Engine, session: &SessionId, given: &str) -> anyhow::Result<Seq> {
     if let Ok(seq) = given.parse::<u64>() {
         return Ok(Seq(seq));
     }
     let Ok(wanted) = given.parse::<TurnId>() else {
-        bail!("`{given}` is no place in a session; give a turn such as `t3` or an event's number such as `17`");
+        bail!("`{given}` is neither a turn (like t3) nor the number of an event (like 17)");
     };
     let mut journal = JournalReader::from_start(engine, session);
     let mut ended = Vec::new();
@@ -58,14 +58,14 @@ async fn resolve_fork_point(engine: &Engine, session: &SessionId, given: &str) -
         }
     }
     if ended.is_empty() {
-        bail!("no turn of the session `{session}` is finished yet, so it cannot be forked at {wanted}");
+        bail!("session `{session}` has no finished turn yet, so it cannot be forked at {wanted}");
     }
     let near: Vec<String> =
         name_lookup::nearest_numbers(wanted.0, ended).iter().map(|turn| TurnId(*turn).to_string()).collect();
-    bail!("the session `{session}` has no finished turn {wanted}; near it are {}", near.join(", "))
+    bail!("session `{session}` has no finished turn {wanted}; the nearest are {}", near.join(", "))
 }
 
-pub async fn export_session(global: &GlobalArgs, arguments: ExportArgs) -> anyhow::Result<()> {
+pub(crate) async fn export_session(global: &GlobalArgs, arguments: ExportArgs) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let Some(file) = &arguments.output else {
@@ -79,10 +79,10 @@ pub async fn export_session(global: &GlobalArgs, arguments: ExportArgs) -> anyho
     if global.json {
         return print::print_json(&json!({ "session": session, "file": file }));
     }
-    print::write_stdout(&format!("{session} is written to {}\n", file.display()))
+    print::write_stdout(&format!("exported {session} to {}\n", file.display()))
 }
 
-/// Writes a file whole or not at all: a half-written export looks like a session.
+/// Writes an export to a temporary file and renames it, because a partial export would look like a complete session.
 async fn write_export_atomically(engine: &Engine, session: &SessionId, file: &Path) -> anyhow::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".part");
@@ -93,27 +93,29 @@ async fn write_export_atomically(engine: &Engine, session: &SessionId, file: &Pa
         written.and_then(|()| Ok(out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?));
     let result = written.and_then(|()| Ok(std::fs::rename(&part, file)?));
     if result.is_err() {
-        // What could not be written is of no use, and what cannot be removed is named like what it is.
+        // The error may be dropped: the name of the partial file says that it is incomplete.
         let _ = std::fs::remove_file(&part);
     }
     result
 }
 
-pub async fn import_session(global: &GlobalArgs, arguments: ImportArgs) -> anyhow::Result<()> {
+pub(crate) async fn import_session(global: &GlobalArgs, arguments: ImportArgs) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
-    let named = || format!("cannot read {}", arguments.file.display());
+    let read_error = || format!("cannot read {}", arguments.file.display());
     if arguments.file.as_os_str() == "-" {
         std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
     } else {
-        std::fs::File::open(&arguments.file).and_then(|mut file| file.read_to_end(&mut bytes)).with_context(named)?;
+        std::fs::File::open(&arguments.file)
+            .and_then(|mut file| file.read_to_end(&mut bytes))
+            .with_context(read_error)?;
     }
     let engine = start_engine(global, PASSIVE_START).await?.engine;
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
     let imported = engine.import_session(lines, arguments.name.map(Into::into)).await;
     engine.shutdown().await;
-    let session = imported.with_context(|| format!("{} was not imported", arguments.file.display()))?;
+    let session = imported.with_context(|| format!("cannot import {}", arguments.file.display()))?;
     if global.json {
         return print::print_json(&json!({ "session": session }));
     }
-    print::write_stdout(&format!("{session} is imported\n"))
+    print::write_stdout(&format!("imported {session}\n"))
 }

@@ -1,24 +1,22 @@
-//! Where the configuration file and the store are looked for.
+//! The default locations of the configuration file and the store.
 
 use std::path::{Path, PathBuf};
 
 use super::{Config, ConfigValue, ValueOrigin};
 
-/// The name of the file in the current folder and in the user's.
+/// The name of the configuration file, in the current folder and in the user's configuration folder.
 const CONFIG_FILE_NAME: &str = "segue.toml";
 
-/// The folders of whoever runs the program, from the environment.
+/// The user's folders for configuration and data.
 #[derive(Debug, Clone, Default)]
-pub struct UserDirs {
-    /// Where users keep settings.
+pub(crate) struct UserDirs {
     pub config_home: Option<PathBuf>,
-    /// Where programs keep data.
     pub data_home: Option<PathBuf>,
 }
 
 impl UserDirs {
-    /// What the environment says.
-    pub fn from_env() -> Self {
+    /// Reads the folders from `XDG_CONFIG_HOME`, `XDG_DATA_HOME` and `HOME`.
+    pub(crate) fn from_env() -> Self {
         let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = folder("HOME");
         let below = |path: &str| home.as_ref().map(|home| home.join(path));
@@ -28,14 +26,14 @@ impl UserDirs {
         }
     }
 
-    /// Where sessions are kept unless somebody says otherwise.
-    pub fn default_store_path(&self) -> Option<PathBuf> {
+    /// Returns the default path of the store, or `None` without a data folder.
+    pub(crate) fn default_store_path(&self) -> Option<PathBuf> {
         Some(self.data_home.as_ref()?.join("segue").join("segue.db"))
     }
 }
 
-/// The configuration file to read: the one given, else the first there is.
-pub fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<PathBuf> {
+/// Returns the configuration file to read: `given`, or else the first default location that exists.
+pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<PathBuf> {
     if let Some(given) = given {
         return Some(given.to_owned());
     }
@@ -44,9 +42,8 @@ pub fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<PathBuf
 }
 
 impl Config {
-    /// Where sessions are kept: the place given, else the file's, else the user's data folder. Nothing if there is no such
-    /// folder.
-    pub fn store_path(&self, given: Option<&Path>, dirs: &UserDirs) -> Option<ConfigValue<PathBuf>> {
+    /// Returns the path of the store: `given`, or else the configured path, or else the default path.
+    pub(crate) fn store_path(&self, given: Option<&Path>, dirs: &UserDirs) -> Option<ConfigValue<PathBuf>> {
         if let Some(given) = given {
             let from_environment = std::env::var_os("SEGUE_STORE").is_some_and(|path| Path::new(&path) == given);
             let origin = if from_environment {

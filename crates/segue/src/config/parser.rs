@@ -1,4 +1,4 @@
-//! From the text of a file to a configuration. Every key of the file is known here and nowhere else.
+//! Parses and validates a configuration file. The names of all keys are in this module and its siblings.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,57 +27,57 @@ use crate::suggest::{format_name_list, suggestion_hint};
 pub(super) const TOP_KEYS: [&str; 9] =
     ["store", "session", "models", "catalog", "roles", "flows", "records", "limits", "server"];
 pub(super) const STORE_KEYS: [&str; 1] = ["path"];
-pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "busy"];
+pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "mid_turn_policy"];
 pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
-pub(super) const REHEARSAL_KEYS: [&str; 1] = ["pace"];
+pub(super) const REHEARSAL_KEYS: [&str; 1] = ["speed"];
 pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
-pub(super) const PRICE_KEYS: [&str; 4] = ["input", "output", "cached", "written"];
+pub(super) const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 pub(super) const CATALOG_KEYS: [&str; 1] = ["file"];
-/// The one key of `[flows.NAME]` that is no setting.
+/// The only key of `[flows.NAME]` that is not a setting of the flow.
 pub(super) const ROLES_KEY: &str = "roles";
 pub(super) const ROLE_KEYS: [&str; 3] = ["default", "phases", "fallback"];
-pub(super) const MODEL_LIMIT_KEYS: [&str; 3] = ["calls_max", "calls_per_minute_max", "silence_s_max"];
+pub(super) const MODEL_LIMIT_KEYS: [&str; 3] = ["calls_max", "calls_per_minute_max", "idle_s_max"];
 
-/// The word for a model that is no stand-in.
+/// The `kind` of a vendor model.
 const VENDOR_KIND_NAME: &str = "vendor";
-/// The keys of `[models]` that are no models.
+/// The keys of `[models]` that are not names of models.
 pub(super) const RESERVED_MODEL_KEYS: [&str; 3] = [DEFAULT_MODEL_KEY, FALLBACK_MODEL_KEY, DISCOVER_KEY];
 const DEFAULT_MODEL_KEY: &str = "default";
 const FALLBACK_MODEL_KEY: &str = "fallback";
 const DISCOVER_KEY: &str = "discover";
 
-const BUSY_POLICY_NAMES: [(&str, MidTurnPolicy); 4] = [
+const MID_TURN_POLICY_NAMES: [(&str, MidTurnPolicy); 4] = [
     ("queue", MidTurnPolicy::Queue),
     ("coalesce", MidTurnPolicy::Coalesce),
     ("reject", MidTurnPolicy::Reject),
     ("interrupt", MidTurnPolicy::Interrupt),
 ];
 const REHEARSAL_SPEED_NAMES: [(&str, RehearsalSpeed); 2] =
-    [("reading", RehearsalSpeed::Reading), ("instant", RehearsalSpeed::Instant)];
+    [("realtime", RehearsalSpeed::Realtime), ("instant", RehearsalSpeed::Instant)];
 
-/// The word for a busy policy, as it stands in the file.
-pub(super) fn mid_turn_policy_name(busy: MidTurnPolicy) -> &'static str {
-    BUSY_POLICY_NAMES.iter().find(|(_, known)| *known == busy).map_or("queue", |(word, _)| word)
+/// Returns the name of a mid-turn policy in the file.
+pub(super) fn mid_turn_policy_name(policy: MidTurnPolicy) -> &'static str {
+    MID_TURN_POLICY_NAMES.iter().find(|(_, known)| *known == policy).map_or("queue", |(name, _)| name)
 }
 
-/// The word for a pace, as it stands in the file.
-pub(super) fn rehearsal_speed_name(pace: RehearsalSpeed) -> &'static str {
-    REHEARSAL_SPEED_NAMES.iter().find(|(_, known)| *known == pace).map_or("reading", |(word, _)| word)
+/// Returns the name of a rehearsal speed in the file.
+pub(super) fn rehearsal_speed_name(speed: RehearsalSpeed) -> &'static str {
+    REHEARSAL_SPEED_NAMES.iter().find(|(_, known)| *known == speed).map_or("realtime", |(name, _)| name)
 }
 
-/// Reads a configuration. `look` reads another file that this one names.
+/// Parses a configuration file. `read_file` reads another file that this one names.
 ///
 /// # Errors
-/// Names the file, the line and what would be right.
-pub fn parse_config(
+/// Returns an error with the file, the line and the expected value.
+pub(crate) fn parse_config(
     file: &Path,
     text: &str,
     read_file: &dyn Fn(&Path) -> Result<String, String>,
 ) -> Result<Config, ConfigError> {
-    let page = ConfigSource { file, text };
+    let source = ConfigSource { file, text };
     let table = DeTable::parse(text)
-        .map_err(|error| page.error_at(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
-    let top = ConfigTable::root(page, table.get_ref())?.deny_unknown_keys(&TOP_KEYS)?;
+        .map_err(|error| source.error_at(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let top = ConfigTable::root(source, table.get_ref())?.deny_unknown_keys(&TOP_KEYS)?;
     let mut config = Config { file: Some(file.to_owned()), ..Config::built_in() };
     if let Some(store) = top.subtable("store")? {
         let path = store.deny_unknown_keys(&STORE_KEYS)?.string("path")?;
@@ -89,7 +89,8 @@ pub fn parse_config(
         if let Some(flow) = session.string("flow")? {
             config.default_flow = ConfigValue { value: flow.value.into(), origin: flow.origin };
         }
-        config.mid_turn_policy = session.choice("busy", &BUSY_POLICY_NAMES)?.unwrap_or(config.mid_turn_policy);
+        let policy = session.choice("mid_turn_policy", &MID_TURN_POLICY_NAMES)?;
+        config.mid_turn_policy = policy.unwrap_or(config.mid_turn_policy);
     }
     if let Some(table) = top.subtable("catalog")? {
         read_catalog(&table.deny_unknown_keys(&CATALOG_KEYS)?, file, read_file, &mut config)?;
@@ -137,15 +138,17 @@ fn read_catalog(
 ) -> Result<(), ConfigError> {
     let Some(named) = table.string("file")? else { return Ok(()) };
     let path = resolve_relative_path(file, &named.value);
-    let wrong =
-        |why: String| table.error_at(table.key_offset("file"), format!("`catalog.file`: {}: {why}", path.display()));
-    let users = ModelCatalog::parse(&read_file(&path).map_err(wrong)?).map_err(|error| wrong(error.to_string()))?;
-    config.catalog = std::mem::take(&mut config.catalog).extended_with(users);
+    let file_error = |reason: String| {
+        table.error_at(table.key_offset("file"), format!("`catalog.file`: {}: {reason}", path.display()))
+    };
+    let text = read_file(&path).map_err(file_error)?;
+    let user_catalog = ModelCatalog::parse(&text).map_err(|error| file_error(error.to_string()))?;
+    config.catalog = std::mem::take(&mut config.catalog).extended_with(user_catalog);
     config.catalog_file = Some(ConfigValue { value: path, origin: named.origin });
     Ok(())
 }
 
-/// A path in a file counts from the file's folder.
+/// Resolves a path relative to the folder of the configuration file.
 pub(super) fn resolve_relative_path(file: &Path, path: &str) -> std::path::PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
@@ -176,7 +179,7 @@ fn read_models(top: &ConfigTable<'_>, file: &Path, config: &mut Config) -> Resul
         (Some(_), Some(_)) => {
             let names = format_name_list(config.models.keys().map(ModelName::as_str));
             Err(models.table_error(format!(
-                "`models.default` is missing: with several models, say which is for everybody; there are {names}"
+                "`models.default` is missing: with several models, name the default one; there are {names}"
             )))
         }
         (None, _) => Ok(()),
@@ -191,11 +194,10 @@ fn read_model(
 ) -> Result<ModelConfig, ConfigError> {
     let kind = match table.string("kind")? {
         Some(kind) => kind.value,
-        // Whoever names a provider means a real model.
         None if table.string("provider")?.is_some() => VENDOR_KIND_NAME.to_owned(),
         None => {
             let message = format!(
-                "`models.{name}` needs a `provider`, such as \"anthropic\", or a `kind`, which is one of {}",
+                "`models.{name}` needs a `provider`, such as \"anthropic\", or a `kind`, one of {}",
                 format_name_list(MODEL_KIND_NAMES)
             );
             return Err(table.table_error(message));
@@ -205,24 +207,26 @@ fn read_model(
     let (table, kind) = match kind.as_str() {
         "rehearsal" => {
             let table = table.clone().deny_unknown_keys(&keys(&REHEARSAL_KEYS))?;
-            let pace = table.choice("pace", &REHEARSAL_SPEED_NAMES)?.map(|pace| pace.value).unwrap_or_default();
-            (table, ModelConfigKind::Rehearsal { speed: pace })
+            let speed = table.choice("speed", &REHEARSAL_SPEED_NAMES)?.map(|speed| speed.value).unwrap_or_default();
+            (table, ModelConfigKind::Rehearsal { speed })
         }
         "scripted" => {
             let table = table.clone().deny_unknown_keys(&keys(&SCRIPTED_KEYS))?;
             let Some(script) = table.string("file")? else {
-                return Err(table.table_error(format!("`models.{name}.file` is missing: the scenario it answers from")));
+                return Err(
+                    table.table_error(format!("`models.{name}.file` is missing: the scenario with its replies"))
+                );
             };
             (table, ModelConfigKind::Scripted { file: resolve_relative_path(file, &script.value) })
         }
         VENDOR_KIND_NAME => {
             let table = table.clone().deny_unknown_keys(&keys(&VENDOR_KEYS))?;
-            let wanted = vendor_model::read_vendor_model(&table, name, catalog)?;
-            (table, ModelConfigKind::Vendor(Box::new(wanted)))
+            let spec = vendor_model::read_vendor_model(&table, name, catalog)?;
+            (table, ModelConfigKind::Vendor(Box::new(spec)))
         }
         other => {
             let message =
-                format!("`models.{name}.kind`: no such kind `{other}`{}", suggestion_hint(other, MODEL_KIND_NAMES));
+                format!("`models.{name}.kind`: unknown kind `{other}`{}", suggestion_hint(other, MODEL_KIND_NAMES));
             return Err(table.error_at(table.key_offset("kind"), message));
         }
     };
@@ -235,42 +239,42 @@ fn read_model(
 }
 
 fn read_price(table: ConfigTable<'_>) -> Result<TokenPrice, ConfigError> {
-    let need = |key: &str| {
+    let required = |key: &str| {
         let found = table.dollars_as_micros(key)?;
         found
             .map(|dollars| dollars.value)
-            .ok_or_else(|| table.table_error(format!("a price needs `{key}`: dollars for a million tokens")))
+            .ok_or_else(|| table.table_error(format!("a price needs `{key}`: dollars per million tokens")))
     };
-    let (input, output) = (need("input")?, need("output")?);
-    let cached = table.dollars_as_micros("cached")?.map_or(input, |cached| cached.value);
-    let written = table.dollars_as_micros("written")?.map(|written| written.value);
-    Ok(TokenPrice { written, ..TokenPrice::flat(input, output, cached) })
+    let (input, output) = (required("input")?, required("output")?);
+    let cache_read = table.dollars_as_micros("cache_read")?.map_or(input, |price| price.value);
+    let cache_write = table.dollars_as_micros("cache_write")?.map(|price| price.value);
+    Ok(TokenPrice { written: cache_write, ..TokenPrice::flat(input, output, cache_read) })
 }
 
 fn read_role_models(roles: &ConfigTable<'_>, flow: Option<&FlowName>, config: &mut Config) -> Result<(), ConfigError> {
     for named in roles.entries() {
         let role = RoleName::from(named.name.as_str());
-        let cast = |phase: Option<&str>, model| RoleModelConfig {
+        let role_model = |phase: Option<&str>, model| RoleModelConfig {
             flow: flow.cloned(),
             role: role.clone(),
             phase: phase.map(Into::into),
             model,
         };
         if !matches!(named.value, DeValue::Table(_)) {
-            config.role_models.push(cast(None, roles.model_name(&named)?));
+            config.role_models.push(role_model(None, roles.model_name(&named)?));
             continue;
         }
         let table = roles.entry_table(&named)?.deny_unknown_keys(&ROLE_KEYS)?;
         let model = |found: ConfigValue<String>| ConfigValue { value: found.value.into(), origin: found.origin };
         if let Some(default) = table.string("default")? {
-            config.role_models.push(cast(None, model(default)));
+            config.role_models.push(role_model(None, model(default)));
         }
         if let Some(fallback) = table.string("fallback")? {
-            config.role_fallbacks.push(cast(None, model(fallback)));
+            config.role_fallbacks.push(role_model(None, model(fallback)));
         }
         if let Some(phases) = table.subtable("phases")? {
             for phase in phases.entries() {
-                config.role_models.push(cast(Some(&phase.name), phases.model_name(&phase)?));
+                config.role_models.push(role_model(Some(&phase.name), phases.model_name(&phase)?));
             }
         }
     }
@@ -284,11 +288,11 @@ fn read_model_limits(limits: &ConfigTable<'_>, config: &mut Config) -> Result<()
         let calls_max = table
             .integer("calls_max", 1)?
             .unwrap_or(ConfigValue { value: MODEL_CONCURRENT_CALLS_MAX, origin: ValueOrigin::Default });
-        let silence = table.integer("silence_s_max", 1)?;
+        let idle = table.integer("idle_s_max", 1)?;
         let limit = ModelLimitsConfig {
             calls_max,
             calls_per_minute_max: table.integer("calls_per_minute_max", 1)?,
-            silence_ms_max: silence.map(|seconds: ConfigValue<u32>| ConfigValue {
+            idle_ms_max: idle.map(|seconds: ConfigValue<u32>| ConfigValue {
                 value: u64::from(seconds.value) * 1_000,
                 origin: seconds.origin,
             }),
@@ -309,7 +313,7 @@ fn unknown_model_message(name: &str, config: &Config) -> String {
     format!("there is no model `{name}`{}", suggestion_hint(name, config.models.keys().map(ModelName::as_str)))
 }
 
-/// Whether every model that is named is there.
+/// Checks that every assigned model exists.
 fn check_assigned_models(top: &ConfigTable<'_>, config: &Config) -> Result<(), ConfigError> {
     for setting in assigned_models(config) {
         if setting.value != REHEARSAL_MODEL_NAME && !config.models.contains_key(&setting.value) {
@@ -320,22 +324,22 @@ fn check_assigned_models(top: &ConfigTable<'_>, config: &Config) -> Result<(), C
 }
 
 impl Config {
-    /// Every model that plays somebody, steps in, or is named in a flow's settings.
-    pub fn used_models(&self) -> BTreeSet<ModelName> {
+    /// Returns every model that is assigned to a role, is a fallback, or is named in a flow's settings.
+    pub(crate) fn used_models(&self) -> BTreeSet<ModelName> {
         let flows = self.flows();
-        let cast = assigned_models(self).into_iter().chain(models_named_in_settings(self, &flows));
-        cast.map(|model| model.value).collect()
+        let used = assigned_models(self).into_iter().chain(models_named_in_settings(self, &flows));
+        used.map(|model| model.value).collect()
     }
 }
 
-/// Every model that plays somebody, or steps in.
+/// Returns the default model, the models of roles, and all fallbacks.
 fn assigned_models(config: &Config) -> Vec<ConfigValue<ModelName>> {
-    let casts = config.role_models.iter().chain(&config.role_fallbacks).map(|cast| &cast.model);
-    std::iter::once(&config.default_model).chain(&config.fallback_model).chain(casts).cloned().collect()
+    let role_models = config.role_models.iter().chain(&config.role_fallbacks).map(|role| &role.model);
+    std::iter::once(&config.default_model).chain(&config.fallback_model).chain(role_models).cloned().collect()
 }
 
 /// Adds the models that a flow's settings name as `provider/model`.
-pub fn add_models_from_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>]) {
+pub(crate) fn add_models_from_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>]) {
     let named = models_named_in_settings(config, flows);
     named.iter().for_each(|name| config.add_shorthand_model(name));
 }
@@ -343,9 +347,9 @@ pub fn add_models_from_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>])
 fn models_named_in_settings(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Vec<ConfigValue<ModelName>> {
     let mut named = Vec::new();
     for setting in &config.flow_settings {
-        let Some(rules) = flows.iter().find(|rules| rules.spec().name == setting.flow) else { continue };
+        let Some(flow) = flows.iter().find(|flow| flow.spec().name == setting.flow) else { continue };
         let settings = serde_json::json!({ &setting.name: setting.value.value });
-        let models = collect_named_models(&rules.spec().settings, &settings).into_iter();
+        let models = collect_named_models(&flow.spec().settings, &settings).into_iter();
         named.extend(models.map(|(_, model)| ConfigValue { value: model, origin: setting.value.origin }));
     }
     named
@@ -359,59 +363,61 @@ fn error_at_origin(top: &ConfigTable<'_>, origin: ValueOrigin, message: String) 
     error
 }
 
-/// Whether every flow, role and phase that the file names is there, and every setting fits.
+/// Checks that every flow, role and phase in the configuration exists, and that every setting is valid.
 ///
 /// # Errors
-/// Names the first that is not.
-pub fn validate_config(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Result<(), ConfigError> {
-    let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
+/// Returns the first mistake.
+pub(crate) fn validate_config(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Result<(), ConfigError> {
+    let specs: Vec<&FlowSpec> = flows.iter().map(|flow| flow.spec()).collect();
     let file = config.file.clone().unwrap_or_default();
-    let wrong = |origin: ValueOrigin, message: String| {
+    let mistake = |origin: ValueOrigin, message: String| {
         let line = if let ValueOrigin::File { line } = origin { line } else { 1 };
         Err(ConfigError { file: file.clone(), line, message })
     };
     let flow_names = || specs.iter().map(|spec| spec.name.as_str());
     if !specs.iter().any(|spec| spec.name == config.default_flow.value) {
         let name = config.default_flow.value.as_str();
-        return wrong(
+        return mistake(
             config.default_flow.origin,
             format!("`session.flow`: there is no flow `{name}`{}", suggestion_hint(name, flow_names())),
         );
     }
-    for cast in config.role_models.iter().chain(&config.role_fallbacks) {
-        let origin = cast.model.origin;
-        if let Some(flow) = cast.flow.as_ref().filter(|flow| !specs.iter().any(|spec| spec.name == **flow)) {
-            return wrong(origin, format!("there is no flow `{flow}`{}", suggestion_hint(flow.as_str(), flow_names())));
+    for role_model in config.role_models.iter().chain(&config.role_fallbacks) {
+        let origin = role_model.model.origin;
+        if let Some(flow) = role_model.flow.as_ref().filter(|flow| !specs.iter().any(|spec| spec.name == **flow)) {
+            let hint = suggestion_hint(flow.as_str(), flow_names());
+            return mistake(origin, format!("there is no flow `{flow}`{hint}"));
         }
-        let meant = specs.iter().filter(|spec| cast.flow.as_ref().is_none_or(|flow| *flow == spec.name));
-        let roles: Vec<&str> = meant.clone().flat_map(|spec| spec.roles.keys()).map(RoleName::as_str).collect();
-        if !roles.contains(&cast.role.as_str()) {
-            let role = cast.role.as_str();
-            return wrong(origin, format!("there is no role `{role}`{}", suggestion_hint(role, roles.iter().copied())));
+        let matching = specs.iter().filter(|spec| role_model.flow.as_ref().is_none_or(|flow| *flow == spec.name));
+        let roles: Vec<&str> = matching.clone().flat_map(|spec| spec.roles.keys()).map(RoleName::as_str).collect();
+        if !roles.contains(&role_model.role.as_str()) {
+            let role = role_model.role.as_str();
+            let hint = suggestion_hint(role, roles.iter().copied());
+            return mistake(origin, format!("there is no role `{role}`{hint}"));
         }
-        let Some(phase) = &cast.phase else { continue };
-        let graphs = meant.flat_map(|spec| spec.graphs.values());
+        let Some(phase) = &role_model.phase else { continue };
+        let graphs = matching.flat_map(|spec| spec.graphs.values());
         let phases: Vec<&str> = graphs.flat_map(|graph| &graph.phases).map(|phase| phase.name.as_str()).collect();
         if !phases.contains(&phase.as_str()) {
             let phase = phase.as_str();
-            return wrong(
+            return mistake(
                 origin,
                 format!("there is no phase `{phase}`{}", suggestion_hint(phase, phases.iter().copied())),
             );
         }
     }
-    check_flow_settings(config, &specs).or_else(|(origin, message)| wrong(origin, message))?;
-    // A table without a key says nothing, and is a mistake all the same.
+    check_flow_settings(config, &specs).or_else(|(origin, message)| mistake(origin, message))?;
+    // An empty table of an unknown flow is a mistake too.
     match config.configured_flows.iter().find(|named| !specs.iter().any(|spec| spec.name == named.value)) {
         Some(named) => {
             let name = named.value.as_str();
-            wrong(named.origin, format!("there is no flow `{name}`{}", suggestion_hint(name, flow_names())))
+            mistake(named.origin, format!("there is no flow `{name}`{}", suggestion_hint(name, flow_names())))
         }
         None => Ok(()),
     }
 }
 
-/// Whether every setting fits its flow, and the models it names are there.
+/// Checks that every setting is valid for its flow, and that the models it names exist.
 fn check_flow_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (ValueOrigin, String)> {
     for setting in &config.flow_settings {
         let (flow, origin) = (setting.flow.as_str(), setting.value.origin);
@@ -420,14 +426,14 @@ fn check_flow_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (Valu
             return Err((origin, format!("there is no flow `{flow}`{}", suggestion_hint(flow, known))));
         };
         let settings = serde_json::json!({ &setting.name: setting.value.value });
-        if let Some(misfit) = spec.invalid_settings(&settings).first() {
-            return Err((origin, invalid_setting_message(spec, &format!("flows.{flow}."), misfit)));
+        if let Some(invalid) = spec.invalid_settings(&settings).first() {
+            return Err((origin, invalid_setting_message(spec, &format!("flows.{flow}."), invalid)));
         }
-        for (at, model) in collect_named_models(&spec.settings, &settings) {
+        for (path, model) in collect_named_models(&spec.settings, &settings) {
             if !config.models.contains_key(&model) {
                 return Err((
                     origin,
-                    format!("`flows.{flow}.{at}`: {}", unknown_model_message(model.as_str(), config)),
+                    format!("`flows.{flow}.{path}`: {}", unknown_model_message(model.as_str(), config)),
                 ));
             }
         }

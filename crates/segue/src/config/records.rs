@@ -1,4 +1,4 @@
-//! Which domains there are beside those that come with the program, and where their records are kept.
+//! The `[records]` table: the user's own domains, and the path of the records database.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,18 +13,16 @@ use super::{Config, ConfigValue};
 
 pub(super) const RECORDS_KEYS: [&str; 2] = ["path", "domains"];
 
-/// The flow whose domains these are, and its setting that names one.
+/// The flow that uses domains, and its setting that selects one.
 const DOMAIN_FLOW: &str = "assistant";
 const DOMAIN_SETTING: &str = "domain";
-/// What tells a file from a name.
+/// A value with this ending is a file, not the name of a domain.
 const DOMAIN_FILE_EXTENSION: &str = ".toml";
 
-/// A domain of the user's own.
+/// A domain that the user declared in a file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct UserDomain {
-    /// The file it was read from.
+pub(crate) struct UserDomain {
     pub file: PathBuf,
-    /// What it says.
     pub domain: DomainSchema,
 }
 
@@ -41,14 +39,14 @@ pub(super) fn read_records(
     }
     for named in table.string_list("domains")? {
         let path = super::parser::resolve_relative_path(file, &named.value);
-        let wrong = |why: String| table.error_at(table.key_offset("domains"), format!("`records.domains`: {why}"));
-        let domain = load_domain(&path, read_file).map_err(wrong)?;
+        let domain = load_domain(&path, read_file)
+            .map_err(|reason| table.error_at(table.key_offset("domains"), format!("`records.domains`: {reason}")))?;
         config.domains.push(ConfigValue { value: UserDomain { file: path, domain }, origin: named.origin });
     }
     Ok(())
 }
 
-/// A domain may also be named by its file where a flow is set: then it is one of those there are.
+/// Loads the domains whose files are named in flow settings, and replaces each file by the name of its domain.
 pub(super) fn load_domains_from_settings(
     file: &Path,
     read_file: &dyn Fn(&Path) -> Result<String, String>,
@@ -63,12 +61,11 @@ pub(super) fn load_domains_from_settings(
         let path = super::parser::resolve_relative_path(file, named);
         let origin = setting.value.origin;
         let line = if let super::ValueOrigin::File { line } = origin { line } else { 1 };
-        let wrong = |why: String| ConfigError {
+        let domain = load_domain(&path, read_file).map_err(|reason| ConfigError {
             file: file.to_owned(),
             line,
-            message: format!("`flows.{DOMAIN_FLOW}.{DOMAIN_SETTING}`: {why}"),
-        };
-        let domain = load_domain(&path, read_file).map_err(wrong)?;
+            message: format!("`flows.{DOMAIN_FLOW}.{DOMAIN_SETTING}`: {reason}"),
+        })?;
         setting.value.value = Value::String(domain.name.clone());
         config.domains.push(ConfigValue { value: UserDomain { file: path, domain }, origin });
     }
@@ -76,24 +73,24 @@ pub(super) fn load_domains_from_settings(
 }
 
 fn load_domain(path: &Path, read_file: &dyn Fn(&Path) -> Result<String, String>) -> Result<DomainSchema, String> {
-    let named = |why: String| format!("{}: {why}", path.display());
-    DomainSchema::parse(&read_file(path).map_err(named)?).map_err(named)
+    let with_path = |reason: String| format!("{}: {reason}", path.display());
+    DomainSchema::parse(&read_file(path).map_err(with_path)?).map_err(with_path)
 }
 
 impl Config {
-    /// Every domain there is: those that come with the program, and the user's own in their place or beside them.
-    pub fn all_domains(&self) -> DomainCatalog {
+    /// Returns the built-in domains and the user's own; a user's domain replaces a built-in one of the same name.
+    pub(crate) fn all_domains(&self) -> DomainCatalog {
         let own = self.domains.iter().map(|own| own.value.domain.clone());
         DomainCatalog::new(DomainSchema::built_in().into_iter().chain(own))
     }
 
-    /// Every flow there is, with these domains.
-    pub fn flows(&self) -> Vec<Arc<dyn DynFlow>> {
+    /// Returns all flows, with these domains.
+    pub(crate) fn flows(&self) -> Vec<Arc<dyn DynFlow>> {
         segue_flows::flows_with_domains(self.all_domains())
     }
 
-    /// Where records are kept: the file's place, else beside the sessions.
-    pub fn records_path(&self, store: &ConfigValue<PathBuf>) -> ConfigValue<PathBuf> {
+    /// Returns the path of the records database: the configured path, or else a file next to the store.
+    pub(crate) fn records_path(&self, store: &ConfigValue<PathBuf>) -> ConfigValue<PathBuf> {
         if let Some(records) = &self.records {
             return records.clone();
         }

@@ -1,4 +1,4 @@
-//! What the server bears, where it is to be other than it is by itself.
+//! The `[server]` table: limits of the HTTP server.
 
 use segue_server::ServerLimits;
 
@@ -7,16 +7,16 @@ use super::{Config, ConfigValue, ValueOrigin};
 
 pub(super) const SERVER_KEYS: [&str; 4] = ["body_bytes_max", "requests_per_minute_max", "streams_max", "turns_max"];
 
-/// What the server bears, as far as somebody said so.
+/// The configured limits; an absent one has the server's default.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ServerLimitsConfig {
-    /// Bytes of a body.
+pub(crate) struct ServerLimitsConfig {
+    /// Bytes of a request body.
     pub body_bytes_max: Option<ConfigValue<usize>>,
-    /// Requests a minute of one key.
+    /// Requests per minute and API key.
     pub requests_per_minute_max: Option<ConfigValue<u32>>,
-    /// Open streams of one key.
+    /// Open streams per API key.
     pub streams_max: Option<ConfigValue<usize>>,
-    /// Sessions at work at once.
+    /// Sessions with a running turn.
     pub turns_max: Option<ConfigValue<usize>>,
 }
 
@@ -32,31 +32,32 @@ pub(super) fn read_server_limits(table: &ConfigTable<'_>, config: &mut Config) -
 }
 
 impl ServerLimitsConfig {
-    /// All that the server bears.
-    pub fn effective_limits(&self) -> ServerLimits {
-        let mut bounds = ServerLimits::default();
-        let set = |bound: &mut usize, setting: &Option<ConfigValue<usize>>| {
-            *bound = setting.as_ref().map_or(*bound, |setting| setting.value);
+    /// Returns the configured limits, completed with the defaults.
+    pub(crate) fn effective_limits(&self) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        let set = |limit: &mut usize, setting: &Option<ConfigValue<usize>>| {
+            *limit = setting.as_ref().map_or(*limit, |setting| setting.value);
         };
-        set(&mut bounds.body_bytes_max, &self.body_bytes_max);
-        set(&mut bounds.streams_max, &self.streams_max);
-        set(&mut bounds.turns_max, &self.turns_max);
+        set(&mut limits.body_bytes_max, &self.body_bytes_max);
+        set(&mut limits.streams_max, &self.streams_max);
+        set(&mut limits.turns_max, &self.turns_max);
         if let Some(requests) = &self.requests_per_minute_max {
-            bounds.requests_per_minute_max = requests.value;
+            limits.requests_per_minute_max = requests.value;
         }
-        bounds
+        limits
     }
 
-    /// For people.
+    /// Returns the configured limits as rows for `segue config`.
     pub(super) fn config_rows(&self) -> Vec<(String, String, ValueOrigin)> {
         let number =
-            |setting: &Option<ConfigValue<usize>>| setting.as_ref().map(|given| (given.value as u64, given.origin));
-        let requests = self.requests_per_minute_max.as_ref().map(|given| (u64::from(given.value), given.origin));
-        let all = [number(&self.body_bytes_max), requests, number(&self.streams_max), number(&self.turns_max)];
-        let named = SERVER_KEYS.iter().zip(all);
-        named
-            .filter_map(|(key, given)| {
-                given.map(|(value, origin)| (format!("server.{key}"), value.to_string(), origin))
+            |setting: &Option<ConfigValue<usize>>| setting.as_ref().map(|limit| (limit.value as u64, limit.origin));
+        let requests = self.requests_per_minute_max.as_ref().map(|limit| (u64::from(limit.value), limit.origin));
+        let values = [number(&self.body_bytes_max), requests, number(&self.streams_max), number(&self.turns_max)];
+        SERVER_KEYS
+            .iter()
+            .zip(values)
+            .filter_map(|(key, limit)| {
+                limit.map(|(value, origin)| (format!("server.{key}"), value.to_string(), origin))
             })
             .collect()
     }

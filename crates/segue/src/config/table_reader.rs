@@ -1,5 +1,5 @@
-//! Reads a TOML file key by key, so that every complaint names the file, the line, the key, and what would be right.
-//! Knows no particular key.
+//! Typed access to the tables of a TOML file. Every error names the file, the line, the key and the expected value.
+//! The names of the keys are in the parser.
 
 use std::path::{Path, PathBuf};
 
@@ -10,23 +10,20 @@ use toml::de::{DeTable, DeValue};
 use super::{ConfigValue, ValueOrigin};
 use crate::suggest::suggestion_hint;
 
-/// What is wrong with a configuration file.
+/// A mistake in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {message}", file.display())]
-pub struct ConfigError {
-    /// In which file.
+pub(crate) struct ConfigError {
     pub file: PathBuf,
-    /// On which line.
     pub line: usize,
-    /// What.
     pub message: String,
 }
 
-/// Words that end the name of a key whose value is a secret.
+/// A key whose name ends with one of these words has a secret as its value.
 const SECRET_KEY_SUFFIXES: [&str; 8] =
     ["key", "apikey", "token", "secret", "password", "passphrase", "credential", "credentials"];
 
-/// The text of a file, to turn places into lines.
+/// The text of a file, used to turn byte offsets into line numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConfigSource<'t> {
     pub file: &'t Path,
@@ -34,7 +31,7 @@ pub(super) struct ConfigSource<'t> {
 }
 
 impl<'t> ConfigSource<'t> {
-    pub fn error_at(&self, byte: usize, message: impl Into<String>) -> ConfigError {
+    pub(crate) fn error_at(&self, byte: usize, message: impl Into<String>) -> ConfigError {
         ConfigError { file: self.file.to_owned(), line: self.line_number(byte), message: message.into() }
     }
 
@@ -48,7 +45,7 @@ impl<'t> ConfigSource<'t> {
 #[derive(Debug, Clone)]
 pub(super) struct ConfigTable<'t> {
     source: ConfigSource<'t>,
-    /// What its keys are called from the top: empty, or `models.fast.`.
+    /// The path of the table with a trailing dot, such as `models.fast.`; empty for the root.
     prefix: String,
     offset: usize,
     table: &'t DeTable<'t>,
@@ -63,14 +60,14 @@ pub(super) struct TableEntry<'t> {
 }
 
 impl<'t> ConfigTable<'t> {
-    pub fn root(page: ConfigSource<'t>, table: &'t DeTable<'t>) -> Result<Self, ConfigError> {
-        let table = Self { source: page, prefix: String::new(), offset: 0, table };
+    pub(crate) fn root(source: ConfigSource<'t>, table: &'t DeTable<'t>) -> Result<Self, ConfigError> {
+        let table = Self { source, prefix: String::new(), offset: 0, table };
         table.reject_secrets()?;
         Ok(table)
     }
 
-    /// Refuses keys that are not among these.
-    pub fn deny_unknown_keys(self, known: &[&str]) -> Result<Self, ConfigError> {
+    /// Returns an error if the table has a key that is not in `known`.
+    pub(crate) fn deny_unknown_keys(self, known: &[&str]) -> Result<Self, ConfigError> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
@@ -82,23 +79,23 @@ impl<'t> ConfigTable<'t> {
         Ok(self)
     }
 
-    /// A complaint about the table as a whole.
-    pub fn table_error(&self, message: impl Into<String>) -> ConfigError {
+    /// Returns an error about the table as a whole.
+    pub(crate) fn table_error(&self, message: impl Into<String>) -> ConfigError {
         self.source.error_at(self.offset, message)
     }
 
-    /// A complaint about a place in the file.
-    pub fn error_at(&self, byte: usize, message: impl Into<String>) -> ConfigError {
+    /// Returns an error at a byte offset.
+    pub(crate) fn error_at(&self, byte: usize, message: impl Into<String>) -> ConfigError {
         self.source.error_at(byte, message)
     }
 
-    pub fn string(&self, key: &str) -> Result<Option<ConfigValue<String>>, ConfigError> {
-        self.read_value(key, "a text in quotes", |value| value.as_str().map(str::to_owned))
+    pub(crate) fn string(&self, key: &str) -> Result<Option<ConfigValue<String>>, ConfigError> {
+        self.read_value(key, "a string", |value| value.as_str().map(str::to_owned))
     }
 
-    /// A list of texts; none if the key is not there.
-    pub fn string_list(&self, key: &str) -> Result<Vec<ConfigValue<String>>, ConfigError> {
-        let found = self.read_value(key, "a list of texts in quotes", |value| {
+    /// Reads a list of strings; empty if the key is absent.
+    pub(crate) fn string_list(&self, key: &str) -> Result<Vec<ConfigValue<String>>, ConfigError> {
+        let found = self.read_value(key, "a list of strings", |value| {
             let items = value.as_array()?.iter();
             items.map(|item| item.get_ref().as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         })?;
@@ -106,8 +103,12 @@ impl<'t> ConfigTable<'t> {
         Ok(value.into_iter().map(|value| ConfigValue { value, origin }).collect())
     }
 
-    /// A whole number of at least `least`.
-    pub fn integer<N: TryFrom<u64>>(&self, key: &str, least: u64) -> Result<Option<ConfigValue<N>>, ConfigError> {
+    /// Reads a whole number of at least `least`.
+    pub(crate) fn integer<N: TryFrom<u64>>(
+        &self,
+        key: &str,
+        least: u64,
+    ) -> Result<Option<ConfigValue<N>>, ConfigError> {
         self.read_value(key, &format!("a whole number of at least {least}"), |value| {
             let integer = value.as_integer()?;
             let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
@@ -115,8 +116,8 @@ impl<'t> ConfigTable<'t> {
         })
     }
 
-    /// A number between two others, with or without a point.
-    pub fn float(&self, key: &str, least: f64, most: f64) -> Result<Option<ConfigValue<f64>>, ConfigError> {
+    /// Reads a number from `least` to `most`, with or without a decimal point.
+    pub(crate) fn float(&self, key: &str, least: f64, most: f64) -> Result<Option<ConfigValue<f64>>, ConfigError> {
         self.read_value(key, &format!("a number from {least} to {most}"), |value| {
             let number: f64 = match value {
                 DeValue::Float(float) => float.as_str().parse().ok()?,
@@ -127,13 +128,12 @@ impl<'t> ConfigTable<'t> {
         })
     }
 
-    /// Yes or no.
-    pub fn boolean(&self, key: &str) -> Result<Option<ConfigValue<bool>>, ConfigError> {
+    pub(crate) fn boolean(&self, key: &str) -> Result<Option<ConfigValue<bool>>, ConfigError> {
         self.read_value(key, "true or false", |value| value.as_bool())
     }
 
-    /// An amount of dollars, as micro-dollars.
-    pub fn dollars_as_micros(&self, key: &str) -> Result<Option<ConfigValue<u64>>, ConfigError> {
+    /// Reads an amount of dollars and returns it in micro-dollars.
+    pub(crate) fn dollars_as_micros(&self, key: &str) -> Result<Option<ConfigValue<u64>>, ConfigError> {
         self.read_value(key, "an amount of dollars such as 0.25", |value| {
             let amount: f64 = match value {
                 DeValue::Float(float) => float.as_str().parse().ok()?,
@@ -141,34 +141,38 @@ impl<'t> ConfigTable<'t> {
                 _ => return None,
             };
             let micro = (amount * 1e6).round();
-            // Beyond this no price is meant, and a whole number is exact below it.
+            // Below this bound an f64 holds whole numbers exactly, and no price is higher.
             (0.0..1e15).contains(&micro).then_some(micro as u64)
         })
     }
 
-    /// One of the words of a closed list.
-    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<ConfigValue<T>>, ConfigError> {
+    /// Reads one of several named values.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<ConfigValue<T>>, ConfigError> {
         let Some(found) = self.string(key)? else { return Ok(None) };
-        match choices.iter().find(|(word, _)| *word == found.value) {
+        match choices.iter().find(|(name, _)| *name == found.value) {
             Some((_, value)) => Ok(Some(ConfigValue { value: *value, origin: found.origin })),
             None => {
-                let known = suggestion_hint(&found.value, choices.iter().map(|(word, _)| *word));
+                let hint = suggestion_hint(&found.value, choices.iter().map(|(name, _)| *name));
                 Err(self.source.error_at(
                     self.key_offset(key),
-                    format!("`{}{key}`: no such word `{}`{known}", self.prefix, found.value),
+                    format!("`{}{key}`: unknown value `{}`{hint}", self.prefix, found.value),
                 ))
             }
         }
     }
 
-    /// A table within this one.
-    pub fn subtable(&self, key: &str) -> Result<Option<ConfigTable<'t>>, ConfigError> {
+    /// Returns the table at a key of this one.
+    pub(crate) fn subtable(&self, key: &str) -> Result<Option<ConfigTable<'t>>, ConfigError> {
         let Some((name, value)) = self.table.get_key_value(key) else { return Ok(None) };
         self.nested_table(key, name.span().start, value.get_ref(), value.span().start).map(Some)
     }
 
-    /// The table that is the value of a name in this one.
-    pub fn entry_table(&self, named: &TableEntry<'t>) -> Result<ConfigTable<'t>, ConfigError> {
+    /// Returns the table of an entry of this one.
+    pub(crate) fn entry_table(&self, named: &TableEntry<'t>) -> Result<ConfigTable<'t>, ConfigError> {
         self.nested_table(&named.name, named.offset, named.value, named.value_offset)
     }
 
@@ -182,15 +186,15 @@ impl<'t> ConfigTable<'t> {
         let table = value
             .as_table()
             .ok_or_else(|| self.source.error_at(start, self.type_mismatch_message(key, "a table", value)))?;
-        // The value of a `[heading]` begins at its bracket; that of an inline table at its brace.
+        // The span of a `[heading]` starts at its bracket, that of an inline table at its brace.
         let start = if start == 0 { value_start } else { start };
         let table = Self { source: self.source, prefix: format!("{}{key}.", self.prefix), offset: start, table };
         table.reject_secrets()?;
         Ok(table)
     }
 
-    /// Every key of a table whose keys are names, in the file's order.
-    pub fn entries(&self) -> Vec<TableEntry<'t>> {
+    /// Returns all entries of a table whose keys are names, in file order.
+    pub(crate) fn entries(&self) -> Vec<TableEntry<'t>> {
         let mut names: Vec<TableEntry<'t>> = self
             .table
             .iter()
@@ -205,23 +209,23 @@ impl<'t> ConfigTable<'t> {
         names
     }
 
-    /// A model's name as the value of `named`.
-    pub fn model_name(&self, named: &TableEntry<'t>) -> Result<ConfigValue<ModelName>, ConfigError> {
+    /// Reads the name of a model from the value of an entry.
+    pub(crate) fn model_name(&self, named: &TableEntry<'t>) -> Result<ConfigValue<ModelName>, ConfigError> {
         match named.value.as_str() {
             Some(text) => Ok(ConfigValue { value: text.into(), origin: self.origin_at(named.offset) }),
             None => Err(self.source.error_at(
                 named.offset,
-                self.type_mismatch_message(&named.name, "a model's name in quotes", named.value),
+                self.type_mismatch_message(&named.name, "the name of a model as a string", named.value),
             )),
         }
     }
 
-    pub fn origin_at(&self, byte: usize) -> ValueOrigin {
+    pub(crate) fn origin_at(&self, byte: usize) -> ValueOrigin {
         ValueOrigin::File { line: self.source.line_number(byte) }
     }
 
-    /// Where a key stands, to complain about its value.
-    pub fn key_offset(&self, key: &str) -> usize {
+    /// Returns the byte offset of a key, or of the table if the key is absent.
+    pub(crate) fn key_offset(&self, key: &str) -> usize {
         self.table.get_key_value(key).map_or(self.offset, |(key, _)| key.span().start)
     }
 
@@ -243,8 +247,8 @@ impl<'t> ConfigTable<'t> {
         let found = match found {
             DeValue::Integer(integer) => format!("the number {}", integer.as_str()),
             DeValue::Float(float) => format!("the number {}", float.as_str()),
-            DeValue::Boolean(yes) => format!("{yes}"),
-            DeValue::String(_) => "a text".to_owned(),
+            DeValue::Boolean(value) => format!("{value}"),
+            DeValue::String(_) => "a string".to_owned(),
             DeValue::Array(_) => "a list".to_owned(),
             DeValue::Table(_) => "a table".to_owned(),
             DeValue::Datetime(_) => "a date".to_owned(),
@@ -252,14 +256,14 @@ impl<'t> ConfigTable<'t> {
         format!("`{}{key}`: expected {expected}, found {found}", self.prefix)
     }
 
-    /// A secret in a file is an accident waiting to be committed.
+    /// Returns an error if a key looks like a secret, which could be committed with the file by accident.
     fn reject_secrets(&self) -> Result<(), ConfigError> {
         for (key, value) in self.table {
             let name = key.get_ref().to_lowercase().replace('-', "_");
             let is_secret = name.rsplit('_').next().is_some_and(|end| SECRET_KEY_SUFFIXES.contains(&end));
             if is_secret && !matches!(value.get_ref(), DeValue::Table(_)) {
                 let message = format!(
-                    "`{}{}` looks like a secret; secrets are taken from the environment only, so remove it here and set it there",
+                    "`{}{}` looks like a secret; remove it and set it in the environment instead",
                     self.prefix,
                     key.get_ref()
                 );

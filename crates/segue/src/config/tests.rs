@@ -17,19 +17,19 @@ fn domain(name: &str) -> String {
 }
 
 fn read(text: &str) -> Result<Config, String> {
-    let look = |path: &std::path::Path| match path.to_str() {
+    let read_file = |path: &std::path::Path| match path.to_str() {
         Some("folder/prices.toml") => Ok("[providers.mine]\nwire = \"chat\"\nbase_url = \"http://box/v1\"".to_owned()),
         Some("folder/clients.toml") => Ok(domain("clients")),
         Some("folder/garden.toml") => Ok(domain("garden")),
         Some("folder/broken.toml") => Ok("[providers.mine]".to_owned()),
         _ => Err("no such file".to_owned()),
     };
-    parse_config("folder/segue.toml".as_ref(), text, &look).map_err(|error| error.to_string())
+    parse_config("folder/segue.toml".as_ref(), text, &read_file).map_err(|error| error.to_string())
 }
 
 fn wrong(text: &str) -> String {
-    let error = read(text).expect_err("it is wrong");
-    error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
+    let error = read(text).expect_err("the file has a mistake");
+    error.strip_prefix("folder/segue.toml:").expect("the error names the file").to_owned()
 }
 
 fn example(name: &str) -> String {
@@ -38,20 +38,20 @@ fn example(name: &str) -> String {
     text.expect("the page has the example").to_owned()
 }
 
-/// The values, whatever they came from.
+/// The keys and values, without their origins.
 fn values(config: &Config) -> Vec<(String, String)> {
     config_rows(config, None).into_iter().map(|(key, value, _)| (key, value)).collect()
 }
 
 #[test]
-fn the_defaults_on_the_page_are_the_defaults() {
+fn documented_defaults_are_the_real_defaults() {
     let written = read(&example("defaults")).expect("it parses");
     let mut built_in = Config::built_in();
-    // What is not limited has the engine's own limit.
+    // A model without limits has the engine's default.
     let calls_max = ConfigValue::from_default(segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX);
     built_in.model_limits.insert(
         REHEARSAL_MODEL_NAME.into(),
-        ModelLimitsConfig { calls_max, calls_per_minute_max: None, silence_ms_max: None },
+        ModelLimitsConfig { calls_max, calls_per_minute_max: None, idle_ms_max: None },
     );
     assert_eq!(values(&written), values(&built_in));
     assert_eq!(
@@ -61,16 +61,16 @@ fn the_defaults_on_the_page_are_the_defaults() {
 }
 
 #[test]
-fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
+fn documented_example_is_valid() {
     let config = read(&example("example")).expect("it parses");
-    validate_config(&config, &config.flows()).expect("what it names is there");
+    validate_config(&config, &config.flows()).expect("every name in it exists");
     let shown = values(&config);
     for wanted in [
-        ("session.busy", "interrupt"),
-        ("models.rehearsal.pace", "instant"),
+        ("session.mid_turn_policy", "interrupt"),
+        ("models.rehearsal.speed", "instant"),
         ("models.rehearsal.window_tokens", "32000"),
         ("models.replayed.file", "folder/scenario.toml"),
-        ("models.replayed.price", "input $3, output $15, cached $0.3"),
+        ("models.replayed.price", "input $3, output $15, cache_read $0.3"),
         ("models.strong.provider", "anthropic"),
         ("server.streams_max", "20"),
         ("models.strong.effort", "high"),
@@ -79,7 +79,7 @@ fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
         ("catalog.file", "folder/prices.toml"),
         ("roles.assistant", "replayed"),
         ("roles.assistant.fallback", "openai/gpt-6.1-terra"),
-        ("limits.replayed.silence_s_max", "300"),
+        ("limits.replayed.idle_s_max", "300"),
         ("flows.chat.roles.summariser", "rehearsal"),
         ("limits.replayed.calls_per_minute_max", "60"),
     ] {
@@ -89,7 +89,7 @@ fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
 }
 
 #[test]
-fn every_key_is_on_the_page() {
+fn every_key_is_documented() {
     let tables = TOP_KEYS.iter().map(|key| format!("### `[{key}]`")).filter(|heading| heading != "### `[flows]`");
     for heading in tables {
         assert!(PAGE.contains(&heading), "{heading}");
@@ -115,29 +115,35 @@ fn every_key_is_on_the_page() {
 }
 
 #[test]
-fn mistakes_name_their_line_and_what_would_be_right() {
+fn mistakes_name_their_line_and_the_expected_value() {
     assert_eq!(
         wrong("a = 1"),
         "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`, `server`"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
-    assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");
+    assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a string, found the number 3");
     assert_eq!(wrong("store = true"), "1: `store`: expected a table, found true");
-    assert_eq!(wrong("[session]\nbusy = \"que\""), "2: `session.busy`: no such word `que`; did you mean `queue`?");
+    assert_eq!(
+        wrong("[session]\nmid_turn_policy = \"que\""),
+        "2: `session.mid_turn_policy`: unknown value `que`; did you mean `queue`?"
+    );
     assert_eq!(
         wrong("[models.x]\n"),
-        "1: `models.x` needs a `provider`, such as \"anthropic\", or a `kind`, which is one of `rehearsal`, `scripted`, `vendor`"
+        "1: `models.x` needs a `provider`, such as \"anthropic\", or a `kind`, one of `rehearsal`, `scripted`, `vendor`"
     );
     assert_eq!(
         wrong("[models.x]\nkind = \"scriptd\""),
-        "2: `models.x.kind`: no such kind `scriptd`; did you mean `scripted`?"
+        "2: `models.x.kind`: unknown kind `scriptd`; did you mean `scripted`?"
     );
-    assert_eq!(wrong("[models.x]\nkind = \"scripted\""), "1: `models.x.file` is missing: the scenario it answers from");
+    assert_eq!(
+        wrong("[models.x]\nkind = \"scripted\""),
+        "1: `models.x.file` is missing: the scenario with its replies"
+    );
     assert!(wrong("[models.x]\nkind = \"rehearsal\"\nfile = \"f\"").starts_with("3: unknown key `models.x.file`"));
     assert_eq!(wrong("[models]\ndefault = \"rehersal\""), "2: there is no model `rehersal`; did you mean `rehearsal`?");
     assert_eq!(
         wrong("[models.default]\nkind = \"rehearsal\""),
-        "1: `models.default`: expected a text in quotes, found a table"
+        "1: `models.default`: expected a string, found a table"
     );
     assert!(
         wrong("[models.a]\nkind = \"rehearsal\"\n[models.b]\nkind = \"rehearsal\"")
@@ -145,7 +151,7 @@ fn mistakes_name_their_line_and_what_would_be_right() {
     );
     assert_eq!(
         wrong("[roles]\nassistant = 7"),
-        "2: `roles.assistant`: expected a model's name in quotes, found the number 7"
+        "2: `roles.assistant`: expected the name of a model as a string, found the number 7"
     );
     assert_eq!(wrong("[roles]\nx = { fases = {} }"), "2: unknown key `roles.x.fases`; did you mean `phases`?");
     assert_eq!(wrong("[roles]\nassistant = \"fast\""), "2: there is no model `fast`; there are `rehearsal`");
@@ -162,18 +168,18 @@ fn mistakes_name_their_line_and_what_would_be_right() {
 }
 
 #[test]
-fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
+fn settings_of_a_flow_are_read_and_an_invalid_one_names_its_line() {
     let text =
         "[models.ant]\nkind = \"rehearsal\"\n[flows.concierge]\nquorum = 2\nexperts = [\"ant\", { samples = 2 }]\n";
     let config = read(text).expect("it parses");
-    validate_config(&config, &segue_flows::built_in_flows()).expect("it fits");
+    validate_config(&config, &segue_flows::built_in_flows()).expect("it is valid");
     let settings = config.settings_by_flow();
     assert_eq!(settings["concierge"], serde_json::json!({"quorum": 2, "experts": ["ant", {"samples": 2}]}));
     assert!(values(&config).contains(&("flows.concierge.quorum".into(), "2".into())));
     let wrong = |line: &str| {
         let config = read(&format!("[flows.concierge]\n{line}")).expect("it parses");
-        let error = validate_config(&config, &segue_flows::built_in_flows()).expect_err("it does not fit").to_string();
-        error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
+        let error = validate_config(&config, &segue_flows::built_in_flows()).expect_err("it is invalid").to_string();
+        error.strip_prefix("folder/segue.toml:").expect("the error names the file").to_owned()
     };
     assert_eq!(wrong("qorum = 2"), "2: `flows.concierge.qorum` is unknown; did you mean `quorum`?");
     assert_eq!(
@@ -190,41 +196,40 @@ fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
     );
     let other = |text: &str| {
         validate_config(&read(text).expect("it parses"), &segue_flows::built_in_flows())
-            .expect_err("it is wrong")
+            .expect_err("it is invalid")
             .to_string()
     };
     assert!(
         other("[flows.concirge]\nquorum = 2").ends_with("2: there is no flow `concirge`; did you mean `concierge`?")
     );
     assert!(
-        other("[flows.chat]\nquorum = 2")
-            .ends_with("2: `flows.chat.quorum` is unknown; the flow `chat` has no settings")
+        other("[flows.chat]\nquorum = 2").ends_with("2: `flows.chat.quorum` is unknown; flow `chat` has no settings")
     );
 }
 
 #[test]
-fn secrets_are_refused_by_their_name() {
+fn keys_that_look_like_secrets_are_refused() {
     for key in ["api_key", "API_KEY", "apikey", "token", "auth-token", "openai_api_key", "client_secret", "password"] {
         let error = wrong(&format!("[models.x]\nkind = \"rehearsal\"\n{key} = \"v\""));
-        assert!(error.starts_with("3: ") && error.contains("from the environment only"), "{key}: {error}");
+        assert!(error.starts_with("3: ") && error.contains("set it in the environment instead"), "{key}: {error}");
     }
     assert!(read("[models.x]\nkind = \"rehearsal\"\nwindow_tokens = 5000").is_ok());
 }
 
 #[test]
-fn the_only_model_is_for_everybody() {
+fn the_only_configured_model_is_the_default() {
     let config = read("[models.fast]\nkind = \"rehearsal\"").expect("it parses");
     assert_eq!(config.default_model.value, ModelName::from("fast"));
-    assert!(config.models.contains_key(REHEARSAL_MODEL_NAME), "the rehearsal model is always there");
+    assert!(config.models.contains_key(REHEARSAL_MODEL_NAME), "the rehearsal model always exists");
     assert_eq!(read("").expect("it parses").default_model.value, ModelName::from(REHEARSAL_MODEL_NAME));
 }
 
 #[test]
-fn flows_roles_and_phases_must_be_there() {
+fn unknown_flows_roles_and_phases_are_refused() {
     let flows: Vec<std::sync::Arc<dyn DynFlow>> = segue_flows::built_in_flows();
     let check =
         |text: &str| validate_config(&read(text).expect("it parses"), &flows).map_err(|error| error.to_string());
-    let error = |text: &str| check(text).expect_err("it is wrong").replace("folder/segue.toml:", "");
+    let error = |text: &str| check(text).expect_err("it is invalid").replace("folder/segue.toml:", "");
     assert_eq!(check("[roles]\nassistant = \"rehearsal\""), Ok(()));
     assert_eq!(
         error("[session]\nflow = \"chatt\""),
@@ -240,7 +245,7 @@ fn flows_roles_and_phases_must_be_there() {
 }
 
 #[test]
-fn any_text_is_read_or_refused() {
+fn no_text_makes_the_parser_panic() {
     let pieces =
         ["[models", ".x]", "\n", "kind", " = ", "\"rehearsal\"", "price", "{", "}", "[[roles]]", "1", "default", "ü"];
     let mut seed = 7_usize;
@@ -251,7 +256,7 @@ fn any_text_is_read_or_refused() {
             text.push_str(pieces[(seed >> 33) % pieces.len()]);
         }
         seed = seed.wrapping_add(1);
-        // Whatever comes of it, it comes without a panic, and an error has a line of the text.
+        // The result does not matter, but an error must name a line of the text.
         if let Err(error) = parse_config("x".as_ref(), &text, &|_| Err("no".to_owned())) {
             assert!(error.line >= 1 && error.line <= text.lines().count() + 1, "{error}: {text:?}");
         }
@@ -259,18 +264,18 @@ fn any_text_is_read_or_refused() {
 }
 
 #[test]
-fn a_real_model_needs_a_provider_and_little_else() {
+fn a_vendor_model_needs_only_a_provider() {
     let config = read("[models.gpt-5]\nprovider = \"openai\"").expect("it parses");
     let shown = values(&config);
-    assert!(shown.contains(&("models.gpt-5.model".into(), "gpt-5".into())), "its name is its model: {shown:?}");
-    for (text, complaint) in [
+    assert!(shown.contains(&("models.gpt-5.model".into(), "gpt-5".into())), "the table's name is the model: {shown:?}");
+    for (text, expected) in [
         ("[models.x]\nprovider = \"opnai\"", "2: `models.x`: unknown provider `opnai`; did you mean `openai`?"),
-        ("[models.x]\nkind = \"vendor\"", "1: `models.x.provider` is missing: who serves it"),
+        ("[models.x]\nkind = \"vendor\"", "1: `models.x.provider` is missing: the provider of the model"),
         ("[models.x]\nprovider = \"openai-compatible\"", "2: `models.x`: `openai-compatible` has no default address"),
         ("[models.x]\nprovider = \"ollama\"\nbase_url = \"box\"", "2: `models.x`: `box` is not an address"),
         (
-            "[models.x]\nprovider = \"ollama\"\nwire = \"char\"",
-            "3: `models.x.wire`: no such word `char`; did you mean `chat`?",
+            "[models.x]\nprovider = \"ollama\"\napi_format = \"char\"",
+            "3: `models.x.api_format`: unknown value `char`; did you mean `chat`?",
         ),
         (
             "[models.x]\nprovider = \"ollama\"\ntemperature = 3",
@@ -278,7 +283,7 @@ fn a_real_model_needs_a_provider_and_little_else() {
         ),
         (
             "[models.x]\nprovider = \"ollama\"\nimages = \"no\"",
-            "3: `models.x.images`: expected true or false, found a text",
+            "3: `models.x.images`: expected true or false, found a string",
         ),
         (
             "[models.x]\nprovider = \"ollama\"\nefort = \"low\"",
@@ -290,12 +295,12 @@ fn a_real_model_needs_a_provider_and_little_else() {
         ("[catalog]\nfile = \"broken.toml\"", "2: `catalog.file`: folder/broken.toml: "),
     ] {
         let error = wrong(text);
-        assert!(error.starts_with(complaint), "{text}: {error}");
+        assert!(error.starts_with(expected), "{text}: {error}");
     }
 }
 
 #[test]
-fn a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() {
+fn an_api_key_instead_of_its_variable_is_refused_and_not_repeated() {
     for (key, value) in [
         ("key_env", "sk-secret-1234567890"),
         ("key_env", "lower_case"),
@@ -310,7 +315,7 @@ fn a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn a_provider_and_a_model_do_without_a_table() {
+fn a_model_named_as_provider_slash_model_needs_no_table() {
     let config = read(
         "[models]\ndefault = \"ollama/qwen3:8b\"\n[roles]\nassistant = \"mine/any\"\n[catalog]\nfile = \"prices.toml\"",
     );
@@ -322,7 +327,7 @@ fn a_provider_and_a_model_do_without_a_table() {
 }
 
 #[test]
-fn a_domain_is_read_from_its_file_wherever_it_is_named() {
+fn domains_are_read_from_records_and_from_flow_settings() {
     let config =
         read("[flows.assistant]\ndomain = \"clients.toml\"\n[records]\npath = \"r.db\"\ndomains = [\"garden.toml\"]");
     let config = config.expect("it parses");
@@ -332,14 +337,11 @@ fn a_domain_is_read_from_its_file_wherever_it_is_named() {
     let store = ConfigValue::from_default(PathBuf::from("data/segue.db"));
     assert_eq!(config.records_path(&store).value, PathBuf::from("folder/r.db"));
     assert_eq!(Config::built_in().records_path(&store).value, PathBuf::from("data/segue-records.db"));
-    assert_eq!(
-        wrong("[records]\ndomains = \"x\""),
-        "2: `records.domains`: expected a list of texts in quotes, found a text"
-    );
+    assert_eq!(wrong("[records]\ndomains = \"x\""), "2: `records.domains`: expected a list of strings, found a string");
     assert_eq!(wrong("[records]\ndomains = [\"no.toml\"]"), "2: `records.domains`: folder/no.toml: no such file");
     let broken = wrong("[flows.assistant]\ndomain = \"broken.toml\"");
     assert!(broken.starts_with("2: `flows.assistant.domain`: folder/broken.toml: TOML parse error"), "{broken}");
     let unknown = read("[flows.assistant]\ndomain = \"garage\"").expect("it parses");
-    let error = validate_config(&unknown, &unknown.flows()).expect_err("there is none").to_string();
+    let error = validate_config(&unknown, &unknown.flows()).expect_err("the domain is unknown").to_string();
     assert!(error.contains("expected `kitchen` or `reading`"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A vendor's model in the file: `[models.NAME]` with a provider, and `provider/model` wherever a model is named.
+//! Vendor models in the file: the table `[models.NAME]` with a provider, and the shorthand `provider/model`.
 
 use segue_core::ids::ModelName;
 use segue_models::ModelCatalog;
@@ -11,7 +11,7 @@ use super::{Config, ConfigValue, ModelConfig, ModelConfigKind};
 pub(super) const VENDOR_KEYS: [&str; 11] = [
     "provider",
     "model",
-    "wire",
+    "api_format",
     "base_url",
     "key_env",
     "temperature",
@@ -22,7 +22,7 @@ pub(super) const VENDOR_KEYS: [&str; 11] = [
     "output_tokens_max",
 ];
 
-pub(super) const WIRE_FORMAT_NAMES: [(&str, WireFormat); 5] = [
+pub(super) const API_FORMAT_NAMES: [(&str, WireFormat); 5] = [
     ("chat", WireFormat::Chat),
     ("responses", WireFormat::Responses),
     ("anthropic", WireFormat::Anthropic),
@@ -38,38 +38,38 @@ pub(super) const EFFORT_NAMES: [(&str, ReasoningEffort); 4] = [
 pub(super) const JSON_MODE_NAMES: [(&str, JsonMode); 3] =
     [("schema", JsonMode::Schema), ("object", JsonMode::Object), ("prompt", JsonMode::Prompt)];
 
-/// The highest temperature any vendor takes.
+/// The highest temperature that any vendor accepts.
 const HIGHEST_TEMPERATURE: f64 = 2.0;
 
-/// Reads what is special to a vendor's model.
+/// Reads the keys that only a vendor model has.
 pub(super) fn read_vendor_model(
     table: &ConfigTable<'_>,
     name: &str,
     catalog: &ModelCatalog,
 ) -> Result<VendorModelSpec, ConfigError> {
     let Some(provider) = table.string("provider")? else {
-        return Err(table.table_error(format!("`models.{name}.provider` is missing: who serves it")));
+        return Err(table.table_error(format!("`models.{name}.provider` is missing: the provider of the model")));
     };
     let value = |setting: Option<ConfigValue<String>>| setting.map(|setting| setting.value);
     let key_env = value(table.string("key_env")?);
     if key_env.as_deref().is_some_and(|env| !is_env_var_name(env)) {
-        // It may be the key itself, so it is not repeated.
+        // The value may be the key itself, so the message does not repeat it.
         let message = format!(
-            "`models.{name}.key_env` is the name of a variable of the environment, such as OPENAI_API_KEY, and not the key itself"
+            "`models.{name}.key_env` must be the name of an environment variable, such as OPENAI_API_KEY, not the key itself"
         );
         return Err(table.error_at(table.key_offset("key_env"), message));
     }
     let base_url = value(table.string("base_url")?);
     if base_url.as_deref().is_some_and(url_contains_secret) {
         let message = format!(
-            "`models.{name}.base_url` holds a secret; secrets are taken from the environment only, so name its variable with `key_env`"
+            "`models.{name}.base_url` contains a secret; put it into an environment variable and name that with `key_env`"
         );
         return Err(table.error_at(table.key_offset("base_url"), message));
     }
-    let wanted = VendorModelSpec {
+    let spec = VendorModelSpec {
         provider: provider.value,
         model: value(table.string("model")?).unwrap_or_else(|| name.to_owned()),
-        wire: table.choice("wire", &WIRE_FORMAT_NAMES)?.map(|wire| wire.value),
+        wire: table.choice("api_format", &API_FORMAT_NAMES)?.map(|format| format.value),
         base_url,
         key_env,
         login_env: None,
@@ -85,10 +85,10 @@ pub(super) fn read_vendor_model(
             ..ModelProfile::default()
         },
     };
-    // Whether the key is there is for the environment to say, not for the file.
-    match catalog.resolve_model(&wanted, &|_| None) {
-        Ok(_) => Ok(wanted),
-        Err(wrong) => Err(table.error_at(table.key_offset("provider"), format!("`models.{name}`: {wrong}"))),
+    // The environment is left out: a missing API key is not a mistake in the file.
+    match catalog.resolve_model(&spec, &|_| None) {
+        Ok(_) => Ok(spec),
+        Err(error) => Err(table.error_at(table.key_offset("provider"), format!("`models.{name}`: {error}"))),
     }
 }
 
@@ -97,28 +97,27 @@ fn is_env_var_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(allowed)
 }
 
-/// Whether an address names a user or carries a key.
+/// Whether an address contains a user name or an API key.
 fn url_contains_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     authority.contains('@') || rest.contains("key=") || rest.contains("token=")
 }
 
-/// The model that `provider/model` stands for, if the provider is known.
-pub fn parse_model_shorthand(catalog: &ModelCatalog, name: &str) -> Option<ModelConfig> {
+/// Returns the model that `provider/model` refers to, or `None` if the provider is unknown.
+pub(crate) fn parse_model_shorthand(catalog: &ModelCatalog, name: &str) -> Option<ModelConfig> {
     let (provider, model) = name.split_once('/')?;
     let known = catalog.providers_by_rank().into_iter().find(|(known, _)| *known == provider)?.1;
-    // A provider may have put its own name before its model's.
+    // Some providers have models whose names begin with the provider's own name.
     let model = if known.default_model.as_deref() == Some(name) { name } else { model };
-    let wanted =
-        VendorModelSpec { provider: provider.to_owned(), model: model.to_owned(), ..VendorModelSpec::default() };
-    let is_known = !model.is_empty() && catalog.resolve_model(&wanted, &|_| None).is_ok();
-    is_known.then(|| ModelConfig { kind: ModelConfigKind::Vendor(Box::new(wanted)), window_tokens: None, price: None })
+    let spec = VendorModelSpec { provider: provider.to_owned(), model: model.to_owned(), ..VendorModelSpec::default() };
+    let is_known = !model.is_empty() && catalog.resolve_model(&spec, &|_| None).is_ok();
+    is_known.then(|| ModelConfig { kind: ModelConfigKind::Vendor(Box::new(spec)), window_tokens: None, price: None })
 }
 
 impl Config {
-    /// Adds the model that is named as `provider/model`, if it is and is not there yet.
-    pub fn add_shorthand_model(&mut self, name: &ConfigValue<ModelName>) {
+    /// Adds a model that is named as `provider/model`, unless it is configured already.
+    pub(crate) fn add_shorthand_model(&mut self, name: &ConfigValue<ModelName>) {
         if self.models.contains_key(&name.value) {
             return;
         }

@@ -1,4 +1,4 @@
-//! One line on standard error that says who is being waited for, while nothing else is to be seen.
+//! A progress line on standard error, shown on terminals while no reply streams in.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,15 +12,15 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { enabled: std::io::stderr().is_terminal(), visible: false }
     }
 
-    pub fn is_enabled(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    pub fn show(&mut self, line: &str) {
+    pub(crate) fn show(&mut self, line: &str) {
         if !self.enabled || line.is_empty() {
             return;
         }
@@ -29,7 +29,7 @@ impl ProgressLine {
         let _ = write!(std::io::stderr().lock(), "\r\x1b[K{}", stderr_paint().dim(line));
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.visible) {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
         }

@@ -1,4 +1,4 @@
-//! What a flow puts on show, for the terminal. It goes by the form alone and knows no flow.
+//! Renders the artifacts of a flow as text. Each kind of artifact has one form, whatever the flow.
 
 use std::collections::BTreeMap;
 
@@ -16,49 +16,45 @@ use crate::limits::GRAPH_LINES_MAX;
 
 const INDENT: &str = "  ";
 
-/// Everything on show, one below the other.
-pub fn render_artifacts(all: &[Artifact], screen: RenderOptions) -> String {
-    all.iter()
-        .map(|exhibit| {
-            format!(
-                "\n{}\n{}",
-                screen.paint.bold(to_single_line(&exhibit.title)),
-                render_artifact_form(&exhibit.content, screen)
-            )
-        })
-        .collect()
+/// Renders several artifacts, one below the other.
+pub(crate) fn render_artifacts(artifacts: &[Artifact], screen: RenderOptions) -> String {
+    let render = |artifact: &Artifact| {
+        let title = screen.paint.bold(to_single_line(&artifact.title));
+        format!("\n{title}\n{}", render_artifact_content(&artifact.content, screen))
+    };
+    artifacts.iter().map(render).collect()
 }
 
-fn render_artifact_form(form: &ArtifactContent, screen: RenderOptions) -> String {
-    match form {
+fn render_artifact_content(content: &ArtifactContent, screen: RenderOptions) -> String {
+    match content {
         ArtifactContent::Table { columns, rows } => render_artifact_table(columns, rows, screen),
         ArtifactContent::Notes { items } => items.iter().map(|item| render_note(item, screen)).collect(),
         ArtifactContent::Checklist { goal, items } => {
             let items: String = items.iter().map(render_checklist_item).collect();
             format!("{INDENT}{}\n{items}", to_single_line(goal))
         }
-        ArtifactContent::Graph { nodes, edges, notes, metrics: measures } => {
-            render_artifact_graph(nodes, edges, notes, measures, screen)
+        ArtifactContent::Graph { nodes, edges, notes, metrics } => {
+            render_artifact_graph(nodes, edges, notes, metrics, screen)
         }
     }
 }
 
 fn render_artifact_table(columns: &[String], rows: &[ArtifactTableRow], screen: RenderOptions) -> String {
-    let says_why = rows.iter().any(|row| !row.why.is_empty());
-    let groups = rows.iter().any(|row| !row.group.is_empty());
-    let group = groups.then(|| (String::new(), ColumnLayout::Left));
-    let why = says_why.then(|| ("why".to_owned(), ColumnLayout::Wrap));
-    let own = columns.iter().enumerate().map(|(place, name)| {
-        let column = if place == 0 { ColumnLayout::Left } else { ColumnLayout::Wrap };
-        (name.clone(), column)
+    let has_reasons = rows.iter().any(|row| !row.why.is_empty());
+    let has_groups = rows.iter().any(|row| !row.group.is_empty());
+    let group = has_groups.then(|| (String::new(), ColumnLayout::Left));
+    let reason = has_reasons.then(|| ("why".to_owned(), ColumnLayout::Wrap));
+    let columns = columns.iter().enumerate().map(|(index, name)| {
+        let layout = if index == 0 { ColumnLayout::Left } else { ColumnLayout::Wrap };
+        (name.clone(), layout)
     });
-    let mut drawn = TextTable::new(group.into_iter().chain(own).chain(why));
+    let mut table = TextTable::new(group.into_iter().chain(columns).chain(reason));
     for row in rows {
-        let group = groups.then(|| row.group.clone());
-        let why = says_why.then(|| row.why.clone());
-        drawn.add_row(group.into_iter().chain(row.cells.iter().cloned()).chain(why));
+        let group = has_groups.then(|| row.group.clone());
+        let reason = has_reasons.then(|| row.why.clone());
+        table.add_row(group.into_iter().chain(row.cells.iter().cloned()).chain(reason));
     }
-    indent_lines(&drawn.render(screen.width.saturating_sub(INDENT.len()), screen.paint))
+    indent_lines(&table.render(screen.width.saturating_sub(INDENT.len()), screen.paint))
 }
 
 fn indent_lines(text: &str) -> String {
@@ -93,18 +89,18 @@ fn render_artifact_graph(
     nodes: &[ArtifactNode],
     edges: &[ArtifactEdge],
     notes: &[String],
-    measures: &[ArtifactMetric],
+    metrics: &[ArtifactMetric],
     screen: RenderOptions,
 ) -> String {
-    let mut things = TextTable::new([("", ColumnLayout::Left), ("", ColumnLayout::Wrap), ("", ColumnLayout::Wrap)]);
+    let mut node_table = TextTable::new([("", ColumnLayout::Left), ("", ColumnLayout::Wrap), ("", ColumnLayout::Wrap)]);
     for node in nodes.iter().take(GRAPH_LINES_MAX) {
-        things.add_row([
+        node_table.add_row([
             node.label.clone(),
             format!("{} {}", node.kind, node.role).trim().to_owned(),
             node.sources.join(", "),
         ]);
     }
-    let mut out = indent_lines(&things.render(screen.width.saturating_sub(INDENT.len()), screen.paint));
+    let mut out = indent_lines(&node_table.render(screen.width.saturating_sub(INDENT.len()), screen.paint));
     append_omitted_count(&mut out, nodes.len());
     let labels: BTreeMap<&str, &str> = nodes.iter().map(|node| (node.id.as_str(), node.label.as_str())).collect();
     let label = |id: &'_ str| labels.get(id).map_or_else(|| id.to_owned(), |label| (*label).to_owned());
@@ -115,27 +111,27 @@ fn render_artifact_graph(
     append_omitted_count(&mut out, edges.len());
     notes.iter().take(GRAPH_LINES_MAX).for_each(|note| out.push_str(&format!("{INDENT}? {}\n", to_single_line(note))));
     append_omitted_count(&mut out, notes.len());
-    let measures: Vec<String> =
-        measures.iter().map(|measure| format!("{} {}", measure.name, format_measure(&measure.value))).collect();
-    if !measures.is_empty() {
+    let metrics: Vec<String> =
+        metrics.iter().map(|metric| format!("{} {}", metric.name, format_metric_value(&metric.value))).collect();
+    if !metrics.is_empty() {
         out.push_str(&indent_lines(
-            &wrap_lines(&measures.join(", "), screen.width.saturating_sub(INDENT.len()).max(20)).join("\n"),
+            &wrap_lines(&metrics.join(", "), screen.width.saturating_sub(INDENT.len()).max(20)).join("\n"),
         ));
     }
     out
 }
 
-/// Says how many there are beyond those that were listed.
-fn append_omitted_count(out: &mut String, all: usize) {
-    if all > GRAPH_LINES_MAX {
-        out.push_str(&format!("{INDENT}… and {} more\n", all - GRAPH_LINES_MAX));
+/// Appends the number of list items that were not printed, if any.
+fn append_omitted_count(out: &mut String, total: usize) {
+    if total > GRAPH_LINES_MAX {
+        out.push_str(&format!("{INDENT}… and {} more\n", total - GRAPH_LINES_MAX));
     }
 }
 
-/// A measure as people read it: words as they are, fractions with two digits.
-fn format_measure(value: &Value) -> String {
+/// Formats the value of a metric; fractions get two digits.
+fn format_metric_value(value: &Value) -> String {
     match value {
-        Value::String(word) => to_single_line(word),
+        Value::String(text) => to_single_line(text),
         Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or_default()),
         other => other.to_string(),
     }
@@ -147,14 +143,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn drawn(exhibit: serde_json::Value) -> String {
-        let exhibit: Artifact = serde_json::from_value(exhibit).expect("an exhibit");
-        render_artifacts(&[exhibit], RenderOptions { paint: Paint::new(false), width: 60, is_terminal: false })
+    fn rendered(artifact: serde_json::Value) -> String {
+        let artifact: Artifact = serde_json::from_value(artifact).expect("an artifact");
+        render_artifacts(&[artifact], RenderOptions { paint: Paint::new(false), width: 60, is_terminal: false })
     }
 
     #[test]
-    fn a_table_stands_in_groups_with_its_reasons() {
-        let text = drawn(
+    fn a_table_has_its_groups_and_reasons() {
+        let text = rendered(
             json!({"name": "entities", "title": "Entities", "type": "table", "columns": ["reference", "label"], "rows": [
             {"id": "a", "group": "active", "cells": ["recipe_1", "Lemon Herb Chicken"], "why": ""},
             {"id": "b", "group": "demoted", "cells": ["recipe_3", "Baked Cod"], "why": "no cod this week"}]}),
@@ -171,7 +167,7 @@ mod tests {
 
     #[test]
     fn notes_are_wrapped_below_their_headings() {
-        let text = drawn(json!({"name": "r", "title": "Reasoning", "type": "notes", "items": [
+        let text = rendered(json!({"name": "r", "title": "Reasoning", "type": "notes", "items": [
             {"title": "Turn 2 (narrowing): no cod", "text": "decided plan_direct\nstep 1 (analyze recipe): six of the eight recipes are left over now", "turn": 2}]}));
         expect_test::expect![[r#"
 
@@ -185,31 +181,31 @@ mod tests {
     }
 
     #[test]
-    fn checklists_and_graphs_are_told_in_lines() {
+    fn checklists_and_graphs_are_rendered_as_lines() {
         let text =
-            drawn(json!({"name": "w", "title": "Workflow", "type": "checklist", "goal": "a flat by May", "items": [
+            rendered(json!({"name": "w", "title": "Workflow", "type": "checklist", "goal": "a flat by May", "items": [
             {"title": "See the bank", "detail": "", "done_when": "you hold the letter", "status": "complete"},
             {"title": "View flats", "detail": "", "done_when": "one is liked", "status": "active"}]}));
         assert_eq!(text, "\nWorkflow\n  a flat by May\n  ✓ See the bank\n  → View flats (done when one is liked)\n");
-        let node = |id: &str, label: &str| json!({"id": id, "label": label, "text": "", "kind": "factual", "role": "anchor", "weight": 1.0, "by": ["answer 1"]});
-        let text = drawn(
+        let node = |id: &str, label: &str| json!({"id": id, "label": label, "text": "", "kind": "factual", "role": "anchor", "weight": 1.0, "sources": ["answer 1"]});
+        let text = rendered(
             json!({"name": "m", "title": "Map", "type": "graph", "nodes": [node("a", "rent"), node("b", "buy")],
             "edges": [{"from": "a", "to": "b", "kind": "conflicts"}], "notes": ["how long?"],
-            "measures": [{"name": "shape", "value": "contested"}, {"name": "tension", "value": 2.0 / 3.0}, {"name": "answers", "value": 3}]}),
+            "metrics": [{"name": "shape", "value": "contested"}, {"name": "tension", "value": 2.0 / 3.0}, {"name": "answers", "value": 3}]}),
         );
-        let told = "  rent conflicts buy\n  ? how long?\n  shape contested, tension 0.67, answers 3\n";
-        assert!(text.ends_with(told), "{text}");
+        let expected = "  rent conflicts buy\n  ? how long?\n  shape contested, tension 0.67, answers 3\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]
-    fn of_a_large_graph_the_beginning_is_shown_and_the_rest_counted() {
-        let node = |id: usize| json!({"id": id.to_string(), "label": format!("n{id}"), "text": "", "kind": "", "role": "", "weight": 1.0, "by": []});
+    fn a_large_graph_is_cut_and_the_rest_is_counted() {
+        let node = |id: usize| json!({"id": id.to_string(), "label": format!("n{id}"), "text": "", "kind": "", "role": "", "weight": 1.0, "sources": []});
         let count = GRAPH_LINES_MAX + 2;
         let nodes: Vec<_> = (0..count).map(node).collect();
         let edges: Vec<_> =
             (0..count).map(|id| json!({"from": "0", "to": id.to_string(), "kind": "supports"})).collect();
-        let graph = json!({"name": "m", "title": "Map", "type": "graph", "nodes": nodes, "edges": edges, "notes": [], "measures": []});
-        let text = drawn(graph);
+        let graph = json!({"name": "m", "title": "Map", "type": "graph", "nodes": nodes, "edges": edges, "notes": [], "metrics": []});
+        let text = rendered(graph);
         assert_eq!(text.matches("… and 2 more").count(), 2, "{text}");
         assert_eq!(text.matches(" supports ").count(), GRAPH_LINES_MAX);
     }

@@ -1,46 +1,40 @@
-//! Colours as plain ANSI, or nothing at all.
+//! ANSI colours for text on terminals.
 
 use std::fmt::Display;
 
-/// Colours, or none.
+/// Colours text, if it is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Paint {
+pub(crate) struct Paint {
     enabled: bool,
 }
 
 impl Paint {
-    /// Colours if `on`.
-    pub fn new(on: bool) -> Self {
-        Self { enabled: on }
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { enabled }
     }
 
-    /// What stands out.
-    pub fn bold(self, text: impl Display) -> String {
+    pub(crate) fn bold(self, text: impl Display) -> String {
         self.wrap_in_code("1", text)
     }
 
-    /// What may be overlooked.
-    pub fn dim(self, text: impl Display) -> String {
+    pub(crate) fn dim(self, text: impl Display) -> String {
         self.wrap_in_code("2", text)
     }
 
-    /// What is wrong.
-    pub fn error(self, text: impl Display) -> String {
+    pub(crate) fn error(self, text: impl Display) -> String {
         self.wrap_in_code("31", text)
     }
 
-    /// What is right.
-    pub fn success(self, text: impl Display) -> String {
+    pub(crate) fn success(self, text: impl Display) -> String {
         self.wrap_in_code("32", text)
     }
 
-    /// What wants attention.
-    pub fn warning(self, text: impl Display) -> String {
+    pub(crate) fn warning(self, text: impl Display) -> String {
         self.wrap_in_code("33", text)
     }
 
-    /// What has a name.
-    pub fn highlight(self, text: impl Display) -> String {
+    /// Colours names and prompts.
+    pub(crate) fn highlight(self, text: impl Display) -> String {
         self.wrap_in_code("36", text)
     }
 
@@ -54,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_colour_there_is_no_escape() {
+    fn disabled_paint_adds_no_escape_codes() {
         assert_eq!(Paint::new(false).error("no"), "no");
         assert_eq!(Paint::new(true).error("no"), "\x1b[31mno\x1b[0m");
     }

@@ -1,46 +1,46 @@
-//! Tables that fit the line. A column that may shrink gives way; the others keep their width.
+//! Tables of text that fit the line: columns that may shrink do, the others keep their width.
 
 use super::paint::Paint;
 use super::text::{display_width, to_single_line, truncate_to_width, wrap_lines};
 
 const COLUMN_GAP: usize = 2;
 
-/// How a column stands and what becomes of it when there is no room.
+/// The alignment of a column, and how it shrinks if the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnLayout {
-    /// To the left, as wide as it is.
+pub(crate) enum ColumnLayout {
+    /// Left-aligned, never shrinks.
     Left,
-    /// To the right, as wide as it is.
+    /// Right-aligned, never shrinks.
     Right,
-    /// To the left; cut when there is no room.
+    /// Left-aligned; long cells are cut.
     Truncate,
-    /// To the left; on several lines when there is no room.
+    /// Left-aligned; long cells are wrapped.
     Wrap,
 }
 
-/// A table.
+/// A table with a heading for each column.
 #[derive(Debug, Clone)]
-pub struct TextTable {
+pub(crate) struct TextTable {
     columns: Vec<(String, ColumnLayout)>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// A table with these headings.
-    pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, ColumnLayout)>) -> Self {
+    /// Returns an empty table with these headings.
+    pub(crate) fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, ColumnLayout)>) -> Self {
         let columns = columns.into_iter().map(|(heading, column)| (heading.into(), column));
         Self { columns: columns.collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; cells that are missing are empty.
-    pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
+    /// Adds a row; missing cells are empty.
+    pub(crate) fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<String> = cells.into_iter().map(|cell| to_single_line(&cell)).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
-    /// The table in lines of at most `columns` columns, if that can be had.
-    pub fn render(&self, columns: usize, paint: Paint) -> String {
+    /// Renders the table in lines of at most `columns` columns, if its columns can shrink enough.
+    pub(crate) fn render(&self, columns: usize, paint: Paint) -> String {
         let widths = self.column_widths(columns);
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.to_uppercase()).collect();
         let mut out = String::new();
@@ -64,23 +64,23 @@ impl TextTable {
             .iter()
             .zip(&self.columns)
             .zip(widths)
-            .map(|((cell, (_, column)), wide)| match column {
-                ColumnLayout::Wrap => wrap_lines(cell, *wide),
-                ColumnLayout::Truncate => vec![truncate_to_width(cell, *wide)],
+            .map(|((cell, (_, layout)), width)| match layout {
+                ColumnLayout::Wrap => wrap_lines(cell, *width),
+                ColumnLayout::Truncate => vec![truncate_to_width(cell, *width)],
                 ColumnLayout::Left | ColumnLayout::Right => vec![cell.clone()],
             })
             .collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(1);
         (0..height)
-            .map(|place| {
+            .map(|index| {
                 let mut line = String::new();
-                for ((cell, (_, column)), wide) in cells.iter().zip(&self.columns).zip(widths) {
-                    let text = cell.get(place).map_or("", String::as_str);
-                    let space = " ".repeat(wide.saturating_sub(display_width(text)));
-                    match column {
-                        ColumnLayout::Right => line.extend([space.as_str(), text]),
+                for ((cell, (_, layout)), width) in cells.iter().zip(&self.columns).zip(widths) {
+                    let text = cell.get(index).map_or("", String::as_str);
+                    let padding = " ".repeat(width.saturating_sub(display_width(text)));
+                    match layout {
+                        ColumnLayout::Right => line.extend([padding.as_str(), text]),
                         ColumnLayout::Left | ColumnLayout::Truncate | ColumnLayout::Wrap => {
-                            line.extend([text, space.as_str()])
+                            line.extend([text, padding.as_str()])
                         }
                     }
                     line.push_str(&" ".repeat(COLUMN_GAP));
@@ -90,30 +90,31 @@ impl TextTable {
             .collect()
     }
 
-    /// Each column as wide as its widest cell; then those that may shrink share what is left, the widest giving most.
+    /// Starts with the width of each column's widest cell, then shrinks the widest column that may shrink until the
+    /// table fits.
     fn column_widths(&self, columns: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = self
             .columns
             .iter()
             .enumerate()
-            .map(|(place, (heading, _))| {
-                let cells = self.rows.iter().filter_map(|row| row.get(place)).map(|cell| display_width(cell));
+            .map(|(index, (heading, _))| {
+                let cells = self.rows.iter().filter_map(|row| row.get(index)).map(|cell| display_width(cell));
                 cells.chain([display_width(heading)]).max().unwrap_or(0)
             })
             .collect();
-        let mut over =
+        let mut excess =
             (widths.iter().sum::<usize>() + COLUMN_GAP * widths.len().saturating_sub(1)).saturating_sub(columns);
-        while over > 0 {
+        while excess > 0 {
             let may_shrink =
-                |place: &usize| matches!(self.columns[*place].1, ColumnLayout::Truncate | ColumnLayout::Wrap);
-            let narrowest = |place: &usize| display_width(&self.columns[*place].0).max(8);
+                |index: &usize| matches!(self.columns[*index].1, ColumnLayout::Truncate | ColumnLayout::Wrap);
+            let narrowest = |index: &usize| display_width(&self.columns[*index].0).max(8);
             let widest = (0..widths.len())
                 .filter(may_shrink)
-                .filter(|place| widths[*place] > narrowest(place))
-                .max_by_key(|place| widths[*place]);
+                .filter(|index| widths[*index] > narrowest(index))
+                .max_by_key(|index| widths[*index]);
             let Some(widest) = widest else { break };
             widths[widest] -= 1;
-            over -= 1;
+            excess -= 1;
         }
         widths
     }
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_whatever_is_in_them() {
+    fn columns_are_aligned() {
         let expected = "NAME       N  WHY\nshort      7  because\n日本   1,234  one two three four\n";
         assert_eq!(table().render(80, Paint::new(false)), expected);
     }
 
     #[test]
-    fn a_column_that_may_shrink_gives_way() {
+    fn a_wide_table_shrinks_to_the_line() {
         let expected = "NAME       N  WHY\nshort      7  because\n日本   1,234  one two\n              three four\n";
         assert_eq!(table().render(24, Paint::new(false)), expected);
         for line in table().render(24, Paint::new(false)).lines() {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_and_harmless() {
+    fn a_cell_is_one_sanitized_line() {
         let mut table = TextTable::new([("", ColumnLayout::Truncate)]);
         table.add_row(["a\nb\x1b[0m".into()]);
         assert_eq!(table.render(80, Paint::new(false)), "a b\u{fffd}[0m\n");

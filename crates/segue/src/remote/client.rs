@@ -1,77 +1,77 @@
-//! Requests to a server, and its problems in its own words.
+//! HTTP requests to a server.
 
 use anyhow::{Context, bail};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
 
-/// The key for a server comes from here, and from nowhere else.
+/// The environment variable with the API key of the server.
 const API_KEY_ENV: &str = "SEGUE_KEY";
 
-/// A server that is asked.
+/// An HTTP client for one server.
 #[derive(Debug)]
-pub struct ServerClient {
+pub(crate) struct ServerClient {
     http: reqwest::Client,
     base: String,
     key: Option<String>,
 }
 
-/// What a server refused.
+/// A problem response of a server.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
-pub struct ServerProblem {
-    /// The error's code.
+pub(crate) struct ServerProblem {
+    /// The stable code of the problem.
     pub code: String,
-    /// In the server's words.
+    /// The server's description of the problem.
     pub detail: String,
 }
 
 impl ServerProblem {
-    /// Whether an error is a problem of that code.
-    pub fn has_code(error: &anyhow::Error, code: &str) -> bool {
+    /// Whether an error is a problem with this code.
+    pub(crate) fn has_code(error: &anyhow::Error, code: &str) -> bool {
         error.downcast_ref::<Self>().is_some_and(|problem| problem.code == code)
     }
 }
 
 impl ServerClient {
-    /// A server at an address such as `http://127.0.0.1:7348`.
-    pub fn new(url: &str) -> anyhow::Result<Self> {
+    /// Returns a client for the server at an address such as `http://127.0.0.1:7348`.
+    pub(crate) fn new(url: &str) -> anyhow::Result<Self> {
         let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         if parsed.is_none() {
-            bail!("`{url}` is no address of a server; write it as http://127.0.0.1:7348");
+            bail!("`{url}` is not the address of a server (like http://127.0.0.1:7348)");
         }
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // If another was faster, that one will do.
+            // The error may be dropped: another thread has installed a provider.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        let http = reqwest::Client::builder().no_proxy().build().context("cannot make requests")?;
+        let http = reqwest::Client::builder().no_proxy().build().context("cannot create an HTTP client")?;
         let key = std::env::var(API_KEY_ENV).ok().filter(|key| !key.is_empty());
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key })
     }
 
-    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         read_response(self.build_request(Method::GET, path).send().await.with_context(|| self.unreachable_message())?)
             .await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let asked = self.build_request(Method::POST, path).json(body).send().await;
-        read_response(asked.with_context(|| self.unreachable_message())?).await
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let response = self.build_request(Method::POST, path).json(body).send().await;
+        read_response(response.with_context(|| self.unreachable_message())?).await
     }
 
-    pub async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let asked = self.build_request(Method::PATCH, path).json(body).send().await;
-        read_response(asked.with_context(|| self.unreachable_message())?).await
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let response = self.build_request(Method::PATCH, path).json(body).send().await;
+        read_response(response.with_context(|| self.unreachable_message())?).await
     }
 
-    /// A stream of events.
-    pub async fn open_stream(&self, path: &str) -> anyhow::Result<Response> {
-        let asked = self.build_request(Method::GET, path).header("accept", "text/event-stream").send().await;
-        let response = asked.with_context(|| self.unreachable_message())?;
+    /// Opens a stream of server-sent events.
+    pub(crate) async fn open_stream(&self, path: &str) -> anyhow::Result<Response> {
+        let response = self.build_request(Method::GET, path).header("accept", "text/event-stream").send().await;
+        let response = response.with_context(|| self.unreachable_message())?;
         if response.status().is_success() {
             return Ok(response);
         }
         read_response(response).await?;
-        bail!("the server gives no stream")
+        bail!("the server did not open a stream")
     }
 
     fn build_request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -89,16 +89,16 @@ impl ServerClient {
 
 async fn read_response(response: Response) -> anyhow::Result<Value> {
     let status = response.status();
-    let text = response.text().await.context("the server's answer broke off")?;
+    let text = response.text().await.context("the server's response ended early")?;
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     if status.is_success() {
         return Ok(value);
     }
     match (value["code"].as_str(), value["detail"].as_str()) {
         (Some("key-missing"), _) => {
-            bail!("the server asks for a key; give it in the environment variable {API_KEY_ENV}")
+            bail!("the server requires an API key; set it in the environment variable {API_KEY_ENV}")
         }
         (Some(code), Some(detail)) => Err(ServerProblem { code: code.to_owned(), detail: detail.to_owned() }.into()),
-        _ => bail!("the server answered {status}, which is no answer of segue's"),
+        _ => bail!("the server answered {status} without a problem document; is it a Segue server?"),
     }
 }

@@ -1,4 +1,4 @@
-//! A session's updates as a server streams them: without gap, however often the connection breaks.
+//! The updates of a session, streamed from a server. After a lost connection the stream resumes without a gap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::client::{ServerClient, ServerProblem};
 use crate::limits::{RECONNECT_DELAY_MS, RECONNECTS_MAX};
 
-/// Hears a session.
-pub struct RemoteSubscription {
+/// A subscription to the updates of one session.
+pub(crate) struct RemoteSubscription {
     client: Arc<ServerClient>,
     session: SessionId,
     response: Option<Response>,
@@ -26,8 +26,12 @@ pub struct RemoteSubscription {
 }
 
 impl RemoteSubscription {
-    pub async fn connect_after(client: Arc<ServerClient>, session: SessionId, after: Seq) -> anyhow::Result<Self> {
-        let mut listener = Self {
+    pub(crate) async fn connect_after(
+        client: Arc<ServerClient>,
+        session: SessionId,
+        after: Seq,
+    ) -> anyhow::Result<Self> {
+        let mut subscription = Self {
             client,
             session,
             response: None,
@@ -36,17 +40,17 @@ impl RemoteSubscription {
             last_seq: after,
             failed_attempts: 0,
         };
-        listener.connect().await?;
-        Ok(listener)
+        subscription.connect().await?;
+        Ok(subscription)
     }
 
-    /// The place of the last event given out.
-    pub fn last_seq(&self) -> Seq {
+    /// Returns the sequence number of the last returned event.
+    pub(crate) fn last_seq(&self) -> Seq {
         self.last_seq
     }
 
-    /// The next update. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> anyhow::Result<SessionUpdate> {
+    /// Returns the next update. This method is cancel safe.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<SessionUpdate> {
         loop {
             if let Some(update) = self.parsed_updates.pop_front() {
                 if let SessionUpdate::Event(event) = &update {
@@ -64,7 +68,7 @@ impl RemoteSubscription {
                     self.buffer.extend_from_slice(&bytes);
                     self.parse_buffered_events()?;
                 }
-                // The server ended, or the line broke: what was missed comes when we are back.
+                // After a reconnect the server sends the events that were missed.
                 Ok(None) | Err(_) => self.response = None,
             }
         }
@@ -113,21 +117,21 @@ impl RemoteSubscription {
 }
 
 fn parse_update(kind: &str, data: &str) -> anyhow::Result<Option<SessionUpdate>> {
-    let strange = || format!("the server sent what this version does not understand: {kind}");
+    let invalid = || format!("the server sent an invalid `{kind}` update");
     let value: Value = match kind {
-        "event" | "delta" => serde_json::from_str(data).with_context(strange)?,
+        "event" | "delta" => serde_json::from_str(data).with_context(invalid)?,
         "deleted" => anyhow::bail!("the session was deleted"),
         _ => return Ok(None),
     };
     if kind == "event" {
         let place = (value["seq"].as_u64(), value["at"].as_u64());
-        let (Some(seq), Some(at)) = place else { anyhow::bail!(strange()) };
+        let (Some(seq), Some(at)) = place else { anyhow::bail!(invalid()) };
         let recorded = codec::decode_event(Seq(seq), UnixMillis(at), value["event"].to_string().as_bytes())?;
         return Ok(Some(SessionUpdate::Event(Box::new(recorded))));
     }
-    let call = value["call"].as_str().and_then(|call| call.parse().ok()).with_context(strange)?;
-    let attempt = value["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).with_context(strange)?;
-    let offset = value["offset"].as_u64().and_then(|offset| usize::try_from(offset).ok()).with_context(strange)?;
-    let text = value["text"].as_str().with_context(strange)?.into();
+    let call = value["call"].as_str().and_then(|call| call.parse().ok()).with_context(invalid)?;
+    let attempt = value["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).with_context(invalid)?;
+    let offset = value["offset"].as_u64().and_then(|offset| usize::try_from(offset).ok()).with_context(invalid)?;
+    let text = value["text"].as_str().with_context(invalid)?.into();
     Ok(Some(SessionUpdate::TextDelta { call, attempt, offset, text }))
 }

@@ -1,4 +1,4 @@
-//! A server's sessions as a store that can only be read: what is folded from it here is what the server's own engine has.
+//! The sessions of a server as a read-only store, from which a local engine computes the same state as the server's.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use super::client::{ServerClient, ServerProblem};
 use crate::limits::{REMOTE_EVENTS_MAX, REMOTE_TEXTS_MAX};
 
-/// A server's sessions.
+/// A read-only store backed by the HTTP API.
 #[derive(Debug)]
-pub struct RemoteStore {
+pub(crate) struct RemoteStore {
     client: Arc<ServerClient>,
 }
 
 impl RemoteStore {
-    pub fn new(client: Arc<ServerClient>) -> Self {
+    pub(crate) fn new(client: Arc<ServerClient>) -> Self {
         Self { client }
     }
 }
@@ -33,9 +33,9 @@ fn remote_error(session: &SessionId, error: &anyhow::Error) -> Error {
     Error::Io { what: format!("asking the server about `{session}`"), detail: format!("{error:#}") }
 }
 
-/// Nothing is written but by the server.
+/// Returns the error for a write, which only the server may perform.
 fn read_only_error(session: &SessionId) -> Error {
-    Error::Malformed { session: session.clone(), detail: "it is the server's to change".to_owned() }
+    Error::Malformed { session: session.clone(), detail: "only the server can change it".to_owned() }
 }
 
 fn u64_or_zero(value: &Value) -> u64 {
@@ -82,23 +82,23 @@ impl Store for RemoteStore {
 
     async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let mut texts = Vec::with_capacity(ids.len());
-        for some in ids.chunks(REMOTE_TEXTS_MAX) {
+        for chunk in ids.chunks(REMOTE_TEXTS_MAX) {
             let path = format!("/v1/sessions/{session}/texts");
-            let found = self.client.post(&path, &json!({ "bodies": some })).await;
+            let found = self.client.post(&path, &json!({ "bodies": chunk })).await;
             let found = found.map_err(|error| remote_error(session, &error))?;
-            texts.extend(some.iter().map(|id| Arc::from(string_or_empty(&found["texts"][id.to_string()]))));
+            texts.extend(chunk.iter().map(|id| Arc::from(string_or_empty(&found["texts"][id.to_string()]))));
         }
         Ok(texts)
     }
 
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let limit = query.limit.clamp(1, REMOTE_TEXTS_MAX);
-        let nobody = SessionId::from("");
+        let no_session = SessionId::from("");
         let page = self
             .client
             .get(&format!("/v1/sessions?limit={limit}"))
             .await
-            .map_err(|error| remote_error(&nobody, &error))?;
+            .map_err(|error| remote_error(&no_session, &error))?;
         let row = |row: &Value| SessionListEntry {
             session: string_or_empty(&row["session"]).into(),
             summary: SessionSummary {

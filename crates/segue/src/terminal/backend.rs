@@ -1,5 +1,5 @@
-//! Whom the conversation is held with: the engine here, or one behind a server. Both are looked at in the same way; what is to happen is
-//! told to the one it concerns.
+//! The engine of a conversation: a local one, or that of a server. Both are read through a local engine; messages and
+//! commands go to the engine that owns the session.
 
 use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
@@ -8,34 +8,30 @@ use segue_engine::{Engine, Error, RecomputeResult, SessionOptions, SessionUpdate
 use crate::commands::recompute::recompute_call;
 use crate::remote::{RemoteEngine, RemoteSubscription, ServerProblem};
 
-/// Whom the conversation is held with.
+/// A local or remote engine.
 #[derive(Clone, Copy)]
-pub enum Backend<'e> {
-    /// The engine here.
+pub(crate) enum Backend<'e> {
     Local(&'e Engine),
-    /// One behind a server.
     Remote(&'e RemoteEngine),
 }
 
-/// What happens in a session.
-pub enum UpdateStream {
-    /// Here.
+/// The updates of a session from either engine.
+pub(crate) enum UpdateStream {
     Local(Box<Subscription>),
-    /// Behind a server.
     Remote(Box<RemoteSubscription>),
 }
 
 impl UpdateStream {
-    /// The next update. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> anyhow::Result<SessionUpdate> {
+    /// Returns the next update. This method is cancel safe.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<SessionUpdate> {
         match self {
             Self::Local(updates) => Ok(updates.next_update().await?),
             Self::Remote(updates) => updates.next().await,
         }
     }
 
-    /// The place of the last event given out.
-    pub fn last_seq(&self) -> Seq {
+    /// Returns the sequence number of the last returned event.
+    pub(crate) fn last_seq(&self) -> Seq {
         match self {
             Self::Local(updates) => updates.last_seq(),
             Self::Remote(updates) => updates.last_seq(),
@@ -44,51 +40,51 @@ impl UpdateStream {
 }
 
 impl<'e> Backend<'e> {
-    /// What sessions are looked at with.
-    pub fn engine(self) -> &'e Engine {
+    /// Returns the local engine that reads the sessions.
+    pub(crate) fn engine(self) -> &'e Engine {
         match self {
             Self::Local(engine) => engine,
             Self::Remote(remote) => &remote.engine,
         }
     }
 
-    pub async fn open_session(self, flow: &FlowName, opening: SessionOptions) -> anyhow::Result<SessionId> {
+    pub(crate) async fn open_session(self, flow: &FlowName, options: SessionOptions) -> anyhow::Result<SessionId> {
         match self {
-            Self::Local(engine) => Ok(engine.open_session(flow, opening).await?),
-            Self::Remote(remote) => remote.open_session(flow, &opening).await,
+            Self::Local(engine) => Ok(engine.open_session(flow, options).await?),
+            Self::Remote(remote) => remote.open_session(flow, &options).await,
         }
     }
 
-    /// Says so at once if another process has the session; a server sees to that itself.
-    pub async fn wake_session(self, session: &SessionId) -> anyhow::Result<()> {
+    /// Acquires the session, and returns an error if another process holds it. A server does this by itself.
+    pub(crate) async fn wake_session(self, session: &SessionId) -> anyhow::Result<()> {
         match self {
             Self::Local(engine) => Ok(engine.wake_session(session).await?),
             Self::Remote(_) => Ok(()),
         }
     }
 
-    pub async fn send_message(self, session: &SessionId, message: UserMessage) -> anyhow::Result<MessageId> {
+    pub(crate) async fn send_message(self, session: &SessionId, message: UserMessage) -> anyhow::Result<MessageId> {
         match self {
             Self::Local(engine) => Ok(engine.send_message(session, message).await?),
             Self::Remote(remote) => remote.send_message(session, &message).await,
         }
     }
 
-    pub async fn send_command(self, session: &SessionId, command: OperatorCommand) -> anyhow::Result<()> {
+    pub(crate) async fn send_command(self, session: &SessionId, command: OperatorCommand) -> anyhow::Result<()> {
         match self {
             Self::Local(engine) => Ok(engine.apply_command(session, command).await?),
             Self::Remote(remote) => remote.send_command(session, &command).await,
         }
     }
 
-    pub async fn fork_session(self, session: &SessionId, name: Option<SessionId>) -> anyhow::Result<SessionId> {
+    pub(crate) async fn fork_session(self, session: &SessionId, name: Option<SessionId>) -> anyhow::Result<SessionId> {
         match self {
             Self::Local(engine) => Ok(engine.fork_session(session, None, name).await?),
             Self::Remote(remote) => remote.fork_session(session, name.as_ref()).await,
         }
     }
 
-    pub async fn recompute_call(
+    pub(crate) async fn recompute_call(
         self,
         session: &SessionId,
         call: CallId,
@@ -101,7 +97,7 @@ impl<'e> Backend<'e> {
         }
     }
 
-    pub async fn subscribe(self, session: &SessionId, after: Seq) -> anyhow::Result<UpdateStream> {
+    pub(crate) async fn subscribe(self, session: &SessionId, after: Seq) -> anyhow::Result<UpdateStream> {
         Ok(match self {
             Self::Local(engine) => UpdateStream::Local(Box::new(engine.subscribe(session, after).await?)),
             Self::Remote(remote) => UpdateStream::Remote(Box::new(remote.subscribe(session, after).await?)),
@@ -109,8 +105,8 @@ impl<'e> Backend<'e> {
     }
 }
 
-/// Whether all that happened is that there was nothing to stop.
-pub fn is_nothing_running_error(error: &anyhow::Error) -> bool {
+/// Whether an error only says that no turn is running.
+pub(crate) fn is_nothing_running_error(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Refused(InputRefusal::NoTurnRunning)))
         || ServerProblem::has_code(error, "nothing-runs")
 }

@@ -1,4 +1,4 @@
-//! The conversation itself: reads, sends, follows what happens until it rests, and reads again.
+//! The loop of a conversation: reads a message, sends it, shows the updates until the session is idle, and repeats.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,21 +28,22 @@ use super::turn_display::{SpeakerNames, TurnDisplay, TurnEndStatus, decision_hin
 use crate::SilentExit;
 use crate::follow::write_failure_message;
 use crate::limits::EVENTS_BATCH_MAX;
+use crate::print::number_format::format_plural;
 use crate::progress_text::{self, CallGroups, call_label};
 
 const PROMPT: &str = "> ";
 const PROMPT_CONTINUED: &str = "… ";
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A conversation.
-pub struct ChatLoop<'e> {
+/// A running conversation.
+pub(crate) struct ChatLoop<'e> {
     pub(super) backend: Backend<'e>,
-    /// What sessions are looked at with.
+    /// The local engine that reads the session.
     pub(super) engine: &'e Engine,
     pub(super) screen: Screen,
     pub(super) session: SessionId,
     pub(super) flow: Arc<dyn DynFlow>,
-    /// The session as it stood after the last event seen.
+    /// The session after the last event that was shown.
     pub(super) state: SessionState,
     updates: UpdateStream,
     display: TurnDisplay,
@@ -50,71 +51,69 @@ pub struct ChatLoop<'e> {
     terminal_mode: TerminalMode,
     shutdown_signal: ShutdownSignal,
     call_groups: CallGroups,
-    /// Messages sent from here and not seen coming back yet.
+    /// Messages sent from this terminal whose event has not arrived yet.
     sent_messages: BTreeSet<MessageId>,
-    /// What is shown with the next message.
+    /// Images that are attached to the next message.
     pub(super) pending_images: Vec<PromptImage>,
-    /// For whoever looks at the exit code.
+    /// Determines the exit code.
     result: ChatResult,
     frame: usize,
-    /// Whether it was said that nothing can be written.
+    /// Whether the warning about failing writes was printed.
     has_warned: bool,
 }
 
-/// How far to follow.
+/// What must have arrived before following may end.
 #[derive(Debug, Clone, Copy)]
-pub enum FollowUntil {
-    /// This message was taken in.
+pub(crate) enum FollowUntil {
     Message(MessageId),
-    /// This event was seen.
     Event(Seq),
 }
 
-/// Whether all that was wanted was done.
+/// Whether every message and command so far succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChatResult {
     Succeeded,
     Failed,
 }
 
-/// Whether the conversation goes on.
+/// Whether the conversation continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoopControl {
+pub(crate) enum LoopControl {
     Continue,
     Exit,
 }
 
-/// Talks until the user leaves.
+/// Opens or resumes a session, and runs the conversation until the user leaves.
 ///
 /// # Errors
-/// The session cannot be used, or something went wrong that a script should know of.
-pub async fn run_chat_loop(backend: Backend<'_>, arguments: ChatOptions, screen: Screen) -> anyhow::Result<()> {
-    let entered = open_or_resume_session(backend, &arguments).await?;
-    let modes = TerminalMode::capture(screen.output_mode());
+/// Returns an error if the session cannot be opened, or if a message or command failed and input is not a terminal.
+pub(crate) async fn run_chat_loop(backend: Backend<'_>, options: ChatOptions, screen: Screen) -> anyhow::Result<()> {
+    let session = open_or_resume_session(backend, &options).await?;
+    let terminal_mode = TerminalMode::capture(screen.output_mode());
     let reader = match screen.output_mode() {
         OutputMode::Interactive => InputReader::from_keyboard(screen.paint(), input_history::history_path())?,
         OutputMode::Piped => InputReader::from_lines(io::BufReader::new(io::stdin())),
     };
-    chat_in_session(backend, &arguments, entered, screen, (reader, modes)).await
+    chat_in_session(backend, &options, session, screen, (reader, terminal_mode)).await
 }
 
-/// Talks in a session that was entered.
+/// Runs the conversation in an open session.
 ///
 /// # Errors
-/// Something went wrong that a script should know of.
+/// Returns an error if a message or command failed and input is not a terminal.
 pub(super) async fn chat_in_session(
     backend: Backend<'_>,
-    arguments: &ChatOptions,
+    options: &ChatOptions,
     session: ChatSession,
     mut screen: Screen,
     keyboard: (InputReader, TerminalMode),
 ) -> anyhow::Result<()> {
-    session.print_introduction(&mut screen, arguments, backend.engine())?;
-    let picked_up = !session.state.session.is_idle();
-    let recalled = session.recap.clone();
-    let mut talk = ChatLoop::new(backend, screen, session, keyboard).await?;
-    match talk.run(&recalled, picked_up).await {
-        // Nobody reads any more, which is their good right.
+    session.print_introduction(&mut screen, options, backend.engine())?;
+    let is_resumed = !session.state.session.is_idle();
+    let recap = session.recap.clone();
+    let mut chat = ChatLoop::new(backend, screen, session, keyboard).await?;
+    match chat.run(&recap, is_resumed).await {
+        // A reader that goes away, as in `segue chat | head`, is not an error.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other,
     }
@@ -124,24 +123,24 @@ impl<'e> ChatLoop<'e> {
     async fn new(
         backend: Backend<'e>,
         screen: Screen,
-        entered: ChatSession,
-        (reader, modes): (InputReader, TerminalMode),
+        session: ChatSession,
+        (reader, terminal_mode): (InputReader, TerminalMode),
     ) -> anyhow::Result<Self> {
-        let ChatSession { session, flow: rules, state, .. } = entered;
+        let ChatSession { session, flow, state, .. } = session;
         let updates = backend.subscribe(&session, state.session.last_seq).await?;
-        let mut display = TurnDisplay::new(speaker_names_for(&*rules));
+        let mut display = TurnDisplay::new(speaker_names_for(&*flow));
         state.session.open_calls.values().for_each(|open| display.call_opened(&open.opened));
         Ok(Self {
             backend,
             engine: backend.engine(),
             screen,
             session,
-            flow: rules,
+            flow,
             state,
             updates,
             display,
             reader,
-            terminal_mode: modes,
+            terminal_mode,
             shutdown_signal: ShutdownSignal::listen()?,
             call_groups: CallGroups::default(),
             sent_messages: BTreeSet::new(),
@@ -152,15 +151,15 @@ impl<'e> ChatLoop<'e> {
         })
     }
 
-    async fn run(&mut self, recalled: &[RecapLine], picked_up: bool) -> anyhow::Result<()> {
-        self.print_recap(recalled)?;
-        if picked_up {
-            self.screen.print_note("— picking up where we left off —")?;
+    async fn run(&mut self, recap: &[RecapLine], is_resumed: bool) -> anyhow::Result<()> {
+        self.print_recap(recap)?;
+        if is_resumed {
+            self.screen.print_note("— resuming the unfinished turn —")?;
         }
         self.print_calls_awaiting_operator()?;
-        let mut after = self.follow_to_head().await?;
-        while after == LoopControl::Continue {
-            after = match self.read_message().await? {
+        let mut control = self.follow_to_head().await?;
+        while control == LoopControl::Continue {
+            control = match self.read_message().await? {
                 Some(written) => self.handle_message(written).await?,
                 None => LoopControl::Exit,
             };
@@ -172,14 +171,13 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    fn print_recap(&mut self, recalled: &[RecapLine]) -> io::Result<()> {
-        if recalled.is_empty() || self.screen.output_mode() == OutputMode::Piped {
+    fn print_recap(&mut self, recap: &[RecapLine]) -> io::Result<()> {
+        if recap.is_empty() || self.screen.output_mode() == OutputMode::Piped {
             return Ok(());
         }
-        let turns = self.state.session.last_ids.turn.0;
-        self.screen
-            .print_note(&format!("— {turns} {} so far; the last: —", if turns == 1 { "turn" } else { "turns" }))?;
-        for line in recalled {
+        let turns = format_plural(u64::from(self.state.session.last_ids.turn.0), "turn");
+        self.screen.print_note(&format!("— {turns} so far; the last messages: —"))?;
+        for line in recap {
             match line {
                 RecapLine::User(text) => self.screen.print_note(&format!("{PROMPT}{text}"))?,
                 RecapLine::Reply(text) => self.screen.print_note(text)?,
@@ -189,17 +187,19 @@ impl<'e> ChatLoop<'e> {
         self.screen.print_blank_line()
     }
 
-    /// Says which calls wait for a decision.
+    /// Prints a warning for each call that an operator must decide about.
     fn print_calls_awaiting_operator(&mut self) -> io::Result<()> {
         for (call, open) in self.state.session.calls_awaiting_operator() {
             let label = call_label(&open.opened);
-            self.screen
-                .print_warning(&format!("{label} was cut off and may have been billed; {}", decision_hint(*call)))?;
+            self.screen.print_warning(&format!(
+                "{label} was interrupted and may have been billed; {}",
+                decision_hint(*call)
+            ))?;
         }
         Ok(())
     }
 
-    /// Reads until a message is complete; nothing if the user leaves.
+    /// Reads a complete message; `None` if the user leaves.
     async fn read_message(&mut self) -> anyhow::Result<Option<WrittenMessage>> {
         let mut draft = MessageDraft::default();
         let mut interrupted = false;
@@ -217,11 +217,11 @@ impl<'e> ChatLoop<'e> {
                 InputEvent::Interrupted(_) => {
                     draft.discard();
                     interrupted = true;
-                    self.screen.print_note("(Ctrl-C again, or Ctrl-D, leaves)")?;
+                    self.screen.print_note("(press Ctrl-C again or Ctrl-D to leave)")?;
                 }
-                InputEvent::Unreadable(why) => self.report_error(&why)?,
-                InputEvent::ReadFailed(why) => {
-                    self.report_error(&why)?;
+                InputEvent::Unreadable(reason) => self.report_error(&reason)?,
+                InputEvent::ReadFailed(reason) => {
+                    self.report_error(&reason)?;
                     return Ok(None);
                 }
                 InputEvent::EndOfInput => {
@@ -235,14 +235,14 @@ impl<'e> ChatLoop<'e> {
         let mut interrupts = InterruptSignal::listen()?;
         self.reader.request_line(prompt);
         Ok(tokio::select! {
-            piece = self.reader.next_event() => piece,
+            event = self.reader.next_event() => event,
             () = interrupts.recv() => InputEvent::EndOfInput,
             () = self.shutdown_signal.recv() => InputEvent::EndOfInput,
         })
     }
 
     fn save_to_history(&self, written: &WrittenMessage) {
-        // What was said in a block must not become a command when it is brought back.
+        // A message from a quoted block must not become a command when it is recalled.
         let escape =
             if written.form == InputForm::Block && !written.text.contains('\n') && written.text.starts_with('/') {
                 "/"
@@ -255,14 +255,14 @@ impl<'e> ChatLoop<'e> {
     }
 
     async fn handle_message(&mut self, written: WrittenMessage) -> anyhow::Result<LoopControl> {
-        let done = match slash_command::parse_input(written) {
+        let result = match slash_command::parse_input(written) {
             Ok(UserInput::Empty) => return Ok(LoopControl::Continue),
             Ok(UserInput::Message(text)) => self.send_message(text).await,
-            Ok(UserInput::Command(slash)) => self.run_slash_command(slash).await,
-            Err(why) => Err(anyhow::anyhow!(why)),
+            Ok(UserInput::Command(command)) => self.run_slash_command(command).await,
+            Err(message) => Err(anyhow::anyhow!(message)),
         };
-        match done {
-            Ok(after) => Ok(after),
+        match result {
+            Ok(control) => Ok(control),
             Err(error) if is_broken_pipe(&error) => Err(error),
             Err(error) => {
                 self.report_error(&format!("{error:#}"))?;
@@ -276,30 +276,30 @@ impl<'e> ChatLoop<'e> {
         let message = self.backend.send_message(&self.session, message).await?;
         self.pending_images.clear();
         self.sent_messages.insert(message);
-        let after = self.follow_until(FollowUntil::Message(message)).await?;
-        if self.state.session.queued_messages.iter().any(|waiting| waiting.message == message) {
-            self.screen.print_note("(it is answered once the turn before it has ended)")?;
+        let control = self.follow_until(FollowUntil::Message(message)).await?;
+        if self.state.session.queued_messages.iter().any(|queued| queued.message == message) {
+            self.screen.print_note("(queued until the running turn has ended)")?;
         }
-        Ok(after)
+        Ok(control)
     }
 
-    /// Tells what went wrong, and goes on.
-    pub(super) fn report_error(&mut self, why: &str) -> io::Result<()> {
+    /// Prints an error. The conversation continues, but its exit code will be an error.
+    pub(super) fn report_error(&mut self, message: &str) -> io::Result<()> {
         self.result = ChatResult::Failed;
-        self.screen.print_error(why)
+        self.screen.print_error(message)
     }
 
-    /// Goes on in another session.
+    /// Continues the conversation in another session.
     pub(super) async fn switch_session(&mut self, session: SessionId) -> anyhow::Result<()> {
-        let (rules, state) = self.engine.load_session(&session).await?;
+        let (flow, state) = self.engine.load_session(&session).await?;
         self.updates = self.backend.subscribe(&session, state.session.last_seq).await?;
-        self.display = TurnDisplay::new(speaker_names_for(&*rules));
-        (self.session, self.flow, self.state) = (session, rules, state);
+        self.display = TurnDisplay::new(speaker_names_for(&*flow));
+        (self.session, self.flow, self.state) = (session, flow, state);
         self.sent_messages.clear();
         Ok(())
     }
 
-    /// Follows what was recorded until now, and what comes of it.
+    /// Shows all events recorded so far and what follows from them, until the session is idle.
     pub(super) async fn follow_to_head(&mut self) -> anyhow::Result<LoopControl> {
         let mut head = self.updates.last_seq();
         while let Some(last) = self.engine.read_events(&self.session, head, EVENTS_BATCH_MAX).await?.last() {
@@ -308,29 +308,29 @@ impl<'e> ChatLoop<'e> {
         self.follow_until(FollowUntil::Event(head)).await
     }
 
-    /// Shows what happens until nothing does any more, or until a person must decide.
+    /// Shows the updates until the session is idle or waits for an operator.
     async fn follow_until(&mut self, until: FollowUntil) -> anyhow::Result<LoopControl> {
         self.terminal_mode.disable_echo();
-        let after = self.follow_without_echo(until).await;
+        let control = self.follow_without_echo(until).await;
         self.terminal_mode.restore();
         self.screen.end_line()?;
-        after
+        control
     }
 
     async fn follow_without_echo(&mut self, until: FollowUntil) -> anyhow::Result<LoopControl> {
         let mut interrupts = InterruptSignal::listen()?;
-        let mut pulse = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
-        let (from, mut stopping) = (now_millis(), false);
+        let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
+        let (from, mut is_cancelling) = (now_millis(), false);
         while !(self.has_reached(until) && self.is_idle() && self.is_caught_up().await?) {
             tokio::select! {
                 biased;
                 () = self.shutdown_signal.recv() => return Ok(LoopControl::Exit),
                 () = interrupts.recv() => {
-                    if stopping {
-                        self.screen.print_note("— leaving; what is under way goes on at the next start —")?;
+                    if is_cancelling {
+                        self.screen.print_note("— leaving; the turn resumes at the next start —")?;
                         return Ok(LoopControl::Exit);
                     }
-                    stopping = true;
+                    is_cancelling = true;
                     match self.backend.send_command(&self.session, OperatorCommand::Cancel).await {
                         Ok(()) => {}
                         Err(error) if is_nothing_running_error(&error) => return Ok(LoopControl::Continue),
@@ -338,46 +338,46 @@ impl<'e> ChatLoop<'e> {
                     }
                 }
                 update = self.updates.next() => self.show_update(update?).await?,
-                _ = pulse.tick() => self.update_spinner(from)?,
+                _ = spinner_tick.tick() => self.update_spinner(from)?,
             }
         }
         Ok(LoopControl::Continue)
     }
 
-    /// Waits for something beside the conversation; nothing if the user does not want to wait.
+    /// Waits for work outside the conversation; `None` if the user interrupts.
     pub(super) async fn wait_with_spinner<T>(
         &mut self,
-        what: &str,
+        label: &str,
         work: impl Future<Output = T>,
     ) -> io::Result<Option<T>> {
         let mut interrupts = InterruptSignal::listen()?;
-        let mut pulse = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
+        let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
         let from = now_millis();
         tokio::pin!(work);
         self.terminal_mode.disable_echo();
-        let done = loop {
+        let result = loop {
             tokio::select! {
                 biased;
-                done = &mut work => break Some(done),
+                result = &mut work => break Some(result),
                 () = interrupts.recv() => break None,
                 () = self.shutdown_signal.recv() => break None,
-                _ = pulse.tick() => {
+                _ = spinner_tick.tick() => {
                     self.frame = self.frame.wrapping_add(1);
-                    self.screen.show_spinner(&progress_text::render_wait_progress(what, from, now_millis(), self.frame));
+                    self.screen.show_spinner(&progress_text::render_wait_progress(label, from, now_millis(), self.frame));
                 }
             }
         };
         self.terminal_mode.restore();
         self.screen.end_line()?;
-        Ok(done)
+        Ok(result)
     }
 
     fn update_spinner(&mut self, from: UnixMillis) -> io::Result<()> {
         self.display.retract_if_unsent(&mut self.screen)?;
         match self.engine.pending_write_error(&self.session) {
-            Some(trouble) if !self.has_warned => {
+            Some(error) if !self.has_warned => {
                 self.has_warned = true;
-                self.screen.print_note(&write_failure_message(&trouble))?;
+                self.screen.print_note(&write_failure_message(&error))?;
             }
             _ => {}
         }
@@ -401,14 +401,14 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    /// Whether nothing happens unless somebody does something.
+    /// Whether the session only waits for a message or for an operator.
     fn is_idle(&self) -> bool {
         let session = &self.state.session;
-        let held = session.open_calls.values().all(|open| open.status == CallStatus::AwaitingOperator);
-        session.is_idle() || (!session.open_calls.is_empty() && held && session.open_tool_runs.is_empty())
+        let all_wait = session.open_calls.values().all(|open| open.status == CallStatus::AwaitingOperator);
+        session.is_idle() || (!session.open_calls.is_empty() && all_wait && session.open_tool_runs.is_empty())
     }
 
-    /// Whether nothing is recorded that was not seen: what goes on beside turns may end in the middle of a commit.
+    /// Whether every recorded event was shown. A session may look idle in the middle of a commit.
     async fn is_caught_up(&self) -> anyhow::Result<bool> {
         Ok(self.engine.read_events(&self.session, self.state.session.last_seq, 1).await?.is_empty())
     }
@@ -416,7 +416,7 @@ impl<'e> ChatLoop<'e> {
     async fn show_update(&mut self, update: SessionUpdate) -> anyhow::Result<()> {
         match update {
             SessionUpdate::TextDelta { call, attempt, text, .. } => {
-                // Words can come late: after the end of their call, or in the middle of its next try.
+                // A delta can arrive after its call has ended, or during the next attempt.
                 let calls = &self.state.session.open_calls;
                 if calls.get(&call).is_some_and(|open| open.attempt == attempt) {
                     self.display.show_chunk(&mut self.screen, call, attempt, &text)?;
@@ -435,18 +435,14 @@ impl<'e> ChatLoop<'e> {
     async fn show_event(&mut self, recorded: &RecordedEvent) -> anyhow::Result<()> {
         self.display.show_event(&mut self.screen, &self.state.session, recorded)?;
         match &recorded.event {
-            Event::ReplySent(said) => {
-                let text = self.load_text(said.text.body).await?;
-                self.display.show_reply(
-                    &mut self.screen,
-                    said.call,
-                    said.role.as_ref().map(|by| by.as_str()),
-                    &text,
-                )?;
+            Event::ReplySent(reply) => {
+                let text = self.load_text(reply.text.body).await?;
+                let role = reply.role.as_ref().map(|role| role.as_str());
+                self.display.show_reply(&mut self.screen, reply.call, role, &text)?;
             }
             Event::UserMessageReceived(received) if !self.sent_messages.remove(&received.message) => {
                 let text = self.load_text(received.text.body).await?;
-                self.screen.print_note(&format!("(from elsewhere) {text}"))?;
+                self.screen.print_note(&format!("(sent by another client) {text}"))?;
             }
             Event::TurnEnded { outcome, .. } => {
                 if self.display.end_turn(&mut self.screen, outcome)? == TurnEndStatus::Failed {
@@ -459,7 +455,7 @@ impl<'e> ChatLoop<'e> {
         Ok(())
     }
 
-    /// A fact of the flow's own, if it is worth a line; the state is the one after it.
+    /// Shows a fact of the flow, if the flow describes it as a notice.
     fn show_fact(&mut self, event: &Event) -> io::Result<()> {
         let Event::FlowFactRecorded { kind, value } = event else { return Ok(()) };
         match self.flow.describe_fact(&self.state.flow, kind, value) {
@@ -475,17 +471,17 @@ impl<'e> ChatLoop<'e> {
     }
 }
 
-/// The time, as the journal writes it.
+/// Returns the current time.
 #[must_use]
-pub fn now_millis() -> UnixMillis {
+pub(crate) fn now_millis() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether it must be said who speaks: where more than one role is heard.
+/// Speaker names are shown if more than one role is visible to the user.
 fn speaker_names_for(flow: &dyn DynFlow) -> SpeakerNames {
-    let heard = flow.spec().roles.values().filter(|role| matches!(role.visibility, Visibility::User { .. })).count();
-    if heard > 1 { SpeakerNames::Shown } else { SpeakerNames::Hidden }
+    let visible = flow.spec().roles.values().filter(|role| matches!(role.visibility, Visibility::User { .. })).count();
+    if visible > 1 { SpeakerNames::Shown } else { SpeakerNames::Hidden }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

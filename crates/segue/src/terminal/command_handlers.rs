@@ -1,5 +1,5 @@
-//! What each command does. None of them decides anything: they ask the engine, and what comes of it is seen like everything
-//! else.
+//! Runs the slash commands. Commands that change the session are sent to the engine, and their effects are shown as
+//! events.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,28 +24,28 @@ use crate::limits::SESSIONS_LISTED_MAX;
 use crate::print::text_table::TextTable;
 
 impl ChatLoop<'_> {
-    /// Does what a command says.
+    /// Runs a slash command.
     ///
     /// # Errors
-    /// It could not be done, and why.
+    /// Returns an error if the command is refused or fails.
     pub(super) async fn run_slash_command(&mut self, command: SlashCommand) -> anyhow::Result<LoopControl> {
         match command {
             SlashCommand::Help => self.screen.print_text(&help_text(self.screen.render_options().width))?,
             SlashCommand::Phase => {
-                let standings = load_phase_reports(self.engine, &self.session, &*self.flow, &self.state).await?;
-                let text = render_phase_reports(self.flow.spec(), &standings, self.screen.paint());
+                let reports = load_phase_reports(self.engine, &self.session, &*self.flow, &self.state).await?;
+                let text = render_phase_reports(self.flow.spec(), &reports, self.screen.paint());
                 self.screen.print_styled(&text)?;
             }
-            SlashCommand::Propose(PhaseTarget { to, owner: of }) => {
-                let phase = self.resolve_phase(Some(&to), of.as_deref())?;
+            SlashCommand::Propose(PhaseTarget { to, owner }) => {
+                let phase = self.resolve_phase(Some(&to), owner.as_deref())?;
                 return self.send_command(OperatorCommand::Propose { phase, to, reason: None }).await;
             }
-            SlashCommand::Grant(PhaseTarget { to, owner: of }) => {
-                let phase = self.resolve_phase(Some(&to), of.as_deref())?;
+            SlashCommand::Grant(PhaseTarget { to, owner }) => {
+                let phase = self.resolve_phase(Some(&to), owner.as_deref())?;
                 return self.send_command(OperatorCommand::Grant { phase, to }).await;
             }
-            SlashCommand::RollBack { visit, owner: of } => {
-                let phase = self.resolve_phase(None, of.as_deref())?;
+            SlashCommand::RollBack { visit, owner } => {
+                let phase = self.resolve_phase(None, owner.as_deref())?;
                 return self.send_command(OperatorCommand::RollBack { phase, visit }).await;
             }
             SlashCommand::ExplainCall(call) => self.print_receipt(call).await?,
@@ -64,24 +64,24 @@ impl ChatLoop<'_> {
             }
             SlashCommand::Retry(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Retry).await,
             SlashCommand::Fail(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Fail).await,
-            SlashCommand::ForgetRole(role) => {
+            SlashCommand::ResetRole(role) => {
                 return self.send_command(OperatorCommand::Forget { role, agent: None, peer: None }).await;
             }
             SlashCommand::ShowArtifacts => {
-                let on_show = self.engine.artifacts(&self.session, &*self.flow, &self.state).await?;
-                if on_show.is_empty() {
-                    self.screen.print_note("(nothing is on show)")?;
+                let artifacts = self.engine.artifacts(&self.session, &*self.flow, &self.state).await?;
+                if artifacts.is_empty() {
+                    self.screen.print_note("(no artifacts)")?;
                 }
-                let text = crate::print::artifact::render_artifacts(&on_show, self.screen.render_options());
+                let text = crate::print::artifact::render_artifacts(&artifacts, self.screen.render_options());
                 self.screen.print_styled(text.trim_start_matches('\n'))?;
             }
             SlashCommand::RunFlowCommand { command, arguments } => {
                 return self.send_command(parse_flow_command(&command, &arguments)?).await;
             }
-            SlashCommand::Title(title) => {
-                let after = self.send_command(OperatorCommand::Rename { title }).await?;
-                self.screen.print_note(&format!("— titled “{}” —", self.state.session.title))?;
-                return Ok(after);
+            SlashCommand::Rename(title) => {
+                let control = self.send_command(OperatorCommand::Rename { title }).await?;
+                self.screen.print_note(&format!("— renamed to “{}” —", self.state.session.title))?;
+                return Ok(control);
             }
             SlashCommand::Cost => {
                 self.print_table(&cost_table(&self.state.session.ledger))?;
@@ -94,7 +94,7 @@ impl ChatLoop<'_> {
             SlashCommand::Export(path) => self.export_session(&path).await?,
             SlashCommand::AttachImage(path) => {
                 self.pending_images.push(crate::image::load_image(&path)?);
-                self.screen.print_note(&format!("({} is shown with your next message)", path.display()))?;
+                self.screen.print_note(&format!("({} is attached to your next message)", path.display()))?;
             }
             SlashCommand::Quit => return Ok(LoopControl::Exit),
         }
@@ -109,19 +109,20 @@ impl ChatLoop<'_> {
     fn resolve_phase(
         &self,
         to: Option<&PhaseName>,
-        of: Option<&str>,
+        owner: Option<&str>,
     ) -> anyhow::Result<segue_core::event::PhaseGraphKey> {
-        let names: Vec<&str> = of.into_iter().collect();
-        resolve_phase_key(self.flow.spec(), &self.state.session, to, &names, "at the end").map_err(anyhow::Error::msg)
+        let names: Vec<&str> = owner.into_iter().collect();
+        resolve_phase_key(self.flow.spec(), &self.state.session, to, &names, "as the last argument")
+            .map_err(anyhow::Error::msg)
     }
 
     async fn resolve_waiting_call(
         &mut self,
         call: Option<CallId>,
-        how: UnknownCallResolution,
+        resolution: UnknownCallResolution,
     ) -> anyhow::Result<LoopControl> {
-        let held: Vec<CallId> = self.state.session.calls_awaiting_operator().map(|(call, _)| *call).collect();
-        let call = match (call, held.as_slice()) {
+        let waiting: Vec<CallId> = self.state.session.calls_awaiting_operator().map(|(call, _)| *call).collect();
+        let call = match (call, waiting.as_slice()) {
             (Some(call), _) => call,
             (None, [only]) => *only,
             (None, []) => bail!("no call waits for a decision"),
@@ -130,18 +131,17 @@ impl ChatLoop<'_> {
                 bail!("several calls wait for a decision; name one of {}", names.join(", "))
             }
         };
-        self.send_command(OperatorCommand::Resolve { call, resolution: how }).await
+        self.send_command(OperatorCommand::Resolve { call, resolution }).await
     }
 
-    /// The call that was named, or the last one that was heard.
+    /// Returns `call`, or else the call of the last reply.
     async fn call_or_last_replied(&self, call: Option<CallId>) -> anyhow::Result<CallId> {
         match call {
             Some(call) => Ok(call),
             None => {
-                let heard =
-                    reply_lookup::find_last_replied_call(self.engine, &self.session, self.state.session.last_seq)
-                        .await?;
-                heard.context("nothing was answered yet")
+                let last = self.state.session.last_seq;
+                let call = reply_lookup::find_last_replied_call(self.engine, &self.session, last).await?;
+                call.context("there is no reply yet")
             }
         }
     }
@@ -153,42 +153,42 @@ impl ChatLoop<'_> {
         set: &[String],
     ) -> anyhow::Result<LoopControl> {
         let call = self.call_or_last_replied(call).await?;
-        let (partner, session) = (self.backend, self.session.clone());
-        let again = partner.recompute_call(&session, call, model, set);
-        let Some(both) = self.wait_with_spinner(&format!("asking {call} once more"), again).await? else {
-            self.screen.print_note("— not waited for; its answer will stand in the history —")?;
+        let (backend, session) = (self.backend, self.session.clone());
+        let recomputation = backend.recompute_call(&session, call, model, set);
+        let Some(result) = self.wait_with_spinner(&format!("recomputing {call}"), recomputation).await? else {
+            self.screen.print_note("— stopped waiting; the answer will be in the journal —")?;
             return Ok(LoopControl::Continue);
         };
-        let page = render_recompute_result(&both?, self.screen.render_options());
-        let after = self.follow_to_head().await?;
+        let page = render_recompute_result(&result?, self.screen.render_options());
+        let control = self.follow_to_head().await?;
         self.screen.print_styled(&page)?;
-        Ok(after)
+        Ok(control)
     }
 
     async fn print_receipt(&mut self, call: Option<CallId>) -> anyhow::Result<()> {
         let call = self.call_or_last_replied(call).await?;
-        let found = load_call_history(self.engine, &self.session, call).await?;
-        let role = self.flow.spec().roles.get(&found.opened.1.role);
-        let text = receipt::render_receipt(&self.session, &found, role, self.screen.render_options());
+        let history = load_call_history(self.engine, &self.session, call).await?;
+        let role = self.flow.spec().roles.get(&history.opened.1.role);
+        let text = receipt::render_receipt(&self.session, &history, role, self.screen.render_options());
         self.screen.print_styled(&text)?;
         Ok(())
     }
 
     fn print_table(&mut self, table: &TextTable) -> std::io::Result<()> {
-        let page = self.screen.render_options();
-        self.screen.print_styled(&table.render(page.width, page.paint))
+        let options = self.screen.render_options();
+        self.screen.print_styled(&table.render(options.width, options.paint))
     }
 
     async fn export_session(&mut self, path: &Path) -> anyhow::Result<()> {
-        let failed = || format!("cannot write {}", path.display());
-        let file = std::fs::File::create_new(path).with_context(failed)?;
+        let write_error = || format!("cannot write {}", path.display());
+        let file = std::fs::File::create_new(path).with_context(write_error)?;
         let mut file = std::io::BufWriter::new(file);
         self.engine
             .export_session(&self.session, |line| file.write_all(line.as_bytes()).map_err(anyhow::Error::from))
             .await
-            .with_context(failed)?;
-        file.flush().with_context(failed)?;
-        self.screen.print_text(&format!("written to {}", path.display()))?;
+            .with_context(write_error)?;
+        file.flush().with_context(write_error)?;
+        self.screen.print_text(&format!("exported to {}", path.display()))?;
         Ok(())
     }
 }

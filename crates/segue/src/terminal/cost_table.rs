@@ -1,15 +1,15 @@
-//! What was spent, as a table.
+//! The table of `/cost`.
 
 use segue_core::ledger::{Ledger, UsageTotals};
 
 use crate::print::number_format;
 use crate::print::text_table::{ColumnLayout, TextTable};
 
-/// Tokens and cost by role, model and phase, of this turn and in all.
+/// Returns tokens and costs by role, model and phase, for the current turn, and in total.
 #[must_use]
-pub fn cost_table(ledger: &Ledger) -> TextTable {
+pub(crate) fn cost_table(ledger: &Ledger) -> TextTable {
     let mut table = TextTable::new([
-        ("spent", ColumnLayout::Truncate),
+        ("", ColumnLayout::Truncate),
         ("calls", ColumnLayout::Right),
         ("failed", ColumnLayout::Right),
         ("unknown", ColumnLayout::Right),
@@ -19,39 +19,39 @@ pub fn cost_table(ledger: &Ledger) -> TextTable {
         ("out", ColumnLayout::Right),
         ("cost", ColumnLayout::Right),
     ]);
-    ledger.by_role.iter().for_each(|(role, tally)| table.add_row(cost_row(role.as_str(), tally)));
-    ledger.by_model.iter().for_each(|(model, tally)| table.add_row(cost_row(&format!("on {model}"), tally)));
-    ledger.by_phase.iter().for_each(|(phase, tally)| table.add_row(cost_row(&format!("in {phase}"), tally)));
+    ledger.by_role.iter().for_each(|(role, totals)| table.add_row(cost_row(role.as_str(), totals)));
+    ledger.by_model.iter().for_each(|(model, totals)| table.add_row(cost_row(&format!("on {model}"), totals)));
+    ledger.by_phase.iter().for_each(|(phase, totals)| table.add_row(cost_row(&format!("in {phase}"), totals)));
     table.add_row(cost_row("this turn", &ledger.current_turn));
-    table.add_row(cost_row("in all", &ledger.total));
+    table.add_row(cost_row("total", &ledger.total));
     table
 }
 
-/// What kept vendors from finding more of a prompt in their caches, in a line.
+/// Describes how many prompts extended the previous one, and which fragments broke the cached prefix.
 #[must_use]
-pub fn describe_prefix_reuse(ledger: &Ledger) -> String {
+pub(crate) fn describe_prefix_reuse(ledger: &Ledger) -> String {
     let prefixes = &ledger.prompt_prefixes;
-    let mut line = format!("prompts: {} extended the one before", prefixes.extended);
+    let mut line = format!("prompts: {} extended the previous prompt", prefixes.extended);
     let broken: u32 = prefixes.broken_by_fragment.values().sum();
     if broken > 0 {
-        let by = prefixes.broken_by_fragment.iter().map(|(fragment, times)| format!("`{fragment}` {times}×"));
-        line.push_str(&format!(", {broken} parted from it: {}", by.collect::<Vec<_>>().join(", ")));
+        let causes = prefixes.broken_by_fragment.iter().map(|(fragment, times)| format!("`{fragment}` {times}×"));
+        line.push_str(&format!(", {broken} broke its prefix: {}", causes.collect::<Vec<_>>().join(", ")));
     }
     line
 }
 
-fn cost_row(name: &str, tally: &UsageTotals) -> [String; 9] {
-    let counts = [tally.answered_calls, tally.failed_attempts, tally.unknown_attempts]
+fn cost_row(name: &str, totals: &UsageTotals) -> [String; 9] {
+    let counts = [totals.answered_calls, totals.failed_attempts, totals.unknown_attempts]
         .map(|count| number_format::format_count(count.into()));
-    let tokens = [tally.input_tokens, tally.cached_tokens, tally.output_tokens].map(number_format::format_count);
-    let cost = if tally.answered_calls == 0 {
+    let tokens = [totals.input_tokens, totals.cached_tokens, totals.output_tokens].map(number_format::format_count);
+    let cost = if totals.answered_calls == 0 {
         "–".to_owned()
     } else {
-        number_format::format_cost(tally.exact_cost_microusd())
+        number_format::format_cost(totals.exact_cost_microusd())
     };
     let [answered, failed, unknown] = counts;
     let [input, cached, output] = tokens;
-    let hits = tally.cached_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
+    let hits = totals.cached_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
     [name.to_owned(), answered, failed, unknown, input, cached, hits, output, cost]
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_told_by_role_and_model_and_an_unknown_price_is_not_nothing() {
+    fn costs_are_listed_by_role_model_and_phase_and_an_unknown_price_is_not_zero() {
         let mut ledger = Ledger::default();
         let text = segue_core::body::TextRef { body: segue_core::body::BodyId::hash_text("x"), tokens: 5 };
         let mut answer = CallAnswered {
@@ -95,22 +95,22 @@ mod tests {
         );
         ledger.record_unknown_outcome(LedgerAccount { role: &speaker, model: &small, phase: None, turn: None });
         expect![[r#"
-            SPENT          CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
+                           CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
             mapper             1       0        0      1,200   1,000  83 %   30  $1.25
             speaker            1       0        1      1,200   1,000  83 %   30      ?
             on big             1       0        0      1,200   1,000  83 %   30  $1.25
             on small           1       0        1      1,200   1,000  83 %   30      ?
             in talk/start      1       0        0      1,200   1,000  83 %   30      ?
             this turn          1       0        0      1,200   1,000  83 %   30      ?
-            in all             2       0        1      2,400   2,000  83 %   60      ?
+            total              2       0        1      2,400   2,000  83 %   60      ?
         "#]]
         .assert_eq(&cost_table(&ledger).render(100, crate::print::paint::Paint::new(false)));
-        assert_eq!(describe_prefix_reuse(&ledger), "prompts: 0 extended the one before");
+        assert_eq!(describe_prefix_reuse(&ledger), "prompts: 0 extended the previous prompt");
         ledger.record_prompt_prefix(&PrefixMatch::Extends(CallId(1)));
         for by in ["brief", "brief", "tools"] {
             ledger.record_prompt_prefix(&PrefixMatch::Broken { from: CallId(1), kept_tokens: 4, cause: by.into() });
         }
-        let expected = "prompts: 1 extended the one before, 3 parted from it: `brief` 2×, `tools` 1×";
+        let expected = "prompts: 1 extended the previous prompt, 3 broke its prefix: `brief` 2×, `tools` 1×";
         assert_eq!(describe_prefix_reuse(&ledger), expected);
     }
 }

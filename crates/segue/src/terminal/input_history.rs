@@ -1,12 +1,12 @@
-//! What the arrow keys bring back: where it is kept, and what is better not kept.
+//! The input history: its location, and which lines must not be saved.
 
 use std::path::PathBuf;
 
 use crate::limits::{HISTORY_MESSAGE_BYTES_MAX, SECRET_WORD_CHARS_MIN};
 
-/// The file that lines are kept in: in the user's folder for data, if there is one.
+/// Returns the path of the history file, or `None` without a data folder.
 #[must_use]
-pub fn history_path() -> Option<PathBuf> {
+pub(crate) fn history_path() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || folder("HOME");
     let data = folder("XDG_DATA_HOME").or_else(|| {
@@ -21,19 +21,19 @@ pub fn history_path() -> Option<PathBuf> {
     Some(data?.join("segue").join("history"))
 }
 
-/// Whether a line may be kept: it is not too long, does not begin with a space, and does not look as if a secret were in it.
+/// Whether a line may be saved: it is not too long, does not begin with a space, and contains nothing like a secret.
 #[must_use]
-pub fn is_safe_to_store(text: &str) -> bool {
-    let hidden = text.starts_with(' ');
-    !hidden && !text.trim().is_empty() && text.len() <= HISTORY_MESSAGE_BYTES_MAX && !contains_secret(text)
+pub(crate) fn is_safe_to_store(text: &str) -> bool {
+    let is_hidden = text.starts_with(' ');
+    !is_hidden && !text.trim().is_empty() && text.len() <= HISTORY_MESSAGE_BYTES_MAX && !contains_secret(text)
 }
 
-/// How keys of well-known services begin.
+/// Prefixes of API keys of well-known services.
 const API_KEY_PREFIXES: &[&str] =
     &["sk-", "sk_", "pk_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AKIA", "AIza"];
-/// What secrets are called.
+/// Words that announce a secret.
 const SECRET_WORDS: &[&str] = &["password", "passwd", "passphrase", "secret", "token", "api key", "api_key", "apikey"];
-/// A key of a well-known service is at least so long.
+/// The shortest API key of these services.
 const SHORTEST_API_KEY_CHARS: usize = 12;
 
 fn contains_secret(text: &str) -> bool {
@@ -41,24 +41,24 @@ fn contains_secret(text: &str) -> bool {
         return true;
     }
     let lower = text.to_lowercase();
-    let named = SECRET_WORDS.iter().any(|name| {
-        lower.match_indices(name).any(|(at, _)| {
-            let after = lower[at + name.len()..].trim_start_matches([' ', '"', '\'']);
+    let has_assignment = SECRET_WORDS.iter().any(|word| {
+        lower.match_indices(word).any(|(offset, _)| {
+            let after = lower[offset + word.len()..].trim_start_matches([' ', '"', '\'']);
             after.starts_with([':', '='])
         })
     });
-    named || text.split(|c: char| c.is_whitespace() || "\"'`=:,;()<>[]{}".contains(c)).any(looks_like_api_key)
+    has_assignment || text.split(|c: char| c.is_whitespace() || "\"'`=:,;()<>[]{}".contains(c)).any(looks_like_api_key)
 }
 
 fn looks_like_api_key(word: &str) -> bool {
-    let long = word.chars().count();
-    if long >= SHORTEST_API_KEY_CHARS && API_KEY_PREFIXES.iter().any(|beginning| word.starts_with(beginning)) {
+    let chars = word.chars().count();
+    if chars >= SHORTEST_API_KEY_CHARS && API_KEY_PREFIXES.iter().any(|prefix| word.starts_with(prefix)) {
         return true;
     }
-    let letters = word.chars().any(|c| c.is_ascii_alphabetic());
-    let digits = word.chars().any(|c| c.is_ascii_digit());
-    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "_-+".contains(c));
-    long >= SECRET_WORD_CHARS_MIN && letters && digits && plain
+    let has_letters = word.chars().any(|c| c.is_ascii_alphabetic());
+    let has_digits = word.chars().any(|c| c.is_ascii_digit());
+    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "_-+".contains(c));
+    chars >= SECRET_WORD_CHARS_MIN && has_letters && has_digits && is_plain
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_kept() {
+    fn secrets_are_not_saved() {
         for secret in [
             "use sk-abc123def456ghi",
             "my password: hunter2",
@@ -81,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_lines_are_kept() {
+    fn ordinary_lines_are_saved() {
         for line in [
             "how do I reset my password?",
-            "/title tokens and secrets",
+            "/rename tokens and secrets",
             "look at crates/core2/src/session/apply_everything.rs",
             "a\nb",
             "sk-8 is short",

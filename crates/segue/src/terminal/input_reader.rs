@@ -1,5 +1,5 @@
-//! What is typed or piped in, a piece at a time and only when asked for. It reads on a thread of its own, since nothing can
-//! wake a thread that waits for a key.
+//! Reads typed or piped input, one line at a time and only on request. Reading happens on a separate thread, because a
+//! blocking read cannot be cancelled.
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -19,27 +19,25 @@ use super::slash_command::complete_command;
 use crate::limits::{DRAFT_BYTES_MAX, HISTORY_LINES_MAX};
 use crate::print::paint::Paint;
 
-/// What comes when one asks for a piece.
+/// The response to a request for input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum InputEvent {
+pub(crate) enum InputEvent {
     /// A line, or a pasted text.
     Text(String),
-    /// Ctrl-C, on a line that held this.
+    /// Ctrl-C was pressed.
     Interrupted(LineContent),
-    /// Ctrl-D, or the end of the file.
+    /// Ctrl-D was pressed, or the file has ended.
     EndOfInput,
-    /// One that cannot be taken, and why. More may follow.
+    /// A line is invalid, for this reason. More lines may follow.
     Unreadable(String),
-    /// Nothing more can be read, and why.
+    /// Input cannot be read any more, for this reason.
     ReadFailed(String),
 }
 
-/// What a line held.
+/// Whether the line was empty when Ctrl-C was pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineContent {
-    /// Something.
+pub(crate) enum LineContent {
     NonEmpty,
-    /// Nothing.
     Empty,
 }
 
@@ -48,35 +46,35 @@ enum ReaderRequest {
     SaveHistory(String),
 }
 
-/// Where pieces come from.
+/// A handle to the thread that reads input.
 #[derive(Debug)]
-pub struct InputReader {
+pub(crate) struct InputReader {
     requests: mpsc::Sender<ReaderRequest>,
     events: channel::UnboundedReceiver<InputEvent>,
 }
 
 impl InputReader {
-    /// Keys, with editing, a history and the tab key.
+    /// Reads from the keyboard, with line editing, history and completion.
     ///
     /// # Errors
-    /// There is no terminal that can be used.
-    pub fn from_keyboard(paint: Paint, history: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// Returns an error if the terminal cannot be used.
+    pub(crate) fn from_keyboard(paint: Paint, history: Option<PathBuf>) -> anyhow::Result<Self> {
         let config = Config::builder().max_history_size(HISTORY_LINES_MAX)?.history_ignore_dups(true)?.build();
         let mut editor: Editor<SlashCompleter, DefaultHistory> = Editor::with_config(config)?;
-        let words = Arc::new(AtomicBool::new(false));
-        editor.set_helper(Some(SlashCompleter { has_text: words.clone() }));
+        let has_text = Arc::new(AtomicBool::new(false));
+        editor.set_helper(Some(SlashCompleter { has_text: has_text.clone() }));
         if let Some(path) = &history {
-            // No history yet is no failure.
+            // The error may be dropped: the file does not exist at first.
             let _ = editor.load_history(path);
         }
-        Ok(Self::spawn(move |requests, pieces| {
+        Ok(Self::spawn(move |requests, events| {
             for request in requests {
                 match request {
                     ReaderRequest::ReadLine(prompt) => {
                         let styled = paint.highlight(&prompt);
-                        words.store(false, Ordering::Relaxed);
-                        let piece = readline_event(editor.readline(&(prompt, styled)), &words);
-                        if pieces.send(piece).is_err() {
+                        has_text.store(false, Ordering::Relaxed);
+                        let event = readline_event(editor.readline(&(prompt, styled)), &has_text);
+                        if events.send(event).is_err() {
                             return;
                         }
                     }
@@ -86,15 +84,15 @@ impl InputReader {
         }))
     }
 
-    /// Lines of a file or another program.
-    pub fn from_lines(mut input: impl BufRead + Send + 'static) -> Self {
-        Self::spawn(move |requests, pieces| {
+    /// Reads lines from a file or a pipe.
+    pub(crate) fn from_lines(mut input: impl BufRead + Send + 'static) -> Self {
+        Self::spawn(move |requests, events| {
             for request in requests {
-                let piece = match request {
+                let event = match request {
                     ReaderRequest::ReadLine(_) => read_line_event(&mut input),
                     ReaderRequest::SaveHistory(_) => continue,
                 };
-                if pieces.send(piece).is_err() {
+                if events.send(event).is_err() {
                     return;
                 }
             }
@@ -104,25 +102,25 @@ impl InputReader {
     fn spawn(
         work: impl FnOnce(mpsc::Receiver<ReaderRequest>, channel::UnboundedSender<InputEvent>) + Send + 'static,
     ) -> Self {
-        let (requests, asked) = mpsc::channel();
-        let (answers, pieces) = channel::unbounded_channel();
-        std::thread::spawn(move || work(asked, answers));
-        Self { requests, events: pieces }
+        let (requests, request_receiver) = mpsc::channel();
+        let (event_sender, events) = channel::unbounded_channel();
+        std::thread::spawn(move || work(request_receiver, event_sender));
+        Self { requests, events }
     }
 
-    /// Asks for a piece. Whoever drops this before it is done still gets that piece next time.
-    pub fn request_line(&self, prompt: &str) {
-        // A thread that is gone gives no more pieces, which `next` says.
+    /// Requests a line. Its event stays available until [`InputReader::next_event`] returns it.
+    pub(crate) fn request_line(&self, prompt: &str) {
+        // The error may be dropped: if the thread has ended, `next_event` returns the end of input.
         let _ = self.requests.send(ReaderRequest::ReadLine(prompt.to_owned()));
     }
 
-    /// The piece that was asked for.
-    pub async fn next_event(&mut self) -> InputEvent {
+    /// Returns the event for the requested line.
+    pub(crate) async fn next_event(&mut self) -> InputEvent {
         self.events.recv().await.unwrap_or(InputEvent::EndOfInput)
     }
 
-    /// Keeps a line for the arrow keys.
-    pub fn save_to_history(&self, line: &str) {
+    /// Saves a line in the input history.
+    pub(crate) fn save_to_history(&self, line: &str) {
         let _ = self.requests.send(ReaderRequest::SaveHistory(line.to_owned()));
     }
 }
@@ -136,9 +134,9 @@ fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) ->
         Err(ReadlineError::Interrupted) => InputEvent::Interrupted(LineContent::Empty),
         Err(ReadlineError::Eof) => InputEvent::EndOfInput,
         Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-            InputEvent::Unreadable("what was typed is not UTF-8".to_owned())
+            InputEvent::Unreadable("the line is not UTF-8".to_owned())
         }
-        // The terminal is gone.
+        // The terminal was closed.
         Err(_) => InputEvent::EndOfInput,
     }
 }
@@ -146,7 +144,7 @@ fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) ->
 fn save_history_line(editor: &mut Editor<SlashCompleter, DefaultHistory>, history: Option<&Path>, line: &str) {
     let added = editor.add_history_entry(line).unwrap_or(false);
     let Some(path) = history.filter(|_| added) else { return };
-    // A history that cannot be written is only missed the next time.
+    // The errors may be dropped: without a file, the history only ends with the program.
     let _ = path.parent().map(std::fs::create_dir_all);
     let _ = editor.append_history(path);
 }
@@ -157,23 +155,23 @@ fn read_line_event(input: &mut impl BufRead) -> InputEvent {
     match input.by_ref().take(limit).read_until(b'\n', &mut line) {
         Ok(0) => return InputEvent::EndOfInput,
         Ok(_) => {}
-        Err(error) => return InputEvent::ReadFailed(format!("standard input cannot be read: {error}")),
+        Err(error) => return InputEvent::ReadFailed(format!("cannot read standard input: {error}")),
     }
     if line.len() >= DRAFT_BYTES_MAX && !line.ends_with(b"\n") {
         let rest = input.skip_until(b'\n');
-        let why = format!("a line of more than {DRAFT_BYTES_MAX} bytes cannot be taken; send it in parts");
-        return rest.map_or(InputEvent::EndOfInput, |_| InputEvent::Unreadable(why));
+        let reason = format!("a line has more than {DRAFT_BYTES_MAX} bytes; send it in parts");
+        return rest.map_or(InputEvent::EndOfInput, |_| InputEvent::Unreadable(reason));
     }
     match String::from_utf8(line) {
         Ok(mut text) => {
             text.truncate(text.trim_end_matches(['\n', '\r']).len());
             InputEvent::Text(text)
         }
-        Err(_) => InputEvent::Unreadable("a line is not UTF-8".to_owned()),
+        Err(_) => InputEvent::Unreadable("the line is not UTF-8".to_owned()),
     }
 }
 
-/// Completes commands, and sees whether anything stands on the line.
+/// Completes slash commands, and tracks whether the line is empty.
 struct SlashCompleter {
     has_text: Arc<AtomicBool>,
 }
@@ -204,20 +202,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_one_by_one_until_the_end() {
+    fn lines_are_read_until_the_end() {
         let mut input = std::io::Cursor::new(b"one\r\n\ntwo".to_vec());
-        let pieces: Vec<InputEvent> = (0..4).map(|_| read_line_event(&mut input)).collect();
+        let events: Vec<InputEvent> = (0..4).map(|_| read_line_event(&mut input)).collect();
         let text = |text: &str| InputEvent::Text(text.to_owned());
-        assert_eq!(pieces, [text("one"), text(""), text("two"), InputEvent::EndOfInput]);
+        assert_eq!(events, [text("one"), text(""), text("two"), InputEvent::EndOfInput]);
     }
 
     #[test]
-    fn what_cannot_be_read_does_not_end_the_conversation() {
+    fn an_invalid_line_does_not_end_the_input() {
         let mut bytes = vec![b'x'; DRAFT_BYTES_MAX + 9];
         bytes.extend(b"\n\xff\nlast\n");
         let mut input = std::io::Cursor::new(bytes);
-        assert!(matches!(read_line_event(&mut input), InputEvent::Unreadable(why) if why.contains("in parts")));
-        assert_eq!(read_line_event(&mut input), InputEvent::Unreadable("a line is not UTF-8".to_owned()));
+        assert!(matches!(read_line_event(&mut input), InputEvent::Unreadable(reason) if reason.contains("in parts")));
+        assert_eq!(read_line_event(&mut input), InputEvent::Unreadable("the line is not UTF-8".to_owned()));
         assert_eq!(read_line_event(&mut input), InputEvent::Text("last".to_owned()));
     }
 }

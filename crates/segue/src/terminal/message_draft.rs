@@ -1,102 +1,99 @@
-//! When a message is complete. A piece is what comes with one press of the enter key: a line, or a pasted text of many
-//! lines, which is taken as it is.
+//! Joins input to messages. An input is what one press of the enter key submits: a line, or a pasted text of several
+//! lines, which stays as it is.
 
 use crate::limits::DRAFT_BYTES_MAX;
 
 const CODE_FENCE: &str = "```";
 const TRIPLE_QUOTES: &str = "\"\"\"";
 
-/// A message that is being written.
+/// A message that may still be incomplete.
 #[derive(Debug, Default)]
-pub struct MessageDraft {
+pub(crate) struct MessageDraft {
     text: String,
     state: DraftState,
 }
 
-/// What keeps a message from being complete.
+/// Why a message is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum DraftState {
-    /// Nothing was written yet.
+    /// There is no input yet.
     #[default]
     Empty,
-    /// The last line ended in a backslash.
+    /// The last line ended with a backslash.
     ContinuedLine,
-    /// A code fence: it is part of the message.
+    /// A code fence is open. It is part of the message.
     Fence,
-    /// Three quotation marks: they only say where the message begins and ends.
+    /// Triple quotes are open. They are not part of the message.
     Quotes,
 }
 
 /// A complete message.
 #[derive(Debug, PartialEq, Eq)]
-pub struct WrittenMessage {
-    /// What it says.
+pub(crate) struct WrittenMessage {
     pub text: String,
-    /// Whether it may be a command: only what stands on one line and in no block can be one.
     pub form: InputForm,
 }
 
-/// How a message was written.
+/// How a message was written. Only a single line can be a slash command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputForm {
-    /// As one line.
+pub(crate) enum InputForm {
     Line,
-    /// As a text of several lines or in a block.
+    /// Several lines, or a text in triple quotes.
     Block,
 }
 
 impl MessageDraft {
-    /// Whether more is to come.
+    /// Whether the message needs more input.
     #[must_use]
-    pub fn is_unfinished(&self) -> bool {
+    pub(crate) fn is_unfinished(&self) -> bool {
         self.state != DraftState::Empty
     }
 
-    /// Takes a piece; gives the message if it is complete with it.
-    pub fn push_input(&mut self, piece: &str) -> Option<WrittenMessage> {
+    /// Appends an input, and returns the message if it is complete.
+    pub(crate) fn push_input(&mut self, input: &str) -> Option<WrittenMessage> {
         let before = self.state;
-        let mut piece = piece;
+        let mut input = input;
         if before == DraftState::Empty
-            && let Some(opened) = piece.trim_start().strip_prefix(TRIPLE_QUOTES)
+            && let Some(opened) = input.trim_start().strip_prefix(TRIPLE_QUOTES)
         {
-            (self.state, piece) = (DraftState::Quotes, opened);
+            (self.state, input) = (DraftState::Quotes, opened);
         }
         if self.state == DraftState::Quotes {
-            return self.push_quoted(piece, before);
+            return self.push_quoted(input, before);
         }
-        let fenced = (before == DraftState::Fence) != (piece.matches(CODE_FENCE).count() % 2 == 1);
-        let too_long = self.text.len() + piece.len() > DRAFT_BYTES_MAX;
-        let continued = if fenced { None } else { strip_continuation(piece) };
-        self.text.push_str(continued.unwrap_or(piece));
-        if (fenced || continued.is_some()) && !too_long {
+        let is_fenced = (before == DraftState::Fence) != (input.matches(CODE_FENCE).count() % 2 == 1);
+        let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
+        let continued = if is_fenced { None } else { strip_continuation(input) };
+        self.text.push_str(continued.unwrap_or(input));
+        if (is_fenced || continued.is_some()) && !is_too_long {
             self.text.push('\n');
-            self.state = if fenced { DraftState::Fence } else { DraftState::ContinuedLine };
+            self.state = if is_fenced { DraftState::Fence } else { DraftState::ContinuedLine };
             return None;
         }
         Some(self.take_message())
     }
 
-    /// What there is, when nothing more will come.
-    pub fn finish(&mut self) -> Option<WrittenMessage> {
+    /// Returns the incomplete message at the end of input; `None` if it is empty.
+    pub(crate) fn finish(&mut self) -> Option<WrittenMessage> {
         let written = self.is_unfinished().then(|| self.take_message())?;
         (!written.text.trim().is_empty()).then_some(written)
     }
 
-    /// Throws away what was written.
-    pub fn discard(&mut self) {
+    /// Discards all input so far.
+    pub(crate) fn discard(&mut self) {
         *self = Self::default();
     }
 
-    fn push_quoted(&mut self, piece: &str, before: DraftState) -> Option<WrittenMessage> {
-        let too_long = self.text.len() + piece.len() > DRAFT_BYTES_MAX;
-        let closed = piece.trim_end().strip_suffix(TRIPLE_QUOTES);
-        if before == DraftState::Empty && closed.is_none() && piece.trim().is_empty() {
-            // The opening marks stand on a line of their own.
+    fn push_quoted(&mut self, input: &str, before: DraftState) -> Option<WrittenMessage> {
+        let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
+        let closed = input.trim_end().strip_suffix(TRIPLE_QUOTES);
+        if before == DraftState::Empty && closed.is_none() && input.trim().is_empty() {
+            // The opening quotes are on a line of their own, which is not part of the message.
             return None;
         }
-        self.text.push_str(closed.unwrap_or(piece));
-        if closed.is_some() || too_long {
-            // Nor does the line of the closing marks count.
+        self.text.push_str(closed.unwrap_or(input));
+        if closed.is_some() || is_too_long {
+            // The same holds for closing quotes on a line of their own.
             if closed.is_some_and(|rest| rest.trim().is_empty()) {
                 self.text.truncate(self.text.trim_end_matches([' ', '\t']).len());
                 self.text.truncate(self.text.strip_suffix('\n').map_or(self.text.len(), str::len));
@@ -108,18 +105,18 @@ impl MessageDraft {
     }
 
     fn take_message(&mut self) -> WrittenMessage {
-        let Self { mut text, state: open } = std::mem::take(self);
-        if open != DraftState::Quotes {
+        let Self { mut text, state } = std::mem::take(self);
+        if state != DraftState::Quotes {
             text.truncate(text.trim_end_matches('\n').len());
         }
-        let form = if open == DraftState::Quotes || text.contains('\n') { InputForm::Block } else { InputForm::Line };
+        let form = if state == DraftState::Quotes || text.contains('\n') { InputForm::Block } else { InputForm::Line };
         WrittenMessage { text, form }
     }
 }
 
-/// The line without the backslash that continues it; two of them are no continuation.
-fn strip_continuation(piece: &str) -> Option<&str> {
-    let rest = piece.strip_suffix('\\')?;
+/// Returns a continued line without its final backslash; `None` if the line has none or ends with two.
+fn strip_continuation(line: &str) -> Option<&str> {
+    let rest = line.strip_suffix('\\')?;
     (!rest.ends_with('\\')).then_some(rest)
 }
 
@@ -127,16 +124,16 @@ fn strip_continuation(piece: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn written(pieces: &[&str]) -> Vec<(String, InputForm)> {
+    fn written(inputs: &[&str]) -> Vec<(String, InputForm)> {
         let mut draft = MessageDraft::default();
-        let mut messages: Vec<WrittenMessage> = pieces.iter().filter_map(|piece| draft.push_input(piece)).collect();
+        let mut messages: Vec<WrittenMessage> = inputs.iter().filter_map(|input| draft.push_input(input)).collect();
         messages.extend(draft.finish());
         messages.into_iter().map(|written| (written.text, written.form)).collect()
     }
 
-    fn check(pieces: &[&str], messages: &[&str]) {
-        let texts: Vec<String> = written(pieces).into_iter().map(|(text, _)| text).collect();
-        assert_eq!(texts, messages, "{pieces:?}");
+    fn check(inputs: &[&str], messages: &[&str]) {
+        let texts: Vec<String> = written(inputs).into_iter().map(|(text, _)| text).collect();
+        assert_eq!(texts, messages, "{inputs:?}");
     }
 
     #[test]
@@ -153,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_stays_open_until_it_is_closed_and_is_part_of_the_message() {
+    fn a_code_fence_is_open_until_it_is_closed_and_part_of_the_message() {
         check(&["look: ```rust", "fn a() {} \\", "", "```", "next"], &["look: ```rust\nfn a() {} \\\n\n```", "next"]);
         check(&["```x``` inline"], &["```x``` inline"]);
         check(&["```", "not closed"], &["```\nnot closed"]);
     }
 
     #[test]
-    fn quotation_marks_enclose_a_message_and_are_not_part_of_it() {
+    fn triple_quotes_enclose_a_message_and_are_not_part_of_it() {
         check(&["\"\"\"", "one\\", "", "two", "\"\"\"", "next"], &["one\\\n\ntwo", "next"]);
         check(&["\"\"\"one", "two\"\"\""], &["one\ntwo"]);
         check(&["\"\"\"/quit\"\"\""], &["/quit"]);
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pasted_text_is_one_message_as_it_stands() {
+    fn a_pasted_text_is_one_unchanged_message() {
         check(&["one \\\ntwo\nthree"], &["one \\\ntwo\nthree"]);
         check(&["/usr/bin\n/usr/lib", "x"], &["/usr/bin\n/usr/lib", "x"]);
         assert_eq!(written(&["/quit\nnot"])[0].1, InputForm::Block);
@@ -176,7 +173,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_between_quotation_marks_comes_out_as_it_is(text in "[a-z`\\\\/ ]{1,9}(\n[a-z`\\\\/ ]{0,9}){0,5}") {
+        fn a_text_in_triple_quotes_is_unchanged(text in "[a-z`\\\\/ ]{1,9}(\n[a-z`\\\\/ ]{0,9}){0,5}") {
             let mut draft = MessageDraft::default();
             proptest::prop_assert_eq!(draft.push_input(TRIPLE_QUOTES), None);
             for line in text.split('\n') {
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_is_no_message_at_the_end() {
+    fn an_empty_draft_is_no_message() {
         check(&[], &[]);
         check(&["\"\"\""], &[]);
     }

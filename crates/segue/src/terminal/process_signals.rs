@@ -1,20 +1,20 @@
-//! What the world outside the conversation says to the program: stop this, or leave.
+//! Signals to the process: Ctrl-C, and requests to terminate.
 
 use std::io;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, from the moment this is made.
+/// Receives Ctrl-C from the moment it is created.
 #[derive(Debug)]
-pub struct InterruptSignal {
+pub(crate) struct InterruptSignal {
     #[cfg(unix)]
     signal: Signal,
 }
 
-/// Requests to leave: the terminal was closed, or the machine goes down.
+/// Receives SIGTERM and SIGHUP.
 #[derive(Debug)]
-pub struct ShutdownSignal {
+pub(crate) struct ShutdownSignal {
     #[cfg(unix)]
     terminated: Signal,
     #[cfg(unix)]
@@ -23,32 +23,32 @@ pub struct ShutdownSignal {
 
 #[cfg(unix)]
 impl InterruptSignal {
-    /// Listens from now on.
+    /// Installs the signal handler.
     ///
     /// # Errors
-    /// The system does not let us.
-    pub fn listen() -> io::Result<Self> {
+    /// Returns an error if the handler cannot be installed.
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { signal: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one.
-    pub async fn recv(&mut self) {
+    /// Waits for the next Ctrl-C.
+    pub(crate) async fn recv(&mut self) {
         self.signal.recv().await;
     }
 }
 
 #[cfg(unix)]
 impl ShutdownSignal {
-    /// Listens from now on.
+    /// Installs the signal handler.
     ///
     /// # Errors
-    /// The system does not let us.
-    pub fn listen() -> io::Result<Self> {
+    /// Returns an error if the handler cannot be installed.
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { terminated: signal(SignalKind::terminate())?, hangup: signal(SignalKind::hangup())? })
     }
 
-    /// Waits for one.
-    pub async fn recv(&mut self) {
+    /// Waits for the next request to terminate.
+    pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminated.recv() => {}
             _ = self.hangup.recv() => {}
@@ -58,16 +58,16 @@ impl ShutdownSignal {
 
 #[cfg(not(unix))]
 impl InterruptSignal {
-    /// Listens from now on.
+    /// Does nothing on this platform.
     ///
     /// # Errors
-    /// None here.
-    pub fn listen() -> io::Result<Self> {
+    /// Never fails on this platform.
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Waits for the next one.
-    pub async fn recv(&mut self) {
+    /// Waits for the next Ctrl-C.
+    pub(crate) async fn recv(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -76,16 +76,16 @@ impl InterruptSignal {
 
 #[cfg(not(unix))]
 impl ShutdownSignal {
-    /// There are none here.
+    /// Does nothing on this platform.
     ///
     /// # Errors
-    /// None here.
-    pub fn listen() -> io::Result<Self> {
+    /// Never fails on this platform.
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Waits for ever.
-    pub async fn recv(&mut self) {
+    /// Never returns on this platform.
+    pub(crate) async fn recv(&mut self) {
         std::future::pending::<()>().await;
     }
 }

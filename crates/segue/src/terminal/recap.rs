@@ -1,4 +1,4 @@
-//! The last few exchanges of a conversation that is taken up again, shortened.
+//! The last exchanges of a resumed conversation, shortened.
 
 use std::sync::Arc;
 
@@ -13,38 +13,42 @@ use crate::print::text::{to_single_line, truncate_to_width};
 
 /// A line of the recap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecapLine {
-    /// The user's words, shortened.
+pub(crate) enum RecapLine {
+    /// A message of the user, shortened.
     User(String),
-    /// What was said to the user, shortened.
+    /// A reply, shortened.
     Reply(String),
-    /// What was said in the turn that still runs: whole, since it is part of what follows.
+    /// A reply of the running turn, in full.
     RunningReply(String),
 }
 
-/// The newest events up to `head`.
+/// Returns the newest events up to `head`.
 ///
 /// # Errors
-/// The session cannot be read.
-pub async fn load_recent_events(engine: &Engine, session: &SessionId, head: Seq) -> Result<Vec<RecordedEvent>, Error> {
+/// Returns an error if the session cannot be read.
+pub(crate) async fn load_recent_events(
+    engine: &Engine,
+    session: &SessionId,
+    head: Seq,
+) -> Result<Vec<RecordedEvent>, Error> {
     let after = Seq(head.0.saturating_sub(RECAP_EVENTS_MAX));
     engine.read_events(session, after, usize::try_from(head.0 - after.0).unwrap_or(usize::MAX)).await
 }
 
-/// The last exchanges among these events; `then` is the session as it stood after them.
+/// Returns the last exchanges among `events`; `session` is the state after them.
 ///
 /// # Errors
-/// The session cannot be read.
-pub async fn build_recap(
+/// Returns an error if the session cannot be read.
+pub(crate) async fn build_recap(
     engine: &Engine,
     id: &SessionId,
     events: &[RecordedEvent],
-    then: &Session,
+    session: &Session,
 ) -> Result<Vec<RecapLine>, Error> {
-    let lines = last_exchanges(events, then);
+    let lines = last_exchanges(events, session);
     let ids: Vec<BodyId> = lines.iter().map(|(_, body)| *body).collect();
     let texts = engine.read_texts(id, &ids).await?;
-    Ok(lines.iter().zip(texts).map(|((who, _), text)| recap_line(*who, &text)).collect())
+    Ok(lines.iter().zip(texts).map(|((kind, _), text)| recap_line(*kind, &text)).collect())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,22 +58,21 @@ enum RecapLineKind {
     RunningReply,
 }
 
-fn last_exchanges(events: &[RecordedEvent], then: &Session) -> Vec<(RecapLineKind, BodyId)> {
+fn last_exchanges(events: &[RecordedEvent], session: &Session) -> Vec<(RecapLineKind, BodyId)> {
+    let running_turn = session.current_turn.as_ref().map(|turn| turn.id);
     let mut lines: Vec<(RecapLineKind, BodyId)> = Vec::new();
     for recorded in events {
         match &recorded.event {
             Event::UserMessageReceived(received) => lines.push((RecapLineKind::User, received.text.body)),
-            Event::ReplySent(said)
-                if said.turn.is_some() && said.turn == then.current_turn.as_ref().map(|turn| turn.id) =>
-            {
-                lines.push((RecapLineKind::RunningReply, said.text.body));
+            Event::ReplySent(reply) if reply.turn.is_some() && reply.turn == running_turn => {
+                lines.push((RecapLineKind::RunningReply, reply.text.body));
             }
-            Event::ReplySent(said) => lines.push((RecapLineKind::Reply, said.text.body)),
+            Event::ReplySent(reply) => lines.push((RecapLineKind::Reply, reply.text.body)),
             _ => {}
         }
     }
-    let mut users = lines.iter().enumerate().rev().filter(|(_, (who, _))| *who == RecapLineKind::User);
-    let first = users.nth(RECAP_EXCHANGES_MAX - 1).map_or(0, |(place, _)| place);
+    let mut messages = lines.iter().enumerate().rev().filter(|(_, (kind, _))| *kind == RecapLineKind::User);
+    let first = messages.nth(RECAP_EXCHANGES_MAX - 1).map_or(0, |(index, _)| index);
     lines.split_off(first)
 }
 

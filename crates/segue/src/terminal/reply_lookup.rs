@@ -1,4 +1,4 @@
-//! Looking back in a journal, newest events first, no further than needed.
+//! Searches a journal backwards for the last reply.
 
 use segue_core::event::Event;
 use segue_core::ids::{CallId, Seq, SessionId};
@@ -6,17 +6,21 @@ use segue_engine::{Engine, Error};
 
 use crate::limits::EVENTS_PAGE_MAX;
 
-/// The last call whose answer the user heard.
+/// Returns the call of the last reply to the user.
 ///
 /// # Errors
-/// The session cannot be read.
-pub async fn find_last_replied_call(engine: &Engine, session: &SessionId, head: Seq) -> Result<Option<CallId>, Error> {
+/// Returns an error if the session cannot be read.
+pub(crate) async fn find_last_replied_call(
+    engine: &Engine,
+    session: &SessionId,
+    head: Seq,
+) -> Result<Option<CallId>, Error> {
     let mut end = head;
     while end > Seq(0) {
         let start = Seq(end.0.saturating_sub(EVENTS_PAGE_MAX as u64));
         let events = engine.read_events(session, start, EVENTS_PAGE_MAX).await?;
         let found = events.iter().rev().filter(|event| event.seq <= end).find_map(|recorded| match &recorded.event {
-            Event::ReplySent(said) => said.call,
+            Event::ReplySent(reply) => reply.call,
             _ => None,
         });
         if found.is_some() {

@@ -1,5 +1,5 @@
-//! What is written where. Replies and what commands answer go to standard output; everything beside the conversation goes to
-//! standard error. Decides how lines stay whole on a terminal; what is worth showing is decided elsewhere.
+//! Output of a conversation. Replies and the results of commands go to standard output, notes and errors to standard
+//! error. Keeps lines intact on a terminal; what is shown is decided elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,17 +11,17 @@ use crate::print;
 use crate::print::paint::Paint;
 use crate::print::text::{sanitize_for_terminal, truncate_to_width};
 
-/// Who looks.
+/// Where the output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputMode {
-    /// A person at a terminal, as things happen.
+pub(crate) enum OutputMode {
+    /// To a terminal, with streaming replies, notes and a spinner.
     Interactive,
-    /// A file or another program: replies only, each in one piece.
+    /// To a file or another program: complete replies only.
     Piped,
 }
 
-/// Where the conversation is shown.
-pub struct Screen {
+/// The output of a conversation.
+pub(crate) struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
     mode: OutputMode,
@@ -33,19 +33,19 @@ pub struct Screen {
 
 /// Columns and rows of a terminal.
 #[derive(Debug, Clone, Copy)]
-pub struct TerminalSize {
+pub(crate) struct TerminalSize {
     pub columns: usize,
     pub rows: usize,
 }
 
-/// Whether something may turn while one waits.
+/// Whether a spinner is shown while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpinnerSetting {
     Enabled,
     Disabled,
 }
 
-/// What stands on the line of the cursor.
+/// The content of the line with the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CursorLine {
     Empty,
@@ -59,23 +59,23 @@ const TAB_COLUMNS: usize = 8;
 
 impl std::fmt::Debug for Screen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Screen").field("seen", &self.mode).field("line", &self.cursor_line).finish_non_exhaustive()
+        f.debug_struct("Screen").field("mode", &self.mode).field("line", &self.cursor_line).finish_non_exhaustive()
     }
 }
 
 impl Screen {
-    /// The program's own: live if a person both types and reads there.
+    /// Returns the screen of the process: interactive if both standard input and output are terminals.
     #[must_use]
-    pub fn for_stdio() -> Self {
-        let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let live = able && io::stdin().is_terminal() && io::stdout().is_terminal();
+    pub(crate) fn for_stdio() -> Self {
+        let is_capable = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let is_interactive = is_capable && io::stdin().is_terminal() && io::stdout().is_terminal();
         Self {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
-            mode: if live { OutputMode::Interactive } else { OutputMode::Piped },
-            paint: if live { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
+            mode: if is_interactive { OutputMode::Interactive } else { OutputMode::Piped },
+            paint: if is_interactive { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
             size: terminal_mode::terminal_size,
-            spinner: if live && io::stderr().is_terminal() {
+            spinner: if is_interactive && io::stderr().is_terminal() {
                 SpinnerSetting::Enabled
             } else {
                 SpinnerSetting::Disabled
@@ -84,31 +84,29 @@ impl Screen {
         }
     }
 
-    /// Who looks.
     #[must_use]
-    pub fn output_mode(&self) -> OutputMode {
+    pub(crate) fn output_mode(&self) -> OutputMode {
         self.mode
     }
 
-    /// Its colours.
     #[must_use]
-    pub fn paint(&self) -> Paint {
+    pub(crate) fn paint(&self) -> Paint {
         self.paint
     }
 
-    /// What a page that is printed on it must know.
+    /// Returns the options for rendering text for this screen.
     #[must_use]
-    pub fn render_options(&self) -> print::RenderOptions {
+    pub(crate) fn render_options(&self) -> print::RenderOptions {
         let is_terminal = self.mode == OutputMode::Interactive;
         let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
         print::RenderOptions { paint: self.paint, width, is_terminal }
     }
 
-    /// Words of a reply, as they come.
+    /// Writes a chunk of a reply, without a line break.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn write_chunk(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn write_chunk(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -119,32 +117,32 @@ impl Screen {
         self.out.flush()
     }
 
-    /// A text of its own lines: a whole reply, or what a command answers.
+    /// Writes a text on lines of its own: a complete reply, or the result of a command.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_text(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_text(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
         let text = self.sanitize(text);
         writeln!(self.out, "{}", text.strip_suffix('\n').unwrap_or(&text))?;
         self.out.flush()
     }
 
-    /// The same in the colours it has; for texts of our own only.
+    /// Writes a text with colour codes on lines of its own. The text must be trusted or sanitized.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_styled(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_styled(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
         writeln!(self.out, "{}", text.strip_suffix('\n').unwrap_or(text))?;
         self.out.flush()
     }
 
-    /// A quiet line beside the conversation; for people only.
+    /// Writes a dimmed line to standard error, in interactive mode only.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_note(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_note(&mut self, text: &str) -> io::Result<()> {
         match self.mode {
             OutputMode::Interactive => {
                 let text = self.paint.dim(sanitize_reply(text));
@@ -154,29 +152,29 @@ impl Screen {
         }
     }
 
-    /// What nobody should overlook.
+    /// Writes a warning to standard error.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_warning(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_warning(&mut self, text: &str) -> io::Result<()> {
         let text = self.paint.warning(sanitize_reply(text));
         self.write_stderr(&text)
     }
 
-    /// What went wrong.
+    /// Writes an error to standard error.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_error(&mut self, text: &str) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_error(&mut self, text: &str) -> io::Result<()> {
         let text = self.paint.error(sanitize_reply(text));
         self.write_stderr(&text)
     }
 
-    /// Keeps what follows apart, for people.
+    /// Writes an empty line, in interactive mode only.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_blank_line(&mut self) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_blank_line(&mut self) -> io::Result<()> {
         match self.mode {
             OutputMode::Interactive => {
                 self.end_line()?;
@@ -187,11 +185,11 @@ impl Screen {
         }
     }
 
-    /// Ends the line of the cursor, if anything stands on it.
+    /// Ends the line with the cursor, if it is not empty.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn end_line(&mut self) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn end_line(&mut self) -> io::Result<()> {
         self.clear_spinner();
         if self.cursor_line == CursorLine::Text {
             self.out.write_all(b"\n")?;
@@ -201,8 +199,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Shows what is waited for, on a line that disappears; nothing if words stand on the line.
-    pub fn show_spinner(&mut self, text: &str) {
+    /// Shows a progress line that disappears with the next output. Does nothing while a reply is on the line.
+    pub(crate) fn show_spinner(&mut self, text: &str) {
         if self.spinner == SpinnerSetting::Disabled || self.cursor_line == CursorLine::Text {
             return;
         }
@@ -210,17 +208,17 @@ impl Screen {
             return self.clear_spinner();
         }
         let text = truncate_to_width(&sanitize_reply(text), self.columns() - 1);
-        // What cannot be shown beside the conversation is not worth ending it for.
+        // The errors may be dropped: a missing spinner does not end the conversation.
         let _ = write!(self.err, "{CLEAR_LINE}{}", self.paint.dim(&text));
         let _ = self.err.flush();
         self.cursor_line = CursorLine::Spinner;
     }
 
-    /// Takes back the text that was written last, beginning at the start of a line. Says whether that was possible.
+    /// Erases the text that was written last, from the start of its first line. Returns whether that was possible.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn erase_text(&mut self, text: &str) -> io::Result<bool> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn erase_text(&mut self, text: &str) -> io::Result<bool> {
         let size = (self.size)();
         let rows = count_rows(&sanitize_reply(text), size.columns.max(TERMINAL_COLUMNS_MIN));
         if self.mode == OutputMode::Piped || rows > size.rows.saturating_sub(1) {
@@ -236,9 +234,8 @@ impl Screen {
         Ok(true)
     }
 
-    /// Columns there are.
     #[must_use]
-    pub fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         (self.size)().columns.max(TERMINAL_COLUMNS_MIN)
     }
 
@@ -257,7 +254,7 @@ impl Screen {
         }
     }
 
-    /// A model's words cannot move the cursor, change the title or ring the bell.
+    /// Removes control sequences on a terminal, so that a reply cannot move the cursor or change the title.
     fn sanitize<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         match self.mode {
             OutputMode::Interactive => sanitize_reply(text).into(),
@@ -266,12 +263,12 @@ impl Screen {
     }
 }
 
-/// The text as it may be shown: harmless, with line breaks of one kind.
+/// Returns the sanitized text with `\n` as the only line break.
 fn sanitize_reply(text: &str) -> String {
     sanitize_for_terminal(&text.replace('\r', ""))
 }
 
-/// Rows that a text takes from the start of a line to the cursor behind it.
+/// Returns the number of terminal rows that a text takes, from the start of its first line.
 fn count_rows(text: &str, columns: usize) -> usize {
     let (mut rows, mut column) = (1, 0);
     for c in text.chars() {
@@ -291,7 +288,7 @@ fn count_rows(text: &str, columns: usize) -> usize {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::num::NonZero;
     use std::sync::{Arc, Mutex};
 
@@ -299,13 +296,13 @@ pub mod tests {
 
     /// A terminal in memory.
     #[derive(Clone)]
-    pub struct TestTerminal(Arc<Mutex<vt100::Parser>>);
+    pub(crate) struct TestTerminal(Arc<Mutex<vt100::Parser>>);
 
     impl Write for TestTerminal {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut parser = self.0.lock().expect("no test panicked here");
             for byte in bytes {
-                // As a terminal driver does.
+                // A terminal driver adds the carriage return.
                 parser.process(if *byte == b'\n' { b"\r\n" } else { std::slice::from_ref(byte) });
             }
             Ok(bytes.len())
@@ -321,41 +318,41 @@ pub mod tests {
         const TALL: TerminalSize = TerminalSize { columns: 250, rows: 100 };
         const NARROW: TerminalSize = TerminalSize { columns: 24, rows: 100 };
 
-        pub fn new() -> (Self, Screen) {
-            Self::of(Self::SMALL, || Self::SMALL)
+        pub(crate) fn new() -> (Self, Screen) {
+            Self::with_size(Self::SMALL, || Self::SMALL)
         }
 
-        /// One on which nothing is wrapped and nothing is lost.
-        pub fn tall() -> (Self, Screen) {
-            Self::of(Self::TALL, || Self::TALL)
+        /// A terminal that wraps no line and keeps all rows.
+        pub(crate) fn tall() -> (Self, Screen) {
+            Self::with_size(Self::TALL, || Self::TALL)
         }
 
-        /// One on which nearly everything is wrapped and nothing is lost.
-        pub fn narrow() -> (Self, Screen) {
-            Self::of(Self::NARROW, || Self::NARROW)
+        /// A terminal that wraps most lines and keeps all rows.
+        pub(crate) fn narrow() -> (Self, Screen) {
+            Self::with_size(Self::NARROW, || Self::NARROW)
         }
 
-        fn of(TerminalSize { columns, rows }: TerminalSize, size: fn() -> TerminalSize) -> (Self, Screen) {
+        fn with_size(TerminalSize { columns, rows }: TerminalSize, size: fn() -> TerminalSize) -> (Self, Screen) {
             let cells = |count: usize| u16::try_from(count).ok().and_then(NonZero::new).expect("a few");
             let parser = vt100::Parser::new(cells(rows), cells(columns), 0);
-            let glass = Self(Arc::new(Mutex::new(parser)));
+            let terminal = Self(Arc::new(Mutex::new(parser)));
             let screen = Screen {
-                out: Box::new(glass.clone()),
-                err: Box::new(glass.clone()),
+                out: Box::new(terminal.clone()),
+                err: Box::new(terminal.clone()),
                 mode: OutputMode::Interactive,
                 paint: Paint::new(true),
                 size,
                 spinner: SpinnerSetting::Enabled,
                 cursor_line: CursorLine::Empty,
             };
-            (glass, screen)
+            (terminal, screen)
         }
 
-        /// A file that replies are written to.
-        pub fn piped() -> (Self, Screen) {
-            let (glass, screen) = Self::new();
+        /// The same in piped mode.
+        pub(crate) fn piped() -> (Self, Screen) {
+            let (terminal, screen) = Self::new();
             (
-                glass,
+                terminal,
                 Screen {
                     mode: OutputMode::Piped,
                     paint: Paint::new(false),
@@ -365,36 +362,36 @@ pub mod tests {
             )
         }
 
-        /// What can be read on it, without empty lines at the end.
-        pub fn text(&self) -> String {
+        /// The visible text, without empty lines at the end.
+        pub(crate) fn text(&self) -> String {
             self.0.lock().expect("no test panicked here").screen().contents().trim_end().to_owned()
         }
     }
 
     #[test]
-    fn a_spinner_leaves_nothing_behind() {
-        let (glass, mut screen) = TestTerminal::new();
+    fn a_spinner_is_erased_by_the_next_output() {
+        let (terminal, mut screen) = TestTerminal::new();
         screen.show_spinner("waiting for a rather long list of models to answer");
-        assert_eq!(glass.text(), "waiting for a rather long list of mode…");
+        assert_eq!(terminal.text(), "waiting for a rather long list of mode…");
         screen.show_spinner("waiting");
-        assert_eq!(glass.text(), "waiting");
+        assert_eq!(terminal.text(), "waiting");
         screen.write_chunk("Hello").expect("written");
         screen.show_spinner("still waiting");
         screen.write_chunk(" there").expect("written");
         screen.end_line().expect("written");
         screen.show_spinner("more");
         screen.print_note("a note").expect("written");
-        assert_eq!(glass.text(), "Hello there\na note");
+        assert_eq!(terminal.text(), "Hello there\na note");
     }
 
     #[test]
-    fn what_was_written_last_can_be_taken_back_while_it_is_on_the_screen() {
-        let (glass, mut screen) = TestTerminal::new();
+    fn the_last_text_can_be_erased_while_it_is_on_the_screen() {
+        let (terminal, mut screen) = TestTerminal::new();
         screen.print_text("before").expect("written");
         let long = "A line of more than forty columns, which goes on in the next row.\nAnd 日本語\tone more";
         screen.write_chunk(long).expect("written");
         assert!(screen.erase_text(long).expect("written"));
-        assert_eq!(glass.text(), "before");
+        assert_eq!(terminal.text(), "before");
         let too_long = "a\n".repeat(20);
         screen.write_chunk(&too_long).expect("written");
         assert!(!screen.erase_text(&too_long).expect("written"));
@@ -408,20 +405,20 @@ pub mod tests {
             assert_eq!(count_rows(text, 40), count, "{text:?}");
         }
         assert_eq!(count_rows(&format!("{full}y"), 40), 2);
-        assert_eq!(count_rows(&"日".repeat(21), 41), 2, "a wide letter is never parted");
+        assert_eq!(count_rows(&"日".repeat(21), 41), 2, "a wide character is never split");
     }
 
     #[test]
-    fn a_models_words_cannot_steer_the_terminal() {
-        let (glass, mut screen) = TestTerminal::new();
+    fn control_sequences_in_a_reply_are_not_interpreted() {
+        let (terminal, mut screen) = TestTerminal::new();
         screen.write_chunk("a\x1b[2Jb\x07\u{9b}c\r\nd").expect("written");
-        // This terminal shows nothing for what was harmful; the mark in its place takes a column all the same.
-        assert_eq!(glass.text(), "a[2Jbc\nd");
+        // This terminal shows nothing for the replacement character, though it takes a column.
+        assert_eq!(terminal.text(), "a[2Jbc\nd");
         assert_eq!(sanitize_reply("\x1b[2J"), "\u{fffd}[2J");
-        let (glass, mut screen) = TestTerminal::piped();
-        screen.print_note("only for people").expect("written");
-        screen.show_spinner("only for people");
+        let (terminal, mut screen) = TestTerminal::piped();
+        screen.print_note("only on terminals").expect("written");
+        screen.show_spinner("only on terminals");
         screen.print_text("a reply").expect("written");
-        assert_eq!(glass.text(), "a reply");
+        assert_eq!(terminal.text(), "a reply");
     }
 }

@@ -1,4 +1,4 @@
-//! Which session the conversation is about, how it stood then, and what is said on entering it.
+//! Opens or resumes the session of a conversation, and prints the introduction.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,81 +21,81 @@ use crate::name_lookup;
 use crate::setting_values;
 use crate::suggest::format_name_list;
 
-/// Models named in the heading.
+/// The introduction names at most this many models.
 const HEADING_MODEL_COUNT: usize = 3;
 
-/// What the conversation was started with.
+/// The options of a conversation.
 #[derive(Debug, Clone)]
-pub struct ChatOptions {
-    /// The kind of conversation, if one was named.
+pub(crate) struct ChatOptions {
+    /// The flow, if one was named.
     pub flow: Option<FlowName>,
-    /// The kind of a new one, if none was.
+    /// The flow of a new session, if none was named.
     pub default_flow: FlowName,
-    /// What happens in a new one to a message that arrives while a turn runs.
+    /// What a new session does with a message that arrives during a turn.
     pub mid_turn_policy: MidTurnPolicy,
-    /// The session to go on with, or to begin under that name.
+    /// The session to resume, or the name of the new session.
     pub session: Option<SessionId>,
-    /// How a new one is set, as it was written.
+    /// The settings of a new session, as `NAME=VALUE`.
     pub settings: Vec<String>,
-    /// Who answers.
     pub answer_source: AnswerSource,
 }
 
-/// Who answers.
+/// Where the replies come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AnswerSource {
-    /// The models that are configured.
+pub(crate) enum AnswerSource {
+    /// The configured models.
     Models,
-    /// A stand-in, since none is configured.
+    /// The rehearsal model, because no model is configured.
     Rehearsal,
-    /// A scenario file.
+    /// A scenario or cassette file.
     Script(String),
-    /// Whoever answers behind a server.
+    /// The server at this address.
     Server(String),
 }
 
-/// A session as it stood when it was entered.
-pub struct ChatSession {
+/// An open session, in its state before the conversation.
+pub(crate) struct ChatSession {
     pub session: SessionId,
     pub flow: Arc<dyn DynFlow>,
     pub state: SessionState,
     pub recap: Vec<RecapLine>,
-    /// Others that were left in the middle of a turn; told only to those who begin a new one without naming it.
+    /// Other sessions with an unfinished turn. Filled only if a new session was opened without a name.
     pub unfinished_sessions: Vec<SessionId>,
 }
 
-/// Opens the session, or takes it up.
+/// Resumes the named session, or opens a new one.
 ///
 /// # Errors
-/// It is in use elsewhere, cannot be read, or is of another flow than the one named.
-pub async fn open_or_resume_session(backend: Backend<'_>, arguments: &ChatOptions) -> anyhow::Result<ChatSession> {
+/// Returns an error if the session is in use by another process, cannot be read, or has another flow than the named one.
+pub(crate) async fn open_or_resume_session(backend: Backend<'_>, options: &ChatOptions) -> anyhow::Result<ChatSession> {
     let engine = backend.engine();
-    if let Some(given) = &arguments.session {
+    if let Some(given) = &options.session {
         let session = &name_lookup::find_session(engine, given.as_str()).await?.unwrap_or_else(|| given.clone());
         match engine.load_session(session).await {
-            Ok(_) if !arguments.settings.is_empty() => bail!("{}", setting_values::settings_fixed_message(session)),
-            Ok((rules, state)) => return resume_session(backend, session, rules, state, arguments).await,
+            Ok(_) if !options.settings.is_empty() => bail!("{}", setting_values::settings_fixed_message(session)),
+            Ok((flow, state)) => return resume_session(backend, session, flow, state, options).await,
             Err(Error::NoSuchSession(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let flow = arguments.flow.as_ref().unwrap_or(&arguments.default_flow);
-    let unfinished = if arguments.session.is_none() { load_unfinished_sessions(engine).await? } else { Vec::new() };
-    let settings = setting_values::parse_new_session_settings(engine, flow, &arguments.settings)?;
-    let opening = SessionOptions {
-        session: arguments.session.clone(),
-        mid_turn_policy: arguments.mid_turn_policy,
+    let flow = options.flow.as_ref().unwrap_or(&options.default_flow);
+    let unfinished_sessions =
+        if options.session.is_none() { load_unfinished_sessions(engine).await? } else { Vec::new() };
+    let settings = setting_values::parse_new_session_settings(engine, flow, &options.settings)?;
+    let session_options = SessionOptions {
+        session: options.session.clone(),
+        mid_turn_policy: options.mid_turn_policy,
         settings,
         ..SessionOptions::default()
     };
-    let session = backend.open_session(flow, opening).await?;
-    let (rules, state) = engine.load_session(&session).await?;
-    Ok(ChatSession { session, flow: rules, state, recap: Vec::new(), unfinished_sessions: unfinished })
+    let session = backend.open_session(flow, session_options).await?;
+    let (flow, state) = engine.load_session(&session).await?;
+    Ok(ChatSession { session, flow, state, recap: Vec::new(), unfinished_sessions })
 }
 
 async fn load_unfinished_sessions(engine: &Engine) -> Result<Vec<SessionId>, Error> {
-    let owing = engine.store().sessions_with_pending_work().await.map_err(|error| Error::Store(Arc::new(error)))?;
-    Ok(owing.into_iter().filter(|(_, owes)| *owes == PendingWork::Now).map(|(session, _)| session).collect())
+    let pending = engine.store().sessions_with_pending_work().await.map_err(|error| Error::Store(Arc::new(error)))?;
+    Ok(pending.into_iter().filter(|(_, work)| *work == PendingWork::Now).map(|(session, _)| session).collect())
 }
 
 async fn resume_session(
@@ -103,34 +103,36 @@ async fn resume_session(
     session: &SessionId,
     flow: Arc<dyn DynFlow>,
     state: SessionState,
-    arguments: &ChatOptions,
+    options: &ChatOptions,
 ) -> anyhow::Result<ChatSession> {
     let engine = backend.engine();
-    let is = &flow.spec().name;
-    if let Some(flow) = arguments.flow.as_ref().filter(|flow| *flow != is) {
-        bail!(
-            "the session `{session}` is of the flow `{is}` and cannot become `{flow}`; leave --flow out or choose another name"
-        );
+    let name = &flow.spec().name;
+    if let Some(flow) = options.flow.as_ref().filter(|flow| *flow != name) {
+        bail!("session `{session}` uses flow `{name}`, not `{flow}`; omit --flow, or choose another session name");
     }
-    // Says so at once if another process has it.
+    // Fails early if another process holds the session. Otherwise pending work resumes and is shown.
     backend.wake_session(session).await?;
-    // What an earlier process left undone goes on from now, and is shown as it happens.
     let events = load_recent_events(engine, session, state.session.last_seq).await?;
-    let recalled = build_recap(engine, session, &events, &state.session).await?;
-    Ok(ChatSession { session: session.clone(), flow, state, recap: recalled, unfinished_sessions: Vec::new() })
+    let recap = build_recap(engine, session, &events, &state.session).await?;
+    Ok(ChatSession { session: session.clone(), flow, state, recap, unfinished_sessions: Vec::new() })
 }
 
 impl ChatSession {
-    /// Says where we are and who answers.
+    /// Prints the session, its flow and its models, and warnings about them.
     ///
     /// # Errors
-    /// Nobody reads any more.
-    pub fn print_introduction(&self, screen: &mut Screen, arguments: &ChatOptions, engine: &Engine) -> io::Result<()> {
+    /// Returns an error if standard output is closed.
+    pub(crate) fn print_introduction(
+        &self,
+        screen: &mut Screen,
+        options: &ChatOptions,
+        engine: &Engine,
+    ) -> io::Result<()> {
         if screen.output_mode() == OutputMode::Interactive {
             let flow = &self.flow.spec().name;
-            let model = match &arguments.answer_source {
+            let model = match &options.answer_source {
                 AnswerSource::Models => describe_models(engine, &*self.flow),
-                AnswerSource::Rehearsal => "rehearsal (a stand-in)".to_owned(),
+                AnswerSource::Rehearsal => "rehearsal (canned replies)".to_owned(),
                 AnswerSource::Script(file) => format!("script {file}"),
                 AnswerSource::Server(url) => format!("at {url}"),
             };
@@ -148,12 +150,12 @@ impl ChatSession {
             );
             screen.print_styled(&heading)?;
         }
-        if arguments.answer_source == AnswerSource::Rehearsal {
+        if options.answer_source == AnswerSource::Rehearsal {
             screen.print_warning(REHEARSAL_WARNING)?;
         }
         if let Some(first) = self.unfinished_sessions.first() {
             let names = format_name_list(self.unfinished_sessions.iter().map(SessionId::as_str));
-            screen.print_note(&format!("Unfinished: {names}. `segue chat --session {first}` goes on with it."))?;
+            screen.print_note(&format!("Unfinished: {names}. Resume with `segue chat --session {first}`."))?;
         }
         screen.print_note("/help lists the commands, Ctrl-D leaves.")?;
         screen.print_blank_line()

@@ -1,10 +1,10 @@
-//! The terminal's modes: quiet while a turn runs, and as they were found when the program leaves, whatever happened between.
+//! The mode of the terminal: no echo while a turn runs, and the original mode when the program ends.
 
 #[cfg(unix)]
-pub use unix::{TerminalMode, terminal_size};
+pub(crate) use unix::{TerminalMode, terminal_size};
 
 #[cfg(not(unix))]
-pub use non_unix::{TerminalMode, terminal_size};
+pub(crate) use non_unix::{TerminalMode, terminal_size};
 
 const DEFAULT_TERMINAL_SIZE: super::screen::TerminalSize = super::screen::TerminalSize { columns: 80, rows: 24 };
 
@@ -21,37 +21,38 @@ mod unix {
 
     const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
-    /// The modes as they were found; nothing if there is no terminal.
+    /// The original mode, which is restored when this is dropped.
     #[derive(Debug)]
-    pub struct TerminalMode {
+    pub(crate) struct TerminalMode {
+        /// `None` without a terminal.
         original: Option<Termios>,
     }
 
     impl TerminalMode {
-        /// Remembers the modes as they are, if a person looks.
+        /// Saves the current mode, in interactive mode only.
         #[must_use]
-        pub fn capture(seen: OutputMode) -> Self {
-            match seen {
+        pub(crate) fn capture(mode: OutputMode) -> Self {
+            match mode {
                 OutputMode::Interactive => Self { original: tcgetattr(stdin()).ok() },
                 OutputMode::Piped => Self { original: None },
             }
         }
 
-        /// What is typed from now on is not shown and not touched: it waits for the next prompt. Ctrl-C still interrupts.
-        pub fn disable_echo(&self) {
+        /// Turns off echo and line editing. Typed input stays in the buffer for the next prompt; Ctrl-C still works.
+        pub(crate) fn disable_echo(&self) {
             let Some(mut modes) = self.original.clone() else { return };
             modes.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
             modes.input_modes.remove(InputModes::ICRNL);
             modes.special_codes[SpecialCodeIndex::VMIN] = 1;
             modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-            // A terminal that cannot be hushed shows more than it should, and works.
+            // The error may be dropped: with echo the terminal only shows more than it should.
             let _ = tcsetattr(stdin(), OptionalActions::Drain, &modes);
         }
 
-        /// The modes as they were found.
-        pub fn restore(&self) {
-            if let Some(found) = &self.original {
-                let _ = tcsetattr(stdin(), OptionalActions::Drain, found);
+        /// Restores the original mode.
+        pub(crate) fn restore(&self) {
+            if let Some(original) = &self.original {
+                let _ = tcsetattr(stdin(), OptionalActions::Drain, original);
             }
         }
     }
@@ -67,9 +68,9 @@ mod unix {
         }
     }
 
-    /// The size of the terminal.
+    /// Returns the size of the terminal.
     #[must_use]
-    pub fn terminal_size() -> TerminalSize {
+    pub(crate) fn terminal_size() -> TerminalSize {
         match tcgetwinsize(stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
                 TerminalSize { columns: usize::from(size.ws_col), rows: usize::from(size.ws_row) }
@@ -86,25 +87,25 @@ mod non_unix {
 
     /// Nothing is changed, so nothing needs restoring.
     #[derive(Debug)]
-    pub struct TerminalMode;
+    pub(crate) struct TerminalMode;
 
     impl TerminalMode {
         /// Captures nothing on this platform.
         #[must_use]
-        pub fn capture(_: OutputMode) -> Self {
+        pub(crate) fn capture(_: OutputMode) -> Self {
             Self
         }
 
         /// Does nothing on this platform.
-        pub fn disable_echo(&self) {}
+        pub(crate) fn disable_echo(&self) {}
 
         /// Does nothing on this platform.
-        pub fn restore(&self) {}
+        pub(crate) fn restore(&self) {}
     }
 
-    /// The size that most terminals have.
+    /// Returns a usual size.
     #[must_use]
-    pub fn terminal_size() -> TerminalSize {
+    pub(crate) fn terminal_size() -> TerminalSize {
         DEFAULT_TERMINAL_SIZE
     }
 }

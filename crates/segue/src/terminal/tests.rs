@@ -1,4 +1,4 @@
-//! Whole conversations on a terminal in memory, with an engine, a script and a flow made for it.
+//! Whole conversations on a terminal in memory, with an engine, a scenario and a flow for tests.
 
 mod play;
 
@@ -24,11 +24,11 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     let flows: Vec<Arc<dyn DynFlow>> = vec![Arc::new(Play::new())];
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let setup = EngineConfig::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
-    // As the program does: a session goes on when it is entered.
+    // As in the program, a session resumes when it is used.
     Engine::start(EngineConfig { recovery: RecoveryPolicy::OnUse, ..setup }).await.expect("it starts")
 }
 
-fn arguments() -> ChatOptions {
+fn options() -> ChatOptions {
     ChatOptions {
         flow: None,
         default_flow: "play".into(),
@@ -39,15 +39,15 @@ fn arguments() -> ChatOptions {
     }
 }
 
-async fn talk_on(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
-    let arguments = arguments();
+async fn run_chat(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
+    let options = options();
     let engine = engine(disk, script).await;
-    let entered = open_or_resume_session(Backend::Local(&engine), &arguments).await?;
+    let session = open_or_resume_session(Backend::Local(&engine), &options).await?;
     let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
     let result = chat_in_session(
         Backend::Local(&engine),
-        &arguments,
-        entered,
+        &options,
+        session,
         screen,
         (reader, TerminalMode::capture(OutputMode::Piped)),
     )
@@ -56,18 +56,18 @@ async fn talk_on(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -
     result
 }
 
-/// What a conversation looks like once it is over, from below the heading on.
-async fn seen(disk: &MemoryDisk, script: &str, lines: &str) -> String {
-    let (glass, screen) = TestTerminal::tall();
-    talk_on(disk, script, lines, screen).await.expect("it ends well");
-    let text = glass.text();
-    let (_, below) = text.split_once("leaves.\n").expect("there is a heading");
+/// The screen after a conversation, without the introduction.
+async fn screen_after(disk: &MemoryDisk, script: &str, lines: &str) -> String {
+    let (terminal, screen) = TestTerminal::tall();
+    run_chat(disk, script, lines, screen).await.expect("the conversation succeeds");
+    let text = terminal.text();
+    let (_, below) = text.split_once("leaves.\n").expect("there is an introduction");
     let below = below.replace("\n\n", "\n");
-    below.trim_matches('\n').lines().map(without_moments).collect::<Vec<_>>().join("\n")
+    below.trim_matches('\n').lines().map(without_times).collect::<Vec<_>>().join("\n")
 }
 
-/// Days, times of day and fingerprints differ from run to run.
-fn without_moments(line: &str) -> String {
+/// Replaces dates, times and digests, which differ from run to run.
+fn without_times(line: &str) -> String {
     let is_day = |word: &str| word.len() == 10 && word.matches('-').count() == 2;
     let is_time = |word: &str| word.find(':') == Some(2) && word.starts_with(|c: char| c.is_ascii_digit());
     let word = |word: &str| match word {
@@ -82,34 +82,34 @@ fn without_moments(line: &str) -> String {
 const ECHO: &str = "[default]\nchunks = [\"you said \", \"{{last}}\"]";
 
 #[tokio::test]
-async fn what_was_really_said_stands_on_the_screen() {
+async fn the_recorded_reply_replaces_the_streamed_text() {
     let script = "[default]\nchunks = [\"thinks: \", \"many \", \"words\"]";
-    assert_eq!(seen(&MemoryDisk::new(), script, "hello\n").await, "What was really said.");
+    assert_eq!(screen_after(&MemoryDisk::new(), script, "hello\n").await, "What was really said.");
 }
 
 #[tokio::test]
-async fn a_phase_change_is_a_quiet_line() {
+async fn a_phase_change_is_shown_as_a_note() {
     let script = "[default]\ntext = \"Then let us act.\"";
-    let text = seen(&MemoryDisk::new(), script, "hello\n/phase\n").await;
+    let text = screen_after(&MemoryDisk::new(), script, "hello\n/phase\n").await;
     expect_test::expect![[r#"
         Then let us act.
         — begin → act —
         stage: act (visit 2, 0 turns, since DAY TIME)
-          you may enter  nothing
-          not yet        review (needs applause)
-          not yet        end (barred)
-          open gates     looked over
-          visits before  1 begin"#]]
+          allowed         none
+          not yet         review (needs applause)
+          not yet         end (blocked by a gate)
+          open gates      looked over
+          earlier visits  1 begin"#]]
     .assert_eq(&text);
 }
 
 #[tokio::test]
-async fn phases_are_proposed_refused_granted_and_rolled_back_by_hand() {
+async fn phases_can_be_proposed_granted_and_rolled_back() {
     let lines = "/phase\n/phase act\n/phase end\n/grant end\n/phase end\n/rollback 1\n/rollback 9\n/phase nowhere\n/phase revew\n";
-    let text = seen(&MemoryDisk::new(), ECHO, lines).await;
+    let text = screen_after(&MemoryDisk::new(), ECHO, lines).await;
     expect_test::expect![[r#"
         stage: begin (visit 1, 0 turns, since DAY TIME)
-          you may enter  act
+          allowed         act
         — begin → act —
         — refused: `end` cannot be entered from `act`: gate `looked over` is open, so after `act` `review` must be entered first (only the user can grant a skip); no other phase can be entered now —
         — granted: `end` may be entered once; this may skip phase `review` (gate `looked over`) —
@@ -123,7 +123,7 @@ async fn phases_are_proposed_refused_granted_and_rolled_back_by_hand() {
 }
 
 #[tokio::test]
-async fn experts_that_fail_are_told_of_and_the_turn_goes_on() {
+async fn a_failed_expert_is_shown_and_the_turn_continues() {
     let script = r#"
         [[reply]]
         role = "expert"
@@ -134,15 +134,16 @@ async fn experts_that_fail_are_told_of_and_the_turn_goes_on() {
         [default]
         text = "{{role}} on {{model}}"
     "#;
-    let text = seen(&MemoryDisk::new(), script, "ask the experts\n/cost\n").await;
+    let text = screen_after(&MemoryDisk::new(), script, "ask the experts\n/cost\n").await;
     assert!(text.starts_with("expert on north: refused: not my field\nguide on scripted\n"), "{text}");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
     assert!(rows.contains(&vec!["on", "north", "0", "1"]) && rows.contains(&vec!["on", "south", "1", "0"]), "{text}");
 }
 
 #[tokio::test]
-async fn why_shows_the_receipt_of_any_call() {
-    let text = seen(&MemoryDisk::new(), ECHO, "one\n/phase act\ntwo\n/why\n/why c1\n/why c9\n").await;
+async fn explain_shows_the_receipt_of_any_call() {
+    let text =
+        screen_after(&MemoryDisk::new(), ECHO, "one\n/phase act\ntwo\n/explain\n/explain c1\n/explain c9\n").await;
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("answer ")).collect();
     expect_test::expect![[r#"
         you said one
@@ -150,36 +151,36 @@ async fn why_shows_the_receipt_of_any_call() {
         you said two
         c2 · guide asked reply on scripted
         session stage, t2, phase act, DAY TIME, event 12
-        thread    th2 is new: a new phase was entered (scope: until the phase is left)
-        prefix    differs from the prompt of c1 at `message`; the first 4 tokens can be cached
-        window    13 of 128,000 tokens (0 %); the answer may take 4,096
+        thread    th2 is new, since another phase was entered (its memory: until the phase is left)
+        prefix    parts from the prompt of c1 at `message`; the first 4 tokens can be cached
+        window    13 of 128,000 tokens (0 %); the answer may have 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
         instruction  instruction       4  the flow's state  the test wants it
         message      user_words        1  message m2        what the user said
         c1 · guide asked reply on scripted
         session stage, t1, phase begin, DAY TIME, event 5
-        thread    th1 is new: it is the first call of guide in this scope (scope: until the phase is left)
-        prefix    the first prompt in this slot, so nothing is cached yet
-        window    13 of 128,000 tokens (0 %); the answer may take 4,096
+        thread    th1 is new, since guide remembered nothing here yet (its memory: until the phase is left)
+        prefix    the first prompt here, so there is none to extend
+        window    13 of 128,000 tokens (0 %); the answer may have 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
         instruction  instruction       4  the flow's state  the test wants it
         message      user_words        1  message m1        what the user said
-        the session `stage` has no call c9; near it are c1, c2"#]]
+        session `stage` has no call c9; the nearest are c1, c2"#]]
     .assert_eq(&text.join("\n"));
 }
 
 #[tokio::test]
-async fn forgetting_titles_and_forks_are_done_and_told() {
+async fn resets_renames_and_forks_are_shown() {
     let lines =
-        "one\n/forget guide\n/forget nobody\ntwo\n/why\n/title  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
-    let text = seen(&MemoryDisk::new(), ECHO, lines).await;
+        "one\n/reset guide\n/reset nobody\ntwo\n/explain\n/rename  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
+    let text = screen_after(&MemoryDisk::new(), ECHO, lines).await;
     for line in [
-        "— guide forgets, from its next call on —",
+        "— guide starts a new thread at its next call —",
         "the flow has no role `nobody`; it has `expert`, `guide`",
-        "th2 is new: the thread was reset",
-        "— titled “A fine day” —",
+        "th2 is new, since it was reset by hand",
+        "— renamed to “A fine day” —",
         "— now in copy, a copy of stage —",
         "you said three",
         "copy     play      3     ?  DAY TIME  A fine day",
@@ -190,8 +191,8 @@ async fn forgetting_titles_and_forks_are_done_and_told() {
     }
 }
 
-/// A process that dies while a call of the session is under way.
-fn die_in_the_middle(disk: &MemoryDisk) {
+/// Simulates a process that dies while a call is in flight.
+fn die_during_call(disk: &MemoryDisk) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let engine = engine(disk, "[default]\nhang = true").await;
@@ -203,10 +204,10 @@ fn die_in_the_middle(disk: &MemoryDisk) {
 }
 
 #[test]
-fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
+fn an_interrupted_call_waits_for_a_decision() {
     let in_new_process = |disk: &MemoryDisk, lines: &str| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let text = runtime.block_on(seen(disk, ECHO, lines));
+        let text = runtime.block_on(screen_after(disk, ECHO, lines));
         drop(runtime);
         text
     };
@@ -216,32 +217,32 @@ fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
         ("/cancel\n/retry\n", "— cancelled —\nthe last turn did not fail, so there is nothing to retry"),
     ] {
         let disk = MemoryDisk::new();
-        die_in_the_middle(&disk);
+        die_during_call(&disk);
         let text = in_new_process(&disk, lines);
-        assert!(text.contains("> are you there?\n— picking up where we left off —"), "{text}");
-        assert!(text.contains("may have been billed; /retry c1 asks again, /fail c1 gives it up"), "{text}");
+        assert!(text.contains("> are you there?\n— resuming the unfinished turn —"), "{text}");
+        assert!(text.contains("may have been billed; /retry c1 makes it again, /fail c1 gives up"), "{text}");
         assert!(text.ends_with(ending), "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
-    let (glass, screen) = TestTerminal::piped();
+async fn a_pipe_gets_replies_only_and_a_failed_turn_is_an_error() {
+    let (terminal, screen) = TestTerminal::piped();
     let script = "[[reply]]\ncontains = \"key\"\nfail = \"invalid_api_key\"\n[default]\ntext = \"Then let us act.\"";
-    let error = talk_on(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
-    assert!(error.downcast_ref::<crate::SilentExit>().is_some(), "what went wrong was said: {error}");
-    // This terminal in memory shows both streams.
-    assert_eq!(glass.text(), "Then let us act.\nthe turn failed: key not accepted: scripted failure");
+    let error = run_chat(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
+    assert!(error.downcast_ref::<crate::SilentExit>().is_some(), "the error was already printed: {error}");
+    // The terminal in memory shows both streams.
+    assert_eq!(terminal.text(), "Then let us act.\nthe turn failed: key not accepted: scripted failure");
 }
 
 #[tokio::test]
-async fn a_session_that_is_of_another_flow_is_not_taken_for_it() {
+async fn a_session_with_another_flow_is_refused() {
     let engine = engine(&MemoryDisk::new(), ECHO).await;
-    open_or_resume_session(Backend::Local(&engine), &arguments()).await.expect("it is opened");
+    open_or_resume_session(Backend::Local(&engine), &options()).await.expect("it is opened");
     let error =
-        open_or_resume_session(Backend::Local(&engine), &ChatOptions { flow: Some("chat".into()), ..arguments() })
+        open_or_resume_session(Backend::Local(&engine), &ChatOptions { flow: Some("chat".into()), ..options() })
             .await
             .err();
     let error = error.expect("it is refused").to_string();
-    assert!(error.starts_with("the session `stage` is of the flow `play` and cannot become `chat`"), "{error}");
+    assert!(error.starts_with("session `stage` uses flow `play`, not `chat`"), "{error}");
 }

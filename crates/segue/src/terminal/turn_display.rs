@@ -1,5 +1,5 @@
-//! A turn as it is seen. Words are shown as they come, but what is recorded as said is the truth: in the end exactly that
-//! stands on the screen. One call has the floor at a time; whatever happens meanwhile is told when it has ended.
+//! Shows a turn on the screen. Answers are shown while they stream in, but the recorded reply decides: in the end the
+//! screen shows exactly that. Only one call streams at a time; other output waits until its reply is complete.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,24 +16,22 @@ use crate::follow::answer_truncation_warning;
 use crate::print::number_format::format_duration;
 use crate::progress_text::{call_label, speaker_name};
 
-/// What is seen of a session.
+/// The display of a session's turns.
 #[derive(Debug)]
-pub struct TurnDisplay {
+pub(crate) struct TurnDisplay {
     speaker_names: SpeakerNames,
-    /// Who speaks in the calls of this turn.
+    /// The speakers of the calls of this turn.
     speakers: BTreeMap<CallId, String>,
-    /// The words so far of calls that are being answered.
+    /// The text so far of calls that are being answered.
     partial_replies: BTreeMap<CallId, PartialReply>,
     active_reply: Option<ActiveReply>,
     deferred: Vec<DeferredOutput>,
 }
 
-/// Whether it must be said who speaks.
+/// Whether replies have a heading with the name of the speaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpeakerNames {
-    /// Several can.
+pub(crate) enum SpeakerNames {
     Shown,
-    /// There is only one.
     Hidden,
 }
 
@@ -43,11 +41,11 @@ struct PartialReply {
     text: String,
 }
 
-/// Whose words stand last on the screen.
+/// The reply at the end of the screen.
 #[derive(Debug)]
 struct ActiveReply {
     call: CallId,
-    /// The line that says who speaks; empty where that is understood.
+    /// The line with the speaker's name, or an empty string.
     heading: String,
     shown_text: String,
     status: ReplyStatus,
@@ -56,29 +54,28 @@ struct ActiveReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplyStatus {
     Streaming,
-    /// It has ended, and nobody has said these words to the user yet.
+    /// The call has ended, but its answer is not recorded as a reply yet.
     Answered,
 }
 
-/// What waits until the floor is free.
+/// Output that waits until the active reply is complete.
 #[derive(Debug)]
 enum DeferredOutput {
     Note(String),
     Reply(String),
 }
 
-/// How the end of a turn looks from outside.
+/// Whether a turn ended with a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnEndStatus {
-    /// It was answered, or stopped on purpose.
+pub(crate) enum TurnEndStatus {
+    /// The turn is done, or was cancelled on purpose.
     Completed,
-    /// It failed.
     Failed,
 }
 
 impl TurnDisplay {
     #[must_use]
-    pub fn new(speaker_names: SpeakerNames) -> Self {
+    pub(crate) fn new(speaker_names: SpeakerNames) -> Self {
         Self {
             speaker_names,
             speakers: BTreeMap::new(),
@@ -88,90 +85,95 @@ impl TurnDisplay {
         }
     }
 
-    /// A call is owed.
-    pub fn call_opened(&mut self, opened: &CallOpened) {
+    /// Records the speaker of a call.
+    pub(crate) fn call_opened(&mut self, opened: &CallOpened) {
         self.speakers.insert(opened.call, speaker_name(opened).to_owned());
     }
 
-    /// More words of a call that is being answered.
-    pub fn show_chunk(&mut self, screen: &mut Screen, call: CallId, attempt: u32, text: &str) -> io::Result<()> {
+    /// Shows another chunk of a call's answer, or keeps it for later.
+    pub(crate) fn show_chunk(&mut self, screen: &mut Screen, call: CallId, attempt: u32, text: &str) -> io::Result<()> {
         if screen.output_mode() == OutputMode::Piped {
             return Ok(());
         }
-        let heard = self.partial_replies.entry(call).or_insert_with(|| PartialReply { attempt, text: String::new() });
-        if heard.attempt != attempt {
-            (heard.attempt, heard.text) = (attempt, String::new());
+        let partial = self.partial_replies.entry(call).or_insert_with(|| PartialReply { attempt, text: String::new() });
+        if partial.attempt != attempt {
+            (partial.attempt, partial.text) = (attempt, String::new());
         }
-        heard.text.push_str(text);
+        partial.text.push_str(text);
         match &mut self.active_reply {
-            Some(floor) if floor.call == call => {
-                floor.shown_text.push_str(text);
+            Some(active) if active.call == call => {
+                active.shown_text.push_str(text);
                 screen.write_chunk(text)
             }
-            Some(floor) if floor.status == ReplyStatus::Streaming => Ok(()),
+            Some(active) if active.status == ReplyStatus::Streaming => Ok(()),
             Some(_) => self.retract_reply(screen),
             None => self.activate_next_reply(screen),
         }
     }
 
-    /// Time has passed without anything being said: what was answered and not said by now will not be.
-    pub fn retract_if_unsent(&mut self, screen: &mut Screen) -> io::Result<()> {
+    /// Erases an answer that was not recorded as a reply some time after its call ended: it never will be.
+    pub(crate) fn retract_if_unsent(&mut self, screen: &mut Screen) -> io::Result<()> {
         match &self.active_reply {
-            Some(floor) if floor.status == ReplyStatus::Answered => self.retract_reply(screen),
+            Some(active) if active.status == ReplyStatus::Answered => self.retract_reply(screen),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Whether words are coming in.
+    /// Whether an answer is on the screen that is not a recorded reply yet.
     #[must_use]
-    pub fn is_streaming(&self) -> bool {
+    pub(crate) fn is_streaming(&self) -> bool {
         self.active_reply.is_some()
     }
 
-    /// Something was said to the user.
-    pub fn show_reply(
+    /// Shows a recorded reply.
+    pub(crate) fn show_reply(
         &mut self,
         screen: &mut Screen,
         call: Option<CallId>,
-        by: Option<&str>,
+        role: Option<&str>,
         text: &str,
     ) -> io::Result<()> {
         if let Some(call) = call {
             self.partial_replies.remove(&call);
         }
         match self.active_reply.take() {
-            Some(floor) if Some(floor.call) == call => {
-                self.reconcile_reply(screen, &floor, text)?;
+            Some(active) if Some(active.call) == call => {
+                self.reconcile_reply(screen, &active, text)?;
                 self.release_active_reply(screen)
             }
-            Some(floor) if floor.status == ReplyStatus::Streaming => {
-                self.active_reply = Some(floor);
-                let heading = self.speaker_heading(call, by);
+            Some(active) if active.status == ReplyStatus::Streaming => {
+                self.active_reply = Some(active);
+                let heading = self.speaker_heading(call, role);
                 self.deferred.push(DeferredOutput::Reply(heading + text));
                 Ok(())
             }
-            floor @ Some(_) => {
-                self.active_reply = floor;
-                let heading = self.speaker_heading(call, by);
+            active @ Some(_) => {
+                self.active_reply = active;
+                let heading = self.speaker_heading(call, role);
                 self.deferred.push(DeferredOutput::Reply(heading + text));
                 self.retract_reply(screen)
             }
             None if screen.output_mode() == OutputMode::Piped => screen.print_text(text),
             None => {
-                let heading = self.speaker_heading(call, by);
+                let heading = self.speaker_heading(call, role);
                 screen.print_text(&(heading + text))
             }
         }
     }
 
-    /// Something was recorded; `before` is the session as it stood before that.
-    pub fn show_event(&mut self, screen: &mut Screen, before: &Session, recorded: &RecordedEvent) -> io::Result<()> {
+    /// Shows an event; `before` is the session before it.
+    pub(crate) fn show_event(
+        &mut self,
+        screen: &mut Screen,
+        before: &Session,
+        recorded: &RecordedEvent,
+    ) -> io::Result<()> {
         match &recorded.event {
             Event::CallOpened(opened) => self.call_opened(opened),
             Event::CallAnswered(answered) => {
                 self.partial_replies.remove(&answered.call);
-                if let Some(floor) = self.active_reply.as_mut().filter(|floor| floor.call == answered.call) {
-                    floor.status = ReplyStatus::Answered;
+                if let Some(active) = self.active_reply.as_mut().filter(|active| active.call == answered.call) {
+                    active.status = ReplyStatus::Answered;
                 }
             }
             Event::CallFailed { call, .. }
@@ -187,10 +189,10 @@ impl TurnDisplay {
         }
     }
 
-    /// A turn ended.
-    pub fn end_turn(&mut self, screen: &mut Screen, outcome: &TurnResult) -> io::Result<TurnEndStatus> {
+    /// Shows how a turn ended.
+    pub(crate) fn end_turn(&mut self, screen: &mut Screen, outcome: &TurnResult) -> io::Result<TurnEndStatus> {
         self.retract_if_unsent(screen)?;
-        // Whoever still speaks does so outside of this turn, and begins anew below.
+        // A call that still streams is not part of this turn, and its answer starts again below.
         self.active_reply = None;
         self.speakers.clear();
         match outcome {
@@ -205,8 +207,8 @@ impl TurnDisplay {
         Ok(TurnEndStatus::Completed)
     }
 
-    /// A quiet line beside the conversation, as soon as nobody has the floor.
-    pub fn show_note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
+    /// Shows a note as soon as no reply is active.
+    pub(crate) fn show_note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
         if self.active_reply.is_some() {
             self.deferred.push(DeferredOutput::Note(line));
             return Ok(());
@@ -214,10 +216,10 @@ impl TurnDisplay {
         screen.print_note(&line)
     }
 
-    /// No more words of this call will come; those there are stay, as far as they got.
+    /// Ends the answer of a call that failed. The text so far stays on the screen.
     fn stop_streaming(&mut self, screen: &mut Screen, call: CallId) -> io::Result<()> {
         self.partial_replies.remove(&call);
-        if self.active_reply.as_ref().is_some_and(|floor| floor.call == call) {
+        if self.active_reply.as_ref().is_some_and(|active| active.call == call) {
             self.active_reply = None;
             screen.end_line()?;
             return self.release_active_reply(screen);
@@ -225,35 +227,35 @@ impl TurnDisplay {
         Ok(())
     }
 
-    /// Takes words back that were answered and never said.
+    /// Erases an answer that did not become a reply.
     fn retract_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
-        if let Some(floor) = self.active_reply.take()
-            && !screen.erase_text(&(floor.heading + &floor.shown_text))?
+        if let Some(active) = self.active_reply.take()
+            && !screen.erase_text(&(active.heading + &active.shown_text))?
         {
-            screen.print_note("— the words above were taken back —")?;
+            screen.print_note("— the text above is not part of the reply —")?;
         }
         self.release_active_reply(screen)
     }
 
-    /// Makes what is shown what was said.
+    /// Replaces the streamed text by the recorded reply.
     fn reconcile_reply(&mut self, screen: &mut Screen, reply: &ActiveReply, text: &str) -> io::Result<()> {
         let ActiveReply { heading, shown_text: shown, .. } = reply;
         if let Some(rest) = text.strip_prefix(shown.as_str()) {
             screen.write_chunk(rest)?;
         } else if shown.trim_end() != text.trim_end() {
             if !screen.erase_text(&format!("{heading}{shown}"))? {
-                screen.print_note("— what was said is this: —")?;
+                screen.print_note("— the reply is: —")?;
             }
             screen.write_chunk(&format!("{heading}{text}"))?;
         }
         screen.end_line()
     }
 
-    /// The floor is free: tells what has waited, then gives it to the next.
+    /// Shows the deferred output, then the next answer that is streaming in.
     fn release_active_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
         screen.end_line()?;
-        for later in std::mem::take(&mut self.deferred) {
-            match later {
+        for output in std::mem::take(&mut self.deferred) {
+            match output {
                 DeferredOutput::Note(line) => screen.print_note(&line)?,
                 DeferredOutput::Reply(text) => screen.print_text(&text)?,
             }
@@ -262,10 +264,10 @@ impl TurnDisplay {
     }
 
     fn activate_next_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
-        let Some((call, heard)) = self.partial_replies.iter().find(|(_, heard)| !heard.text.is_empty()) else {
+        let Some((call, partial)) = self.partial_replies.iter().find(|(_, partial)| !partial.text.is_empty()) else {
             return Ok(());
         };
-        let (call, shown) = (*call, heard.text.clone());
+        let (call, shown) = (*call, partial.text.clone());
         let heading = self.speaker_heading(Some(call), None);
         screen.end_line()?;
         screen.write_chunk(&format!("{heading}{shown}"))?;
@@ -273,8 +275,8 @@ impl TurnDisplay {
         Ok(())
     }
 
-    fn speaker_heading(&self, call: Option<CallId>, by: Option<&str>) -> String {
-        let speaker = call.and_then(|call| self.speakers.get(&call)).map(String::as_str).or(by);
+    fn speaker_heading(&self, call: Option<CallId>, role: Option<&str>) -> String {
+        let speaker = call.and_then(|call| self.speakers.get(&call)).map(String::as_str).or(role);
         match (self.speaker_names, speaker) {
             (SpeakerNames::Shown, Some(speaker)) => format!("{speaker}:\n"),
             (SpeakerNames::Shown, None) | (SpeakerNames::Hidden, _) => String::new(),
@@ -282,15 +284,15 @@ impl TurnDisplay {
     }
 }
 
-/// What is worth a quiet line beside the conversation.
+/// Returns the note for an event, or `None` for events that are not shown.
 fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
     let label = |call: &CallId| match before.open_calls.get(call) {
         Some(open) => call_label(&open.opened),
         None => call.to_string(),
     };
     Some(match &recorded.event {
-        // One that was given up before is nobody's concern any more.
-        Event::CallFailed { call, .. } if before.abandoned_calls.iter().any(|given_up| given_up.call == *call) => {
+        // The user has already seen that this call was given up.
+        Event::CallFailed { call, .. } if before.abandoned_calls.iter().any(|abandoned| abandoned.call == *call) => {
             return None;
         }
         Event::CallFailed { call, attempt, failure, next } => {
@@ -300,7 +302,7 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
                     retry_note(&label, *attempt, recorded.at, *at, &failure.kind.to_string())
                 }
                 RetryDecision::AwaitOperator => format!("{label}: {failure}; {}", decision_hint(*call)),
-                RetryDecision::GiveUp if *attempt > 1 => format!("{label}: given up after {attempt} tries: {failure}"),
+                RetryDecision::GiveUp if *attempt > 1 => format!("{label}: failed after {attempt} attempts: {failure}"),
                 RetryDecision::GiveUp => format!("{label}: {failure}"),
             }
         }
@@ -308,20 +310,20 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
             let role = before.open_calls.get(&answered.call).map(|open| &open.opened.role)?;
             format!("— {} —", answer_truncation_warning(role, answered.stop_reason, answered.usage.output_tokens)?)
         }
-        Event::CallFailedOver { call, from, to } => format!("{}: {to} steps in for {from}", label(call)),
+        Event::CallFailedOver { call, from, to } => format!("{}: failed over from {from} to {to}", label(call)),
         Event::CallOutcomeUnknown { call, next, .. } => {
-            let cut_off = format!("{} was cut off when the program ended, and may have been billed", label(call));
+            let interrupted = format!("{} was interrupted by a crash and may have been billed", label(call));
             match next {
-                RetryDecision::Retry { .. } => format!("{cut_off}; it is asked again"),
-                RetryDecision::AwaitOperator => format!("{cut_off}; {}", decision_hint(*call)),
-                RetryDecision::GiveUp => format!("{cut_off}; it is not asked again"),
+                RetryDecision::Retry { .. } => format!("{interrupted}; retrying"),
+                RetryDecision::AwaitOperator => format!("{interrupted}; {}", decision_hint(*call)),
+                RetryDecision::GiveUp => format!("{interrupted}; not retried"),
             }
         }
         Event::ThreadCompacted(compacted) => format!(
-            "— memory shortened: {} messages folded, {} → {} tokens —",
+            "— thread compacted: {} messages, {} → {} tokens —",
             compacted.folded_entries, compacted.tokens_before, compacted.tokens_after
         ),
-        Event::ThreadReset { slot, .. } => format!("— {} forgets, from its next call on —", slot.role),
+        Event::ThreadReset { slot, .. } => format!("— {} starts a new thread at its next call —", slot.role),
         Event::PhaseEntered(entered) => return phase_change_note(entered),
         Event::PhaseTransitionRefused(refused) => format!("— refused: {} —", refused.refusal),
         Event::SkipGranted { grant, .. } => format!("— granted: {} —", grant.warning()),
@@ -330,23 +332,24 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
             run, outcome: ToolOutcome::Failed | ToolOutcome::Refused | ToolOutcome::Unknown, ..
         } => {
             let tool = before.open_tool_runs.get(run).map_or_else(|| run.to_string(), |tool| tool.tool.to_string());
-            format!("{tool} did not do what was asked")
+            format!("tool {tool} failed")
         }
-        Event::StepRefused { step, reason: why } => format!("— refused: {step}: {why} —"),
-        Event::SessionForked { from, at_seq: at, .. } => format!("— forked from {from} at {at} —"),
+        Event::StepRefused { step, reason } => format!("— refused: {step}: {reason} —"),
+        Event::SessionForked { from, at_seq, .. } => format!("— forked from {from} at event {at_seq} —"),
         Event::SessionClosed { reason } => format!("— the session is closed: {reason} —"),
         _ => return None,
     })
 }
 
-fn retry_note(label: &str, attempt: u32, now: UnixMillis, at: UnixMillis, why: &str) -> String {
-    format!("{label}: try {} in {}: {why}", attempt.saturating_add(1), format_duration(at.ms_since(now)))
+fn retry_note(label: &str, attempt: u32, now: UnixMillis, at: UnixMillis, reason: &str) -> String {
+    let next = attempt.saturating_add(1);
+    format!("{label}: {reason}; attempt {next} in {}", format_duration(at.ms_since(now)))
 }
 
-/// How a person decides about a call whose end is not known.
+/// Returns how to decide about a call with an unknown outcome.
 #[must_use]
-pub fn decision_hint(call: CallId) -> String {
-    format!("/retry {call} asks again, /fail {call} gives it up")
+pub(crate) fn decision_hint(call: CallId) -> String {
+    format!("/retry {call} makes it again, /fail {call} gives up")
 }
 
 fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
@@ -354,14 +357,14 @@ fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
     if transition.cause == TransitionCause::SamePhase {
         return None;
     }
-    let whose = match &entered.graph_key.owner {
+    let owner = match &entered.graph_key.owner {
         PhaseGraphOwner::Session => String::new(),
         PhaseGraphOwner::Role(name) => format!("{name}: "),
         PhaseGraphOwner::Agent(name) => format!("{name}: "),
     };
     let back = if matches!(transition.cause, TransitionCause::RolledBack { .. }) { "back: " } else { "" };
     let warning = transition.warning().map(|warning| format!("\n  {warning}")).unwrap_or_default();
-    Some(format!("— {whose}{back}{} → {} —{warning}", transition.from, transition.to))
+    Some(format!("— {owner}{back}{} → {} —{warning}", transition.from, transition.to))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The assistant through the program: the kitchen without a model, what is on show of it, and what is taken back.
+//! The assistant flow through the program: the kitchen domain with the rehearsal model, its artifacts, and undo.
 
 use crate::support::Place;
 
-const INSTANT: &str = "[models.rehearsal]\nkind = \"rehearsal\"\npace = \"instant\"\n";
+const INSTANT: &str = "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n";
 
 fn kitchen() -> Place {
     let place = Place::new();
@@ -16,39 +16,46 @@ fn kitchen() -> Place {
 }
 
 #[test]
-fn a_kitchen_is_tried_without_a_model_and_put_on_show() {
+fn the_kitchen_works_with_the_rehearsal_model_and_shows_its_artifacts() {
     let place = kitchen();
     let shown = place.ok(&["show", "k"]);
-    let (_, on_show) = shown.split_once("\nEntities\n").expect("entities are on show");
+    let (_, artifacts) = shown.split_once("\nEntities\n").expect("there is an artifact with entities");
     for line in ["demoted  recipe_4     Cod Chowder", "no cod this week", "Turn 4 (executing): let us go", "active  x"]
     {
-        assert!(on_show.contains(line), "{line}: {on_show}");
+        assert!(artifacts.contains(line), "{line}: {artifacts}");
     }
     let json = place.json(&["show", "k", "--json"]);
     let names: Vec<&str> =
-        json["exhibits"].as_array().expect("a list").iter().filter_map(|exhibit| exhibit["name"].as_str()).collect();
+        json["artifacts"].as_array().expect("a list").iter().filter_map(|artifact| artifact["name"].as_str()).collect();
     assert_eq!(names, ["entities", "reasoning", "writes"]);
 }
 
 #[test]
-fn what_was_written_is_taken_back_from_outside_and_from_within() {
+fn writes_are_undone_by_command_and_in_the_conversation() {
     let place = kitchen();
     let taken = place.ok(&["undo", "k"]);
-    assert_eq!(taken, "The write was undone. Changes made:\n- deleted meal “Garlic Pasta”\n- deleted meal “Lemon Herb Chicken”\n");
+    assert_eq!(
+        taken,
+        "The write was undone. Changes made:\n- deleted meal “Garlic Pasta”\n- deleted meal “Lemon Herb Chicken”\n"
+    );
     let again = place.fails(&["undo", "k"]);
     assert_eq!(again, "error: this session has no write that can be undone\n");
-    assert!(place.fails(&["do", "k", "redo"]).contains("the flow has no command `redo`; it has `undo`"));
-    assert!(place.fails(&["do", "k", "undo", "deep=1"]).contains("it takes no `deep`; it takes `run`"));
-    assert!(place.fails(&["do", "k", "undo", "x4"]).contains("write NAME=VALUE"));
-    let lines = "show me the recipes\nremove the omelette\n/undo\n/show\n/do\n";
+    assert!(place.fails(&["run-command", "k", "redo"]).contains("the flow has no command `redo`; it has `undo`"));
+    assert!(place.fails(&["run-command", "k", "undo", "deep=1"]).contains("it takes no `deep`; it takes `run`"));
+    assert!(place.fails(&["run-command", "k", "undo", "x4"]).contains("write NAME=VALUE"));
+    let lines = "show me the recipes\nremove the omelette\n/undo\n/artifacts\n/run\n";
     let run = place.run_reading(&["chat", "--flow", "assistant", "--session", "other"], lines.as_bytes());
-    assert!(run.out.contains("The write was undone. Changes made:\n- created recipe “Mushroom Omelette”"), "{}", run.out);
+    assert!(
+        run.out.contains("The write was undone. Changes made:\n- created recipe “Mushroom Omelette”"),
+        "{}",
+        run.out
+    );
     assert!(run.out.contains("\nWrites\n"), "{}", run.out);
-    assert!(run.err.contains("write /do COMMAND"), "{}", run.err);
+    assert!(run.err.contains("usage: /run COMMAND"), "{}", run.err);
 }
 
 #[test]
-fn a_session_brings_its_own_domain_or_is_not_opened() {
+fn a_session_can_have_its_own_domain_from_a_file() {
     let place = Place::new();
     place.write("segue.toml", INSTANT);
     let bees = "name = \"bees\"\n[[type]]\nname = \"hive\"\nlabel = \"name\"\nfields = [{ name = \"name\", kind = \"text\" }]\n";
@@ -62,14 +69,14 @@ fn a_session_brings_its_own_domain_or_is_not_opened() {
     assert!(run.code == 1 && run.err.contains("expected `kitchen` or `reading`"), "{}", run.err);
     let run = send("domain=bees.toml");
     assert!(run.code == 0 && run.out.contains("Old oak"), "{} {}", run.out, run.err);
-    // The file is gone, and the session still knows.
+    // The session keeps its domain even without the file.
     std::fs::remove_file(place.path().join("bees.toml")).expect("removed");
     let run = place.run(&["send", "--session", "b", "which hives have I?"]);
     assert!(run.code == 0 && run.out.contains("Old oak"), "{} {}", run.out, run.err);
 }
 
 #[test]
-fn a_scenario_of_four_turns_ends_in_the_tables() {
+fn a_scenario_of_four_turns_writes_records() {
     let place = Place::new();
     place.write("four.toml", include_str!("../../../domains/tests/assistant/four_turns.toml"));
     for (message, reply) in [
@@ -81,6 +88,7 @@ fn a_scenario_of_four_turns_ends_in_the_tables() {
         let said = place.ok(&["send", "--flow", "assistant", "--session", "four", "--script", "four.toml", message]);
         assert!(said.contains(reply), "{said}");
     }
-    let why = place.ok(&["explain", "four", "c13"]);
-    assert!(why.contains("loaded") && why.contains("records that need not be read again"), "{why}");
+    let receipt = place.ok(&["explain", "four", "c13"]);
+    let words = receipt.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("loaded") && words.contains("records that need not be read again"), "{receipt}");
 }

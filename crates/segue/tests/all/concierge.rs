@@ -1,4 +1,4 @@
-//! The concierge flow through the binary: settings, phases, a death in the middle of a round, and one call once more.
+//! The concierge flow through the program: settings, phases, recovery after a crash, and recomputation.
 
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -8,28 +8,28 @@ use crate::support::Place;
 
 const USUAL: &str = include_str!("../../../testkit/scenarios/concierge.toml");
 
-/// A home in which this is special and all else goes as usual.
-fn place(special: &str) -> Place {
+/// A home with the usual scenario, preceded by these rules.
+fn place(rules: &str) -> Place {
     let place = Place::new();
-    place.write("usual.toml", &format!("{special}\n{USUAL}"));
+    place.write("usual.toml", &format!("{rules}\n{USUAL}"));
     place
 }
 
-fn say(place: &Place, message: &str) -> String {
+fn send(place: &Place, message: &str) -> String {
     place.ok(&["send", "--flow", "concierge", "--session", "b", "--script", "usual.toml", message])
 }
 
-/// A home with a session that has come to its plan.
+/// A home with a session that has a plan.
 fn planned() -> Place {
     let place = place("");
     for message in ["rent or buy?", "I stay five years", "give me a plan"] {
-        say(&place, message);
+        send(&place, message);
     }
     place
 }
 
 #[test]
-fn a_flow_is_set_by_the_file_and_the_command_line_goes_before_it() {
+fn settings_come_from_the_file_and_the_command_line_overrides_it() {
     let place = place("");
     place.write("segue.toml", "[flows.concierge]\nexperts = [\"rehearsal\"]\nquorum = 1\nstance = \"explore\"\n");
     let set = |session: &str, more: &[&str]| {
@@ -57,24 +57,24 @@ fn a_flow_is_set_by_the_file_and_the_command_line_goes_before_it() {
         arguments.push("rent or buy?");
         place.fails(&arguments)
     };
-    assert_eq!(refused(&["--set", "qorum=2"]), "error: the setting `qorum` is unknown; did you mean `quorum`?\n");
+    assert_eq!(refused(&["--set", "qorum=2"]), "error: setting `qorum` is unknown; did you mean `quorum`?\n");
     assert_eq!(
         refused(&["--session", "b", "--set", "quorum=2"]),
-        "error: the session `b` was set when it was begun; leave --set out, or begin another\n"
+        "error: the settings of session `b` cannot change; omit --set, or start another session\n"
     );
     place.write("segue.toml", "[flows.concierge]\nstances = \"explore\"\n");
     assert_eq!(refused(&[]), "error: segue.toml:2: `flows.concierge.stances` is unknown; did you mean `stance`?\n");
 }
 
 #[test]
-fn where_the_phases_stand_can_be_seen_drawn_and_moved() {
+fn phases_can_be_shown_drawn_and_changed() {
     let place = planned();
     expect![[r#"
         conversation of concierge: executor (visit 3, 1 turn, since DDDD-DD-DD TT:TT)
-          you may enter  nothing
-          not yet        executor (needs handover execution)
-          not yet        explorer (needs handover outcome)
-          visits before  1 starter, 2 explorer
+          allowed         none
+          not yet         executor (needs handover execution)
+          not yet         explorer (needs handover outcome)
+          earlier visits  1 starter, 2 explorer
     "#]]
     .assert_eq(&place.ok(&["phase", "b"]));
     let drawn = place.ok(&["phase", "b", "--mermaid"]);
@@ -83,7 +83,7 @@ fn where_the_phases_stand_can_be_seen_drawn_and_moved() {
     for line in flow.lines().skip(1) {
         assert!(drawn.lines().any(|drawn| drawn.trim() == line.trim()), "`{line}` is in both:\n{drawn}");
     }
-    assert_ne!(drawn.lines().count(), flow.lines().count(), "and where it stands is marked");
+    assert_ne!(drawn.lines().count(), flow.lines().count(), "the current phase is marked");
 
     let refused = place.fails(&["phase", "b", "propose", "explorer"]);
     assert!(refused.contains("conversation of concierge") && refused.contains("handover"), "{refused}");
@@ -97,19 +97,20 @@ fn where_the_phases_stand_can_be_seen_drawn_and_moved() {
     assert!(moved.contains("executor → explorer"), "{moved}");
     let now = place.json(&["phase", "b", "--json"]);
     assert_eq!(
-        (&now["graphs"][0]["now"]["current"], &now["graphs"][0]["now"]["visit"]),
+        (&now["graphs"][0]["current"]["current"], &now["graphs"][0]["current"]["visit"]),
         (&json!("explorer"), &json!(4))
     );
     assert!(place.ok(&["phase", "b", "rollback", "3"]).contains("explorer → executor"));
-    assert_eq!(say(&place, "go on"), "Ask the second bank.\n");
-    let plan = place.ok(&["explain", "b", "c13", "--bytes"]);
+    assert_eq!(send(&place, "go on"), "Ask the second bank.\n");
+    let plan = place.ok(&["explain", "b", "c13", "--prompt"]);
     assert!(plan.contains("[>] 1. See the bank (current)"), "the plan came back with its phase: {plan}");
 }
 
 #[test]
-fn a_flow_tells_who_speaks_what_crosses_over_and_what_can_be_set() {
+fn a_flow_is_described_with_roles_phases_handovers_and_settings() {
     let shown = Place::new().ok(&["flows", "concierge"]);
-    for wanted in ["Roles\n", "Phases\n", "Handovers\n", "Settings\n", "explorer (handover intent)", "goal (needed)"] {
+    for wanted in ["Roles\n", "Phases\n", "Handovers\n", "Settings\n", "explorer (handover intent)", "goal (required)"]
+    {
         assert!(shown.contains(wanted), "{wanted}: {shown}");
     }
     let settings = Place::new().json(&["flows", "concierge", "--json"])["settings"].clone();
@@ -117,7 +118,7 @@ fn a_flow_tells_who_speaks_what_crosses_over_and_what_can_be_set() {
     assert_eq!(quorum.map(|quorum| quorum["takes"].clone()), Some(json!("a whole number from 1 to 32")));
 }
 
-/// Kills the program once the mapper is asked, and says with what the session was left.
+/// Kills the program while the mapper's call is in flight.
 fn killed_before_the_map(place: &Place) {
     let arguments = ["send", "--flow", "concierge", "--session", "b", "--script", "usual.toml", "rent or buy?"];
     let mut child = place.start(&arguments);
@@ -127,12 +128,12 @@ fn killed_before_the_map(place: &Place) {
 }
 
 #[test]
-fn killed_between_batch_and_mapper_nothing_answered_is_asked_again() {
+fn after_a_kill_answered_calls_are_not_repeated() {
     let place = place("[[reply]]\nrole = \"mapper\"\ntimes = 1\nhang = true\n");
     killed_before_the_map(&place);
-    // An expert that is asked again would fail.
+    // A repeated call to an expert would fail.
     place.write("usual.toml", &format!("[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"invalid_api_key\"\n{USUAL}"));
-    assert_eq!(say(&place, "I stay five years"), "Then buy.\n");
+    assert_eq!(send(&place, "I stay five years"), "Then buy.\n");
     let events = place.ok(&["show", "b", "--events"]);
     assert!(events.contains("c4 attempt 1 was in flight when the process died, possibly billed"), "{events}");
     for call in ["c1", "c2", "c3"] {
@@ -141,20 +142,20 @@ fn killed_between_batch_and_mapper_nothing_answered_is_asked_again() {
     }
     assert!(events.contains("reply by concierge: Rent, unless you stay for long."), "{events}");
     let report = place.json(&["show", "b", "--json"]);
-    assert_eq!((&report["spent"]["calls"], &report["spent"]["unknown_tries"]), (&json!(6), &json!(1)));
+    assert_eq!((&report["usage"]["calls"], &report["usage"]["unknown_attempts"]), (&json!(6), &json!(1)));
 }
 
 #[test]
-fn a_call_that_waits_for_a_decision_is_resolved_and_the_phases_go_on() {
+fn a_call_that_waits_for_a_decision_can_be_resolved() {
     for (how, wanted) in [("retry", "shape"), ("fail", "there is no map")] {
         let place = place("[[reply]]\nrole = \"mapper\"\ntimes = 1\nhang = true\n");
         killed_before_the_map(&place);
-        // A flow can leave such a call to a person; here somebody else's file says that this one did.
+        // This flow retries such calls by itself, so an edited export makes it wait for an operator.
         let other = Place::new();
         let exported = place.run(&["export", "b"]).out;
         let last: Value = serde_json::from_str(exported.lines().last().expect("an event")).expect("JSON");
         let seq = last["seq"].as_u64().expect("a place") + 1;
-        let unknown = json!({"type": "call_outcome_unknown", "call": 4, "attempt": 1, "next": "ask"});
+        let unknown = json!({"type": "call_outcome_unknown", "call": 4, "attempt": 1, "next": "await_operator"});
         let unknown = json!({"seq": seq, "at": last["at"], "event": unknown});
         other.write("b.jsonl", &format!("{exported}{unknown}\n"));
         other.write("usual.toml", USUAL);
@@ -166,12 +167,12 @@ fn a_call_that_waits_for_a_decision_is_resolved_and_the_phases_go_on() {
         assert!(shown.contains(wanted) && shown.contains("phase starter"), "{how}: {shown}");
         assert_eq!(other.fails(&["resolve", "b", "c4", how]), "error: c4 is not waiting for a decision\n");
         assert_eq!(other.ok(&["send", "--session", "b", "I stay five years"]), "Then buy.\n");
-        assert_eq!(other.json(&["phase", "b", "--json"])["graphs"][0]["now"]["current"], "explorer");
+        assert_eq!(other.json(&["phase", "b", "--json"])["graphs"][0]["current"]["current"], "explorer");
     }
 }
 
 #[test]
-fn s32_one_past_call_once_more_stands_beside_the_first_and_nothing_moves() {
+fn s32_a_recomputed_call_is_compared_and_the_conversation_is_unchanged() {
     let place = planned();
     place.write(
         "other.toml",
@@ -186,33 +187,34 @@ fn s32_one_past_call_once_more_stands_beside_the_first_and_nothing_moves() {
     };
     let before = place.json(&["phase", "b", "--json"]);
     expect![[r#"
-        then: c5 concierge on scripted                    │ now: c13 concierge on dog
+        original: c5 concierge on scripted                │ recomputed: c13 concierge on dog
         ────────────────────────────────────────────────  │ ────────────────────────────────────────────────
         Rent, unless you stay for long.                   │ Buy, I say.
 
-        the conversation did not move · `segue explain c13` shows the prompt
+        the conversation is unchanged · `segue explain c13` shows the prompt
     "#]]
     .assert_eq(&without_figures(&again(&["c5", "--model", "dog"])));
     let stance = again(&["c5", "--set", "stance=challenge"]);
-    assert!(stance.contains("Why buy at all?") && stance.contains("its prompt differs in: guidance"), "{stance}");
+    assert!(stance.contains("Why buy at all?") && stance.contains("changed fragments: guidance"), "{stance}");
     let map = again(&["c4", "--model", "owl"]);
     let shapes = map.lines().find(|line| line.starts_with("shape: ")).expect("a map is told by its shape");
     assert!(shapes.starts_with("shape: contested") && shapes.contains("│ shape: settled"), "{map}");
     let machine = place.json(&["recompute", "b", "c5", "--script", "other.toml", "--model", "dog", "--json"]);
-    assert_eq!(machine["then"]["answer"], "Rent, unless you stay for long.");
-    assert_eq!((&machine["now"]["answer"], &machine["now"]["model"]), (&json!("Buy, I say."), &json!("dog")));
+    assert_eq!(machine["original"]["answer"], "Rent, unless you stay for long.");
+    let recomputed = &machine["recomputed"];
+    assert_eq!((&recomputed["answer"], &recomputed["model"]), (&json!("Buy, I say."), &json!("dog")));
     assert_eq!(place.json(&["phase", "b", "--json"]), before);
-    assert_eq!(say(&place, "go on"), "Ask the second bank.\n", "and the conversation goes on");
+    assert_eq!(send(&place, "go on"), "Ask the second bank.\n", "and the conversation goes on");
 
     let refused = |more: &[&str]| place.fails(&[&["recompute", "b", "--script", "other.toml"], more].concat());
     assert!(refused(&["c99"]).contains("has no call c99"));
     assert_eq!(
         refused(&["c6", "--set", "stance=decide"]),
-        "error: nothing in the prompt of c6 depends on these settings; its thread began with c5, so try that one\n"
+        "error: the prompt of c6 does not depend on these settings; try c5, which opened its thread\n"
     );
 }
 
-/// How long a prompt is and how long an answer takes is not what the test is about.
+/// Removes the lines with token counts and durations.
 fn without_figures(text: &str) -> String {
     text.lines().filter(|line| !line.contains(" ms")).map(|line| format!("{line}\n")).collect()
 }

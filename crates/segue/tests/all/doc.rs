@@ -1,5 +1,5 @@
-//! Pages with commands on them are true: their files are written, their commands run in order, and what they print is what
-//! stands there. `UPDATE_EXPECT=1` writes down what they print now.
+//! Runs the examples of the documentation: writes their files, runs their commands in order, and compares the output.
+//! `UPDATE_EXPECT=1` writes the current output to the pages.
 
 use std::process::Command;
 
@@ -9,40 +9,40 @@ use crate::vendor::Vendor;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
 #[test]
-fn every_example_on_the_page_about_commands_runs() {
-    assert!(Played::new(&[]).page("cli.md") > 15, "the examples were found");
+fn examples_of_the_page_about_commands_are_right() {
+    assert!(PageExamples::new(&[]).run_page("cli.md") > 15, "the examples were found");
 }
 
 #[test]
-fn every_example_on_the_page_about_models_runs() {
+fn examples_of_the_page_about_models_are_right() {
     let vendor = Vendor::new("sk-of-the-page");
-    let mut played = Played::new(&[("ECHO_KEY", "sk-of-the-page")]);
-    played.server = Some(vendor.url());
-    assert!(played.page("models.md") > 5, "the examples were found");
+    let mut examples = PageExamples::new(&[("ECHO_KEY", "sk-of-the-page")]);
+    examples.server = Some(vendor.url());
+    assert!(examples.run_page("models.md") > 5, "the examples were found");
 }
 
 #[test]
-fn a_domain_of_ones_own_is_made_as_its_page_says() {
-    assert!(Played::new(&[]).page("domains.md") > 4, "the examples were found");
+fn examples_of_the_page_about_domains_are_right() {
+    assert!(PageExamples::new(&[]).run_page("domains.md") > 4, "the examples were found");
 }
 
-/// Where a page says its server is.
+/// The address of the server on the pages.
 const SERVER: &str = "http://localhost:8080/v1";
 
-/// A home in which the examples of a page are played.
-struct Played {
+/// A home in which the examples of a page run.
+struct PageExamples {
     place: Place,
     env: &'static [(&'static str, &'static str)],
     server: Option<String>,
 }
 
-impl Played {
+impl PageExamples {
     fn new(env: &'static [(&'static str, &'static str)]) -> Self {
         Self { place: Place::new(), env, server: None }
     }
 
-    /// Plays a page, and says how many commands stood on it.
-    fn page(&self, name: &str) -> usize {
+    /// Runs the examples of a page, and returns the number of commands.
+    fn run_page(&self, name: &str) -> usize {
         let path = format!("{FOLDER}/{name}");
         let page = std::fs::read_to_string(&path).expect("the page is there");
         let mut out = String::new();
@@ -52,7 +52,7 @@ impl Played {
             out.push_str(&format!("{line}\n"));
             if let Some(name) = line.strip_prefix("```toml file=") {
                 let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-                self.place.write(name, &self.there(&format!("{}\n", text.join("\n"))));
+                self.place.write(name, &self.with_real_server(&format!("{}\n", text.join("\n"))));
                 out.push_str(&format!("{}\n```\n", text.join("\n")));
             } else if line == "```console" {
                 let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
@@ -66,24 +66,24 @@ impl Played {
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path, out).expect("written");
         } else {
-            assert!(out == page, "the page says something else; UPDATE_EXPECT=1 corrects it:\n{out}");
+            assert!(out == page, "the page differs; UPDATE_EXPECT=1 corrects it:\n{out}");
         }
         commands
     }
 
-    /// The text with the server where it really is.
-    fn there(&self, text: &str) -> String {
+    /// Replaces the address of the server by the real one.
+    fn with_real_server(&self, text: &str) -> String {
         self.server.as_ref().map_or_else(|| text.to_owned(), |url| text.replace(SERVER, url))
     }
 
-    /// What the page should show: what stands there, if the command printed the same but for times.
+    /// Returns the output for the page: the expected one, if the real output differs only in times.
     fn run(&self, example: &Example) -> String {
         let place = &self.place;
         let mut command = Command::new("sh");
-        place.settle(&mut command);
+        place.set_environment(&mut command);
         let programs = std::path::Path::new(env!("CARGO_BIN_EXE_segue")).parent().expect("a folder");
         command.env("PATH", format!("{}:/usr/bin:/bin", programs.display())).envs(self.env.iter().copied());
-        let line = self.there(&format!("{{ {}; }} 2>&1", example.command));
+        let line = self.with_real_server(&format!("{{ {}; }} 2>&1", example.command));
         let run = Run::of(&command.args(["-c", &line]).output().expect("it runs"));
         let printed = run.out.replace(&place.path().display().to_string(), "/home/you");
         if place.redacted(&printed) == place.redacted(&example.expected) { example.expected.clone() } else { printed }

@@ -1,4 +1,4 @@
-//! What goes wrong is said clearly, and nothing is lost by it.
+//! Error messages of the program, and exit codes.
 
 use std::process::Stdio;
 
@@ -7,57 +7,54 @@ use expect_test::expect;
 use crate::support::{Place, Run};
 
 #[test]
-fn a_session_that_is_not_there_is_named_and_another_suggested() {
+fn an_unknown_session_is_refused_with_a_suggestion() {
     let place = Place::with_session(&["hello"]);
     place.ok(&["send", "--session", "alpha-one", "--script", "echo.toml", "x"]);
     place.ok(&["send", "--session", "alpha-two", "--script", "echo.toml", "x"]);
-    assert_eq!(
-        place.fails(&["show", "zebra"]),
-        "error: there is no session `zebra`; `segue sessions` lists those there are\n"
-    );
+    assert_eq!(place.fails(&["show", "zebra"]), "error: there is no session `zebra`; `segue sessions` lists them\n");
     assert_eq!(
         place.fails(&["show", "alphaone"]),
         "error: there is no session `alphaone`; did you mean `alpha-one`?\n"
     );
     assert_eq!(
         place.fails(&["export", "alpha"]),
-        "error: `alpha` could be any of 2 sessions: `alpha-two`, `alpha-one`; give more of its name\n"
+        "error: `alpha` matches 2 sessions: `alpha-two`, `alpha-one`; write more of the name\n"
     );
     assert!(place.ok(&["show", "alpha-o"]).starts_with("alpha-one  x\n"));
     assert!(place.ok(&["show", "last"]).starts_with("alpha-two  x\n"));
 }
 
 #[test]
-fn a_store_is_not_made_by_looking_for_one() {
+fn reading_does_not_create_a_store() {
     let place = Place::new();
     let error = place.fails(&["show", "a"]);
-    assert_eq!(error, "error: there are no sessions yet: there is no store at HOME/.local/share/segue/segue.db\n");
+    assert_eq!(error, "error: there are no sessions yet: the store HOME/.local/share/segue/segue.db does not exist\n");
     for arguments in [&["rename", "a", "b"] as &[&str], &["cancel", "a"], &["fork", "a"], &["delete", "a", "--yes"]] {
         assert_eq!(place.fails(arguments), error);
     }
-    assert_eq!(place.ok(&["sessions"]), "no sessions yet; `segue chat` begins one\n");
-    assert!(place.ok(&["doctor"]).contains("which is made at first use"));
+    assert_eq!(place.ok(&["sessions"]), "no sessions yet; `segue chat` starts one\n");
+    assert!(place.ok(&["doctor"]).contains("(created at first use)"));
     assert!(!place.store().exists());
 }
 
 #[test]
-fn a_file_that_is_no_store_is_left_alone() {
+fn a_file_that_is_not_a_store_is_left_alone() {
     let place = Place::new();
     place.write("notes.txt", &"these are my notes\n".repeat(100));
     let error = place.fails(&["--store", "notes.txt", "send", "hello"]);
     expect![[r#"
         error: cannot open the store notes.txt
-          because: HOME/notes.txt is not a store of ours (no SQLite database); name another file
+          because: HOME/notes.txt is not a Segue store (not an SQLite database); choose another file
     "#]]
     .assert_eq(&error);
     let run = place.run(&["--store", "notes.txt", "doctor"]);
     assert_eq!(run.code, 1);
-    assert!(run.out.contains("broken store     "), "{}", run.out);
+    assert!(run.out.contains("failed  store     "), "{}", run.out);
     assert_eq!(place.read("notes.txt"), "these are my notes\n".repeat(100));
 }
 
 #[test]
-fn a_place_nobody_can_write_to_is_named() {
+fn a_store_in_an_invalid_folder_is_refused() {
     let place = Place::new();
     place.write("file", "");
     let error = place.fails(&["--store", "file/segue.db", "send", "hello"]);
@@ -79,7 +76,7 @@ fn a_damaged_store_is_found_by_the_doctor() {
 }
 
 #[test]
-fn wrong_usage_ends_with_two() {
+fn wrong_usage_exits_with_code_two() {
     let place = Place::with_session(&["hello"]);
     for arguments in [&["frobnicate"] as &[&str], &["resolve", "a", "c1", "maybe"], &["flows", "--mermaid"], &["send"]]
     {
@@ -90,7 +87,7 @@ fn wrong_usage_ends_with_two() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_broken_pipe_is_not_an_error() {
     let place = Place::with_session(&["hello"]);
     for arguments in [&["show", "a"] as &[&str], &["show", "a", "--json"], &["sessions"], &["export", "a"], &["flows"]]
     {
@@ -104,12 +101,13 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn a_call_or_a_place_that_is_not_there_is_told_those_near_it() {
+fn an_unknown_call_or_turn_is_refused_with_the_nearest_ones() {
     let place = Place::with_session(&["one", "two"]);
-    assert_eq!(place.fails(&["explain", "a", "c7"]), "error: the session `a` has no call c7; near it are c1, c2\n");
+    assert_eq!(place.fails(&["explain", "a", "c7"]), "error: session `a` has no call c7; the nearest are c1, c2\n");
+    assert_eq!(place.fails(&["explain", "a", "seven"]), "error: `seven` is not a call id (like c3)\n");
     assert_eq!(
-        place.fails(&["explain", "a", "seven"]),
-        "error: `seven` is not a valid id (like c3)\n"
+        place.fails(&["explain", "c1", "a"]),
+        "error: `a` is not a call id (like c3); the session comes first\n"
     );
     assert_eq!(
         place.fails(&["explain", "a", "c1", "--diff"]),
@@ -117,22 +115,22 @@ fn a_call_or_a_place_that_is_not_there_is_told_those_near_it() {
     );
     assert_eq!(
         place.fails(&["fork", "a", "--at", "t9"]),
-        "error: the session `a` has no finished turn t9; near it are t1, t2\n"
+        "error: session `a` has no finished turn t9; the nearest are t1, t2\n"
     );
     assert_eq!(
         place.fails(&["fork", "a", "--at", "yesterday"]),
-        "error: `yesterday` is no place in a session; give a turn such as `t3` or an event's number such as `17`\n"
+        "error: `yesterday` is neither a turn (like t3) nor the number of an event (like 17)\n"
     );
     let error = place.fails(&["fork", "a", "--at", "99"]);
     assert!(error.contains("has records 1 to 14, so it cannot be forked at 99"), "{error}");
-    assert!(place.fails(&["fork", "a", "--name", "a"]).contains("there is a session `a` already"));
-    assert!(place.fails(&["fork", "a", "--name", "a b"]).contains("it may hold letters, digits"));
+    assert!(place.fails(&["fork", "a", "--name", "a"]).contains("the session `a` already exists"));
+    assert!(place.fails(&["fork", "a", "--name", "a b"]).contains("it may contain only letters, digits"));
 }
 
 #[test]
-fn deleting_is_asked_for_twice() {
+fn deleting_needs_confirmation() {
     let place = Place::with_session(&["hello"]);
-    assert_eq!(place.fails(&["delete", "a"]), "error: `a` is not deleted without a word from you; add --yes\n");
-    assert_eq!(place.ok(&["delete", "a", "--yes"]), "a is deleted\n");
-    assert_eq!(place.ok(&["sessions"]), "no sessions yet; `segue chat` begins one\n");
+    assert_eq!(place.fails(&["delete", "a"]), "error: refusing to delete `a` without confirmation (use --yes)\n");
+    assert_eq!(place.ok(&["delete", "a", "--yes"]), "deleted a\n");
+    assert_eq!(place.ok(&["sessions"]), "no sessions yet; `segue chat` starts one\n");
 }

@@ -1,4 +1,4 @@
-//! The program, through its binary. Each test has a folder of its own: a home, a store, its scenarios.
+//! Tests of the program through its binary. Each test has its own home folder with a store and scenarios.
 
 mod asking;
 mod assistant;

@@ -1,4 +1,5 @@
-//! Real models through the program: configured, found, recorded, replayed, refused, and stepped in for. No key is left behind anywhere.
+//! Vendor models through the program: configuration, discovery, recording, replay and fallback. API keys must not appear
+//! in any file or output.
 
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use crate::vendor::Vendor;
 
 const KEY: &str = "sk-only-for-this-test-42";
 
-/// A home with a model at the server, whose key is in the environment.
+/// A home with a model at the test server, whose API key is in the environment.
 struct Home {
     place: Place,
     vendor: Vendor,
@@ -22,7 +23,7 @@ impl Home {
             "segue.toml",
             &format!(
                 "[models.echo]\nprovider = \"openai-compatible\"\nbase_url = \"{}\"\nkey_env = \"ECHO_KEY\"\n\
-                 window_tokens = 9000\nprice = {{ input = 1, output = 2, cached = 0.1 }}\n",
+                 window_tokens = 9000\nprice = {{ input = 1, output = 2, cache_read = 0.1 }}\n",
                 vendor.url()
             ),
         );
@@ -45,7 +46,7 @@ impl Home {
         run.out
     }
 
-    /// Every file in the home, to look for what must not be there.
+    /// Every file in the home.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let mut folders = vec![self.place.path().to_owned()];
         let mut files = Vec::new();
@@ -64,13 +65,13 @@ impl Home {
     fn assert_no_key_anywhere(&self) {
         for (name, bytes) in self.files() {
             let holds = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
-            assert!(!holds, "{name} holds the key");
+            assert!(!holds, "{name} contains the API key");
         }
     }
 }
 
 #[test]
-fn a_configured_model_answers_with_its_price_and_what_it_had_cached() {
+fn a_configured_model_answers_with_price_and_cached_tokens() {
     let home = Home::new();
     assert_eq!(home.ok(&["send", "--session", "a", "hello"]), "You said: hello\n");
     assert_eq!(home.ok(&["send", "--session", "a", "again"]), "You said: again\n");
@@ -86,7 +87,7 @@ fn a_configured_model_answers_with_its_price_and_what_it_had_cached() {
 }
 
 #[test]
-fn a_refused_key_is_said_to_be_and_not_shown() {
+fn a_refused_api_key_is_reported_but_not_printed() {
     let home = Home::new();
     let run = Run::of(
         &home
@@ -104,7 +105,7 @@ fn a_refused_key_is_said_to_be_and_not_shown() {
 }
 
 #[test]
-fn an_ollama_on_this_machine_is_found_and_used_without_a_word() {
+fn an_ollama_on_this_machine_is_discovered_and_used() {
     let (place, vendor) = (Place::new(), Vendor::new(""));
     let run = |arguments: &[&str]| {
         let mut command = place.command(arguments);
@@ -115,37 +116,37 @@ fn an_ollama_on_this_machine_is_found_and_used_without_a_word() {
     };
     assert_eq!(run(&["send", "hello"]), "You said: hello\n");
     assert_eq!(vendor.asked().last().expect("asked")["options"]["num_ctx"], json!(16_384), "as it is loaded");
-    assert!(run(&["doctor"]).contains("ok     found     ollama "));
+    assert!(run(&["doctor"]).contains("ok      found     ollama "));
     let listed = run(&["models"]);
     assert!(listed.contains("ollama/echo:latest") && listed.contains("16,384"), "{listed}");
-    assert!(!listed.contains("bge-m3"), "what only reads does not talk: {listed}");
-    assert!(run(&["models", "ollama"]).contains("ollama/echo:latest"), "it is asked where it is");
+    assert!(!listed.contains("bge-m3"), "embedding models are left out: {listed}");
+    assert!(run(&["models", "ollama"]).contains("ollama/echo:latest"), "the server of OLLAMA_HOST is asked");
     assert_eq!(run(&["send", "--model", "ollama/echo:latest", "hello"]), "You said: hello\n");
-    assert!(run(&["config"]).contains("models.default") && run(&["config"]).contains("found here"));
+    assert!(run(&["config"]).contains("models.default") && run(&["config"]).contains("discovered"));
 }
 
 #[test]
-fn a_key_in_the_environment_finds_its_provider() {
+fn an_api_key_in_the_environment_makes_its_provider_available() {
     let place = Place::new();
     let mut command = place.command(&["doctor", "--json"]);
     command.env_remove("SEGUE_DISCOVER").env("ANTHROPIC_API_KEY", KEY).env("OLLAMA_HOST", "127.0.0.1:1");
     let run = Run::of(&command.output().expect("it runs"));
     assert!(run.out.contains("claude-") && run.out.contains("key from ANTHROPIC_API_KEY"), "{}", run.out);
-    assert!(!run.out.contains(KEY) && !run.out.contains("only pretends"));
+    assert!(!run.out.contains(KEY) && !run.out.contains("canned replies"));
 }
 
 #[test]
-fn without_a_key_or_a_server_the_rehearsal_says_what_it_is() {
+fn without_a_key_or_a_server_the_rehearsal_model_replies_with_a_warning() {
     let place = Place::new();
     let mut command = place.command(&["send", "hello"]);
     command.env_remove("SEGUE_DISCOVER").env("OLLAMA_HOST", "127.0.0.1:1");
     let run = Run::of(&command.output().expect("it runs"));
     assert_eq!(run.code, 0);
-    assert!(run.err.contains("a rehearsal model answers, and only pretends"), "{}", run.err);
+    assert!(run.err.contains("the built-in rehearsal model gives canned replies"), "{}", run.err);
 }
 
 #[test]
-fn what_was_recorded_is_played_again_without_server_key_or_configuration() {
+fn a_recording_is_replayed_without_server_key_or_configuration() {
     let home = Home::new();
     for (turn, message) in ["hello", "again"].iter().enumerate() {
         let reply = home.ok(&["send", "--session", &format!("s{turn}"), "--record", "tape.jsonl", message]);
@@ -157,18 +158,18 @@ fn what_was_recorded_is_played_again_without_server_key_or_configuration() {
     let requests = home.vendor.seen().len();
     let reply = elsewhere.ok(&["send", "--session", "x", "--replay", "tape.jsonl", "again"]);
     assert_eq!(reply, "You said: again\n");
-    assert_eq!(home.vendor.seen().len(), requests, "nobody was asked");
+    assert_eq!(home.vendor.seen().len(), requests, "the server got no request");
     let error = elsewhere.fails(&["send", "--session", "x", "--replay", "tape.jsonl", "something else"]);
     assert!(error.contains("the cassette tape.jsonl has no response to this request"), "{error}");
     assert!(elsewhere.fails(&["send", "--replay", "nowhere.jsonl", "x"]).contains("nowhere.jsonl"));
     let error = elsewhere.fails(&["send", "--record", "new.jsonl", "x"]);
-    assert!(error.contains("there is nothing to record"), "{error}");
+    assert!(error.contains("nothing to record"), "{error}");
     let run = elsewhere.run(&["send", "--record", "a", "--replay", "b", "x"]);
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
 #[test]
-fn another_model_steps_in_and_the_record_says_so() {
+fn a_fallback_model_answers_and_the_journal_records_it() {
     let home = Home::new();
     let config = home.place.read("segue.toml").replace("[models.echo]", "[models.spare]");
     let broken = format!(
@@ -190,38 +191,38 @@ fn another_model_steps_in_and_the_record_says_so() {
     assert!(shown.contains("c1 failed over from main to spare"), "{shown}");
     assert!(home.ok(&["explain", "a", "c1"]).contains("c1 failed over from main to spare"));
     let doctor = home.run(&["doctor"]).out;
-    assert!(doctor.contains("role      chat/assistant: main, or else spare\n"), "{doctor}");
+    assert!(doctor.contains("role      chat/assistant: main, fallback spare\n"), "{doctor}");
 }
 
 #[test]
-fn the_doctor_tries_each_model_that_plays_somebody_on_request() {
+fn the_doctor_calls_each_used_model_on_request() {
     let home = Home::new();
     let quiet = home.ok(&["doctor"]);
     assert!(home.vendor.asked().is_empty() && quiet.contains("9,000 tokens, key from ECHO_KEY"), "{quiet}");
-    let tried = home.ok(&["doctor", "--try"]);
-    assert!(tried.contains("ok     try       echo answered in ") && tried.contains("“You said: "), "{tried}");
+    let called = home.ok(&["doctor", "--call-models"]);
+    assert!(called.contains("ok      call      echo answered in ") && called.contains("“You said: "), "{called}");
     assert_eq!(home.vendor.asked().len(), 1);
-    let run =
-        Run::of(&home.command(&["doctor", "--try"]).env("ECHO_KEY", "sk-wrong-9876543210").output().expect("it runs"));
+    let mut command = home.command(&["doctor", "--call-models"]);
+    let run = Run::of(&command.env("ECHO_KEY", "sk-wrong-9876543210").output().expect("it runs"));
     assert_eq!(run.code, 1);
-    assert!(run.out.contains("broken try       echo: key not accepted"), "{}", run.out);
+    assert!(run.out.contains("failed  call      echo: key not accepted"), "{}", run.out);
     let run = home.place.run(&["doctor"]);
     assert!(
-        run.code == 1 && run.out.contains("broken model     echo: ") && run.out.contains("ECHO_KEY is not set"),
+        run.code == 1 && run.out.contains("failed  model     echo: ") && run.out.contains("ECHO_KEY is not set"),
         "{}",
         run.out
     );
 }
 
 #[test]
-fn models_are_listed_with_what_they_cost() {
+fn models_are_listed_with_their_prices() {
     let home = Home::new();
     let listed = home.ok(&["models"]);
     let row = listed.lines().find(|line| line.starts_with("echo ")).expect("a row");
-    for part in ["openai-compatible", "9,000", " 1 ", " 0.1 ", " 2 ", "for everybody"] {
+    for part in ["openai-compatible", "9,000", " 1 ", " 0.1 ", " 2 ", "default"] {
         assert!(row.contains(part), "{part}: {listed}");
     }
-    assert!(listed.contains("only pretends"), "{listed}");
+    assert!(listed.contains("canned replies"), "{listed}");
     let rows: serde_json::Value = serde_json::from_str(&home.ok(&["models", "--json"])).expect("JSON");
     assert_eq!(rows["models"][0]["price"]["input"], json!(1_000_000));
     let error = home.run(&["models", "anthropic"]);
@@ -246,7 +247,7 @@ fn models_are_listed_with_what_they_cost() {
 }
 
 #[test]
-fn an_image_is_shown_with_the_message() {
+fn an_image_is_sent_with_the_message() {
     let home = Home::new();
     let png = b"\x89PNG\r\n\x1a\n rest";
     std::fs::write(home.place.path().join("cat.png"), png).expect("written");
@@ -263,15 +264,15 @@ fn an_image_is_shown_with_the_message() {
     home.ok(&["send", "--session", "b", "still there?"]);
     assert!(
         home.vendor.asked().last().expect("asked").to_string().contains("iVBORw0KGgog"),
-        "an export takes it along"
+        "an export contains the image"
     );
     home.place.write("cat.txt", "meow");
-    assert!(home.run(&["send", "--image", "cat.txt", "x"]).err.contains("PNG, JPEG, GIF and WebP are taken"));
+    assert!(home.run(&["send", "--image", "cat.txt", "x"]).err.contains("use PNG, JPEG, GIF or WebP"));
     assert!(home.run(&["send", "--image", "gone.png", "x"]).err.contains("cannot read the image gone.png"));
 }
 
 #[test]
-fn a_server_that_counts_the_longest_answer_against_its_window_is_not_asked_for_too_much() {
+fn the_answer_limit_fits_into_the_window_with_the_prompt() {
     let home = Home::new();
     let config = home.place.read("segue.toml").replace("[models.echo]", "[models.narrow]").replace("9000", "4096");
     home.place.write("segue.toml", &format!("[models]\ndefault = \"narrow\"\n{config}"));
@@ -280,7 +281,7 @@ fn a_server_that_counts_the_longest_answer_against_its_window_is_not_asked_for_t
 }
 
 #[test]
-fn thoughts_without_an_answer_are_a_failure_and_a_cut_answer_is_said_to_be_one() {
+fn reasoning_without_an_answer_is_a_failure_and_a_cut_answer_has_a_warning() {
     let home = Home::new();
     let config = home.place.read("segue.toml");
     let named = |name: &str| config.replace("[models.echo]", &format!("[models.{name}]"));
@@ -288,18 +289,18 @@ fn thoughts_without_an_answer_are_a_failure_and_a_cut_answer_is_said_to_be_one()
     home.place.write("segue.toml", &models);
     let run = home.run(&["send", "--session", "a", "--model", "dreamer", "hello"]);
     assert!(run.code == 1 && run.err.contains("used its whole output budget"), "{}", run.err);
-    assert_eq!(home.vendor.asked().len(), 1, "it would do no better the next time");
+    assert_eq!(home.vendor.asked().len(), 1, "a retry would fail in the same way");
     assert!(home.ok(&["show", "a"]).contains("1 failed"));
     let report = home.run(&["send", "--session", "b", "--json", "--model", "dreamer", "hello"]).out;
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    assert_eq!(report["spent"]["tokens_out"], json!(5), "what was lost was paid for: {report}");
+    assert_eq!(report["usage"]["tokens_out"], json!(5), "the failed answer is billed: {report}");
     let run = home.run(&["send", "--model", "rambler", "hello"]);
     assert_eq!((run.code, run.out.as_str()), (0, "You said: hello, and\n"));
     assert!(run.err.contains("the answer of assistant was cut off"), "{}", run.err);
 }
 
 #[test]
-fn a_password_in_an_address_is_shown_and_written_nowhere() {
+fn a_password_in_an_address_is_never_printed_or_written() {
     let (place, vendor) = (Place::new(), Vendor::new(""));
     let host = format!("http://me:secret-word@{}", vendor.host());
     let run = |arguments: &[&str]| {
@@ -322,18 +323,22 @@ fn a_password_in_an_address_is_shown_and_written_nowhere() {
     place.write("prices.toml", "[providers.mine]\nwire = \"chat\"\nbase_url = \"http://me:secret-word@box/v1\"");
     place.write("segue.toml", "[catalog]\nfile = \"prices.toml\"\n");
     let error = place.run(&["models"]);
-    assert!(error.err.contains("contains a user name or password") && !error.err.contains("secret-word"), "{}", error.err);
+    assert!(
+        error.err.contains("contains a user name or password") && !error.err.contains("secret-word"),
+        "{}",
+        error.err
+    );
 }
 
 #[test]
-fn the_server_of_a_configured_model_is_asked_by_the_models_name() {
+fn models_of_a_configured_models_server_can_be_listed() {
     let home = Home::new();
     let served = home.ok(&["models", "echo"]);
     assert!(served.contains("openai-compatible/big"), "{served}");
 }
 
 #[test]
-fn a_provider_that_puts_its_own_name_before_its_models_is_asked_for_them_by_their_whole_name() {
+fn a_model_name_that_begins_with_its_provider_is_not_doubled() {
     let place = Place::new();
     let models = |key: &str| {
         let mut command = place.command(&["models", "--json"]);
@@ -344,16 +349,16 @@ fn a_provider_that_puts_its_own_name_before_its_models_is_asked_for_them_by_thei
     };
     let named = |rows: &[serde_json::Value], name: &str| rows.iter().find(|row| row["name"] == name).cloned();
     let router = named(&models("OPENROUTER_API_KEY"), "openrouter/auto").expect("found");
-    assert!(!router["notes"].to_string().contains("called"), "that is what it is called there: {router}");
+    assert!(!router["notes"].to_string().contains("provider's name"), "the names are the same: {router}");
     let groq = named(&models("GROQ_API_KEY"), "groq/openai/gpt-oss-120b").expect("found");
-    assert_eq!(groq["of"], json!("groq"));
+    assert_eq!(groq["provider"], json!("groq"));
     place.write("segue.toml", "[models]\ndefault = \"openrouter/auto\"\n");
     let router = named(&models("OPENROUTER_API_KEY"), "openrouter/auto").expect("named");
-    assert!(!router["notes"].to_string().contains("called auto"), "{router}");
+    assert!(!router["notes"].to_string().contains("provider's name: auto"), "{router}");
 }
 
 #[test]
-fn a_cassette_is_not_recorded_on_by_another_cast() {
+fn a_cassette_of_another_model_setup_is_not_extended() {
     let home = Home::new();
     home.ok(&["send", "--record", "tape.jsonl", "hello"]);
     home.place.write("segue.toml", &home.place.read("segue.toml").replace("9000", "8000"));
@@ -362,7 +367,7 @@ fn a_cassette_is_not_recorded_on_by_another_cast() {
 }
 
 #[test]
-fn a_model_with_heavier_tokens_is_sent_nothing_too_long_once_it_has_told_how_it_counts() {
+fn prompts_fit_a_model_that_counts_more_tokens_than_we_do() {
     let (place, vendor) = (Place::new(), Vendor::new(""));
     let config = "[models.heavy]\nprovider = \"openai-compatible\"\nwindow_tokens = 4096\n";
     place.write("segue.toml", &format!("{config}base_url = \"{}\"\n", vendor.url()));
@@ -370,15 +375,12 @@ fn a_model_with_heavier_tokens_is_sent_nothing_too_long_once_it_has_told_how_it_
         let message = format!("number {turn} {}", "and one more ".repeat(50));
         assert!(place.ok(&["send", "--session", "a", &message]).starts_with("You said: number"), "turn {turn}");
     }
-    assert_eq!(vendor.refused(), [""; 0], "it was shortened before the server said so");
+    assert_eq!(vendor.refused(), [""; 0], "threads were compacted before the server refused one");
     let events = place.json(&["show", "a", "--json"])["events"].clone();
     let compacted = events.as_array().expect("a list").iter().filter(|it| it["event"]["type"] == "thread_compacted");
     assert!(compacted.count() > 1);
     let page = place.ok(&["explain", "a", "c1"]);
-    assert!(!page.contains("reported"), "nothing was known yet: {page}");
+    assert!(!page.contains("by the vendor's count, "), "the vendor's count is unknown at first: {page}");
     let page = place.ok(&["explain", "a", "c4"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        page.contains(" by what its vendor reported, ") && page.contains(" by our count; the answer may"),
-        "{page}"
-    );
+    assert!(page.contains(" by the vendor's count, ") && page.contains(" by our count; the answer may"), "{page}");
 }

@@ -1,4 +1,4 @@
-//! Looking at what is kept.
+//! Commands that read sessions.
 
 use expect_test::expect;
 use serde_json::json;
@@ -18,12 +18,12 @@ fn sessions_are_listed_newest_first() {
     expect![[r#"
         SESSION  FLOW  TURNS  COST  CHANGED           TITLE
         b        chat      1     ?  DDDD-DD-DD TT:TT  a hare hides
-        the newest 1; `--limit` shows more
+        the newest 1; use --limit for more
     "#]]
     .assert_eq(&place.ok(&["sessions", "--limit", "1"]));
     let found = place.json(&["sessions", "--search", "FOX", "--json"]);
     assert_eq!((found.as_array().map(Vec::len), &found[0]["session"]), (Some(1), &json!("a")));
-    assert_eq!(place.ok(&["sessions", "--search", "bear"]), "no session is like that\n");
+    assert_eq!(place.ok(&["sessions", "--search", "bear"]), "no matching sessions\n");
     assert_eq!(
         place.fails(&["sessions", "--flow", "chatt"]),
         "error: there is no flow `chatt`; did you mean `chat`?\n"
@@ -54,7 +54,7 @@ fn a_session_is_shown_turn_by_turn() {
 }
 
 #[test]
-fn every_event_can_be_seen() {
+fn every_event_can_be_shown() {
     let place = Place::with_session(&["hello"]);
     expect![[r#"
         1 TT:TT:TT session a opened with flow chat
@@ -75,7 +75,7 @@ fn every_event_can_be_seen() {
 }
 
 #[test]
-fn long_texts_are_shortened_unless_they_are_wanted_whole() {
+fn long_texts_are_cut_without_full() {
     let long = format!("{} the end", "word ".repeat(200));
     let place = Place::with_session(&[&long]);
     assert!(!place.ok(&["show", "a"]).contains("the end"));
@@ -83,7 +83,7 @@ fn long_texts_are_shortened_unless_they_are_wanted_whole() {
 }
 
 #[test]
-fn a_receipt_says_what_was_shown_and_why() {
+fn a_receipt_lists_the_fragments_of_a_prompt() {
     let place = Place::with_session(&["hello there", "and again"]);
     let receipt = place.ok(&["explain", "a", "c2"]);
     let receipt = receipt.lines().filter(|line| !line.starts_with("digest")).collect::<Vec<_>>().join("\n");
@@ -93,13 +93,13 @@ fn a_receipt_says_what_was_shown_and_why() {
 
         thread    th1 continues: nothing that ends the thread of assistant has changed (scope: the
                   whole session)
-        prefix    extends the prompt of c1, so all of that prompt can be cached
-        window N of N tokens (0 %); the answer may take N
+        prefix    extends the prompt of c1, so all of that can be cached
+        window N of N tokens (0 %); the answer may have N
         answer    40 in, 5 out by the vendor's count · ? · N ms
 
         FRAGMENT     LAYER         TOKENS  SOURCE                     WHY
         instruction instruction N template chat/instruction who answers, and how (since c1)
-        (thread)     conversation      19  thread th1                 what it carried: 2 messages
+        (thread)     conversation      19  thread th1                 earlier exchanges: 2 messages
         message      user_words         2  message m2                 what the user said"#]]
     .assert_eq(&receipt);
     assert_eq!(
@@ -110,17 +110,17 @@ fn a_receipt_says_what_was_shown_and_why() {
     let first = place.ok(&["explain", "a", "c1"]);
     assert!(first.contains("th1 is new: it is the first call of assistant in this scope"), "{first}");
     let receipt = place.json(&["explain", "a", "c2", "--json"]);
-    assert_eq!((&receipt["previous"], &receipt["thread_opened_by"]), (&json!("c1"), &json!("c1")));
+    assert_eq!((&receipt["previous_call"], &receipt["thread_opened_by"]), (&json!("c1"), &json!("c1")));
 }
 
 #[test]
-fn the_exact_prompt_can_be_had_and_compared() {
+fn the_exact_prompt_can_be_printed_and_compared() {
     let place = Place::with_session(&["hello there", "and again"]);
-    let bytes = place.ok(&["explain", "a", "c2", "--bytes"]);
+    let text = place.ok(&["explain", "a", "c2", "--prompt"]);
     let messages = "── user ──\nhello there\n── assistant ──\nYou said: hello there\n── user ──\nand again\n";
-    assert!(bytes.starts_with("── system ──\n") && bytes.ends_with(messages), "{bytes}");
-    let prompt = place.json(&["explain", "a", "c2", "--bytes", "--json"]);
-    assert_eq!(prompt["messages"][3], json!({ "speaker": "user", "parts": ["and again"] }));
+    assert!(text.starts_with("── system ──\n") && text.ends_with(messages), "{text}");
+    let prompt = place.json(&["explain", "a", "c2", "--prompt", "--json"]);
+    assert_eq!(prompt["messages"][3], json!({ "chat_role": "user", "parts": ["and again"] }));
     assert_eq!((&prompt["model"], &prompt["reply_tokens_max"]), (&json!("scripted"), &json!(4096)));
     let diff = place.ok(&["explain", "a", "c2", "--diff"]);
     assert!(diff.starts_with("--- c1\n+++ c2\n ── system ──\n"), "{diff}");
@@ -129,26 +129,26 @@ fn the_exact_prompt_can_be_had_and_compared() {
         "{diff}"
     );
     let lines = place.json(&["explain", "a", "c2", "--diff", "--json"]);
-    assert_eq!(lines["lines"].as_array().and_then(|lines| lines.last()), Some(&json!({ "new": "and again" })));
+    assert_eq!(lines["lines"].as_array().and_then(|lines| lines.last()), Some(&json!({ "added": "and again" })));
 }
 
 #[test]
-fn failures_and_retries_are_part_of_the_story() {
+fn failures_and_retries_are_shown() {
     let place = Place::new();
     place.write(
         "shaky.toml",
         "[[reply]]\ntimes = 1\nfail = \"overload\"\nretry_after_ms = 1\n\n[default]\ntext = \"At last.\"\n",
     );
     let report = place.json(&["send", "--session", "a", "--script", "shaky.toml", "--json", "hello"]);
-    assert_eq!((&report["reply"], &report["calls"][0]["failed_tries"]), (&json!("At last."), &json!(1)));
+    assert_eq!((&report["reply"], &report["calls"][0]["failed_attempts"]), (&json!("At last."), &json!(1)));
     let shown = place.ok(&["show", "a"]);
     assert!(shown.contains("c1 attempt 1 failed (overloaded: scripted failure); retry at"), "{shown}");
     assert!(shown.contains("1 turn · 1 call · 1 failed ·"), "{shown}");
-    assert!(place.ok(&["explain", "a", "c1"]).contains("try       c1 attempt 1 failed (overloaded"));
+    assert!(place.ok(&["explain", "a", "c1"]).contains("attempt   c1 try 1 failed (overloaded"));
 }
 
 #[test]
-fn what_a_model_says_cannot_steer_a_table() {
+fn control_characters_of_a_reply_are_not_printed() {
     let place = Place::new();
     place.write("evil.toml", "[default]\ntext = \"red\\u001b[31m alert\"\n");
     place.ok(&["send", "--session", "a", "--script", "evil.toml", "hello"]);
@@ -157,9 +157,9 @@ fn what_a_model_says_cannot_steer_a_table() {
 }
 
 #[test]
-fn a_title_can_be_given() {
+fn a_session_can_be_renamed() {
     let place = Place::with_session(&["hello"]);
-    assert_eq!(place.ok(&["rename", "a", "Of foxes and hares"]), "a is called “Of foxes and hares”\n");
+    assert_eq!(place.ok(&["rename", "a", "Of foxes and hares"]), "renamed a to “Of foxes and hares”\n");
     assert_eq!(place.json(&["rename", "a", "Hares", "--json"]), json!({ "session": "a", "title": "Hares" }));
     assert!(place.ok(&["sessions"]).ends_with("Hares\n"));
 }
@@ -172,29 +172,29 @@ fn flows_are_described() {
         chat  one model, one conversation
 
         Roles
-        ROLE        MEMORY                        SHOWN                                HEARD BY  IF IN DOUBT
-        assistant   the whole session             opening: instruction; reply:         the user  call again
-                                                  message
-        summariser  none: every call starts a new thread  opening: summarise; summarise:       the flow  call again
-                                                  folded
+        ROLE        MEMORY                       RECIPE                       VISIBLE TO  ON UNKNOWN OUTCOME
+        assistant   the whole session            opening: instruction;        user        retry
+                                                 reply: message
+        summariser  none: every call begins      opening: summarise;          flow only   retry
+                    anew                         summarise: folded
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));
     assert_eq!(place.json(&["flows", "chat", "--json"])["roles"][0]["memory"], "the whole session");
     assert_eq!(place.fails(&["flows", "chta"]), "error: there is no flow `chta`; did you mean `chat`?\n");
-    assert_eq!(place.fails(&["flows", "chat", "--mermaid"]), "error: the flow `chat` has no phase graph to draw\n");
+    assert_eq!(place.fails(&["flows", "chat", "--mermaid"]), "error: flow `chat` has no phase graph\n");
 }
 
 #[test]
-fn a_flow_without_phases_says_so() {
+fn a_flow_without_phases_has_no_phases_to_show() {
     let place = Place::with_session(&["hello"]);
-    assert_eq!(place.ok(&["phase", "a"]), "the flow `chat` has no phases\n");
+    assert_eq!(place.ok(&["phase", "a"]), "flow `chat` has no phases\n");
     assert_eq!(place.json(&["phase", "a", "--json"]), json!({ "session": "a", "graphs": [] }));
-    assert_eq!(place.fails(&["phase", "a", "propose", "build"]), "error: the flow `chat` has no phases\n");
-    assert_eq!(place.fails(&["phase", "a", "--mermaid"]), "error: the flow `chat` has no phase graph to draw\n");
+    assert_eq!(place.fails(&["phase", "a", "propose", "build"]), "error: flow `chat` has no phases\n");
+    assert_eq!(place.fails(&["phase", "a", "--mermaid"]), "error: flow `chat` has no phase graph\n");
 }
 
 #[test]
-fn a_shell_can_be_taught_the_commands() {
+fn completion_scripts_contain_the_commands() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = place.ok(&["completions", shell]);

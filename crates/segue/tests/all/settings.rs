@@ -1,4 +1,4 @@
-//! Configuration: where it is found, what it does, and what is wrong with it.
+//! The configuration: where it is found, its effects, and errors in it.
 
 use expect_test::expect;
 use serde_json::json;
@@ -15,23 +15,23 @@ fn a_configured_model_answers_and_its_price_is_known() {
     );
     assert_eq!(place.ok(&["send", "--session", "a", "hello"]), "You said: hello\n");
     let report = place.json(&["send", "--session", "a", "--json", "again"]);
-    assert_eq!((&report["spent"]["cost_microusd"], &report["rehearsal"]), (&json!(195), &json!(false)));
+    assert_eq!((&report["usage"]["cost_microusd"], &report["rehearsal"]), (&json!(195), &json!(false)));
     assert!(place.ok(&["show", "a"]).contains("2 turns · 2 calls · 80 in, 10 out · $0.0004\n"));
     let doctor = place.ok(&["doctor"]);
-    let beginning = "ok     config    segue.toml\n\
-        ok     store     HOME/.local/share/segue/segue.db: N KB, 1 session read\n\
-        ok     records   HOME/.local/share/segue/segue-records.db (kitchen, reading), which is made at first use\n\
-        ok     model     echo: scripted, N tokens\n";
+    let beginning = "ok      config    segue.toml\n\
+        ok      store     HOME/.local/share/segue/segue.db: N KB, 1 session checked\n\
+        ok      records   HOME/.local/share/segue/segue-records.db (kitchen, reading), created at first use\n\
+        ok      model     echo: scripted, N tokens\n";
     assert!(doctor.starts_with(beginning), "{doctor}");
-    assert!(doctor.contains("ok     role      chat/assistant: echo\n") && !doctor.contains("pretends"), "{doctor}");
+    assert!(doctor.contains("ok      role      chat/assistant: echo\n") && !doctor.contains("canned"), "{doctor}");
 }
 
 #[test]
-fn every_value_says_where_it_came_from() {
+fn every_value_has_its_origin() {
     let place = Place::new();
     place.write(
         "segue.toml",
-        "[session]\nbusy = \"reject\"\n\n[roles]\nassistant = \"rehearsal\"\n\n[limits.rehearsal]\ncalls_max = 2\n",
+        "[session]\nmid_turn_policy = \"reject\"\n\n[roles]\nassistant = \"rehearsal\"\n\n[limits.rehearsal]\ncalls_max = 2\n",
     );
     expect![[r#"
         segue.toml
@@ -39,10 +39,10 @@ fn every_value_says_where_it_came_from() {
         KEY                         VALUE            FROM
         store.path                  here.db          --store
         session.flow                chat             default
-        session.busy                reject           segue.toml:2
+        session.mid_turn_policy     reject           segue.toml:2
         models.default              rehearsal        default
         models.rehearsal.kind       rehearsal        default
-        models.rehearsal.pace       reading          default
+        models.rehearsal.speed      realtime         default
         roles.assistant             rehearsal        segue.toml:5
         records.path                here-records.db  --store
         limits.rehearsal.calls_max  2                segue.toml:8
@@ -55,7 +55,7 @@ fn every_value_says_where_it_came_from() {
 }
 
 #[test]
-fn a_file_is_found_here_before_it_is_found_at_home() {
+fn a_file_in_the_current_folder_comes_before_one_in_the_home_folder() {
     let place = Place::new();
     std::fs::create_dir_all(place.path().join(".config/segue")).expect("made");
     place.write(".config/segue/segue.toml", "[store]\npath = \"home.db\"\n");
@@ -75,7 +75,7 @@ fn a_file_is_found_here_before_it_is_found_at_home() {
 }
 
 #[test]
-fn a_mistake_in_the_file_is_named_with_its_line() {
+fn a_mistake_in_the_file_is_reported_with_its_line() {
     let place = Place::new();
     let wrong = |text: &str| {
         place.write("segue.toml", text);
@@ -87,16 +87,15 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
     );
     assert_eq!(
         wrong("[limits.rehearsal]\ncalls_max = \"many\"\n"),
-        "error: segue.toml:2: `limits.rehearsal.calls_max`: expected a whole number of at least 1, found a text\n"
+        "error: segue.toml:2: `limits.rehearsal.calls_max`: expected a whole number of at least 1, found a string\n"
     );
     assert_eq!(
         wrong("[models.gpt]\nkind = \"rehearsal\"\napi_key = \"sk-123\"\n"),
-        "error: segue.toml:3: `models.gpt.api_key` looks like a secret; secrets are taken from the environment only, \
-         so remove it here and set it there\n"
+        "error: segue.toml:3: `models.gpt.api_key` looks like a secret; remove it and set it in the environment instead\n"
     );
     let run = place.run(&["doctor"]);
     assert_eq!(run.code, 1);
-    assert!(run.out.starts_with("broken config    segue.toml:3: "), "{}", run.out);
+    assert!(run.out.starts_with("failed  config    segue.toml:3: "), "{}", run.out);
 }
 
 #[test]
@@ -106,7 +105,7 @@ fn without_a_home_a_store_must_be_named() {
     let run = Run::of(&command.env_remove("HOME").output().expect("it runs"));
     assert_eq!(run.code, 1);
     expect![[r#"
-        error: there is no folder to keep sessions in, since HOME is not set; name a file with --store or SEGUE_STORE
+        error: there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE
     "#]]
     .assert_eq(&run.err);
 }

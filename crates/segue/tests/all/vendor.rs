@@ -1,4 +1,5 @@
-//! A model server on this machine: it speaks like OpenAI's chat completions and Ollama, repeats what it is told, and remembers every request.
+//! A model server for tests with the APIs of OpenAI's chat completions and Ollama. It repeats the last message and
+//! records every request.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,23 +7,23 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// The server.
-pub struct Vendor {
+/// The running server.
+pub(crate) struct Vendor {
     port: u16,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-/// A request as it arrived.
+/// A recorded request.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub line: String,
     pub head: String,
     pub body: Value,
 }
 
 impl Vendor {
-    /// A server that takes this key, or any if it is empty.
-    pub fn new(key: &'static str) -> Self {
+    /// Starts a server that accepts this API key, or any key if it is empty.
+    pub(crate) fn new(key: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -30,34 +31,34 @@ impl Vendor {
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let log = log.clone();
-                // Whoever hangs up early is no concern of ours.
+                // The error may be dropped: the client closed the connection.
                 std::thread::spawn(move || drop(serve(socket, key, &log)));
             }
         });
         Self { port, seen }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    pub fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().expect("nobody panicked").clone()
     }
 
-    /// What it was asked to answer, in order.
-    pub fn asked(&self) -> Vec<Value> {
+    /// The bodies of the requests for answers, in order.
+    pub(crate) fn asked(&self) -> Vec<Value> {
         self.seen().into_iter().filter(|seen| seen.line.starts_with("POST ")).map(|seen| seen.body).collect()
     }
 }
 
 impl Vendor {
-    /// What it found too long, in order.
-    pub fn refused(&self) -> Vec<String> {
+    /// The refusals of prompts that were too long, in order.
+    pub(crate) fn refused(&self) -> Vec<String> {
         self.asked().iter().filter_map(refusal).collect()
     }
 }
@@ -66,7 +67,7 @@ fn serve(mut socket: TcpStream, key: &str, log: &Mutex<Vec<Seen>>) -> std::io::R
     let Some(seen) = read(&mut socket)? else { return Ok(()) };
     log.lock().expect("nobody panicked").push(seen.clone());
     let (status, kind, body) = answer(&seen, key);
-    let head = format!("HTTP/1.1 {status} As Told\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", body.len());
+    let head = format!("HTTP/1.1 {status} Test\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", body.len());
     socket.write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes())
 }
 
@@ -94,24 +95,24 @@ fn answer(seen: &Seen, key: &str) -> (u16, &'static str, String) {
     }
 }
 
-/// The window of the models `narrow` and `heavy`, into which prompt and answer must fit together.
+/// The context window of the models `narrow` and `heavy`.
 const NARROW: u64 = 4_096;
 
-/// Tokens of messages as they are counted here: four bytes make one. The model `heavy` has one and a half for each word.
+/// Counts the tokens of messages: one for four bytes, or for the model `heavy` one and a half for each word.
 fn tokens(model: &Value, messages: &[Value]) -> u64 {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let count = |text: String| if model == "heavy" { words(&text) * 3 / 2 } else { text.len() as u64 / 4 + 1 };
-    messages.iter().map(|message| count(said(message))).sum()
+    messages.iter().map(|message| count(message_text(message))).sum()
 }
 
-fn said(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
         parts => parts[0]["text"].as_str().unwrap_or_default().to_owned(),
     }
 }
 
-/// Why a request is refused: as some servers do whose window the longest answer that is asked for would burst.
+/// Refuses a request whose prompt and answer limit together exceed the window, as some servers do.
 fn refusal(body: &Value) -> Option<String> {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let prompt = match body["model"].as_str()? {
@@ -127,17 +128,17 @@ fn refusal(body: &Value) -> Option<String> {
 
 fn echoed_by_ollama(body: &Value) -> String {
     let last = body["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
-    let said = format!("You said: {}", last["content"].as_str().unwrap_or_default());
+    let text = format!("You said: {}", last["content"].as_str().unwrap_or_default());
     let end = json!({ "message": {}, "done": true, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 5 });
-    format!("{}\n{end}\n", json!({ "message": { "role": "assistant", "content": said }, "done": false }))
+    format!("{}\n{end}\n", json!({ "message": { "role": "assistant", "content": text }, "done": false }))
 }
 
-/// An answer that repeats the last words, with figures: everything but the last message was cached.
+/// An answer that repeats the last message. Its usage counts all other messages as cached.
 fn echoed(body: &Value) -> String {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let last = messages.last().map(said).unwrap_or_default();
-    // Two models that never get round to it.
-    let (words, thought, stop) = match body["model"].as_str() {
+    let last = messages.last().map(message_text).unwrap_or_default();
+    // Two models reach their limit: `dreamer` while it reasons, and `rambler` while it answers.
+    let (text, reasoning, stop) = match body["model"].as_str() {
         Some("dreamer") => (String::new(), "hm".repeat(9), "length"),
         Some("rambler") => (format!("You said: {last}, and"), String::new(), "length"),
         _ => (format!("You said: {last}"), String::new(), "stop"),
@@ -149,7 +150,7 @@ fn echoed(body: &Value) -> String {
         "completion_tokens": 5,
         "prompt_tokens_details": { "cached_tokens": cached },
     });
-    let chunk = json!({ "choices": [{ "delta": { "content": words, "reasoning": thought }, "finish_reason": stop }] });
+    let chunk = json!({ "choices": [{ "delta": { "content": text, "reasoning": reasoning }, "finish_reason": stop }] });
     let end = json!({ "choices": [], "usage": usage });
     format!("data: {chunk}\n\ndata: {end}\n\ndata: [DONE]\n\n")
 }

@@ -1,4 +1,4 @@
-//! `docs/chat.md` and `docs/concierge.md` are played: what they say a terminal shows is what a terminal shows.
+//! Runs the transcripts of `docs/chat.md` and `docs/concierge.md` in a terminal and compares the screen.
 
 use crate::pty::{ENTER, Terminal};
 use crate::stage::Stage;
@@ -18,7 +18,7 @@ fn blocks(page: &str, kind: &str) -> Vec<String> {
     blocks
 }
 
-/// What depends on the words of a prompt, on the machine or on the day is not what the guide is about.
+/// Replaces figures that depend on the prompts, the machine or the date.
 fn without_figures(text: &str) -> String {
     let figures = |line: &str| line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
     let plain = |line: &str| match line.split_once(' ').map(|(start, _)| start) {
@@ -29,15 +29,15 @@ fn without_figures(text: &str) -> String {
     text.lines().map(|line| plain(line) + "\n").collect()
 }
 
-fn play(stage: &Stage, transcript: &str) {
+fn run_transcript(stage: &Stage, transcript: &str) {
     let (command, expected) = transcript.split_once('\n').expect("a transcript begins with a command");
     let arguments: Vec<&str> = command.strip_prefix("$ segue ").expect("it is ours").split_whitespace().collect();
     let mut terminal = Terminal::of_program(stage, &arguments, 60);
     terminal.prompts();
     for line in expected.lines() {
         let typed = line.strip_prefix("> ").or_else(|| line.strip_prefix("… "));
-        let recalled = terminal.text().lines().any(|shown| shown == line);
-        let Some(typed) = typed.filter(|_| !recalled) else { continue };
+        let is_recap = terminal.text().lines().any(|shown| shown == line);
+        let Some(typed) = typed.filter(|_| !is_recap) else { continue };
         terminal.press(typed).ends_with(line).press(ENTER);
         if typed == "/quit" {
             terminal.ended();
@@ -49,26 +49,26 @@ fn play(stage: &Stage, transcript: &str) {
 }
 
 #[test]
-fn the_transcripts_of_the_guide_are_what_happens() {
+fn transcripts_of_the_chat_page_are_right() {
     let stage = Stage::new("");
     let scenario = blocks(PAGE, "toml").into_iter().next().expect("the guide has a scenario");
     stage.write("tea.toml", &scenario);
     let transcripts = blocks(PAGE, "terminal");
     assert_eq!(transcripts.len(), 2);
-    transcripts.iter().for_each(|transcript| play(&stage, transcript));
+    transcripts.iter().for_each(|transcript| run_transcript(&stage, transcript));
 }
 
 #[test]
-fn the_conversation_of_the_concierge_page_is_what_happens() {
+fn the_transcript_of_the_concierge_page_is_right() {
     let stage = Stage::new("");
-    stage.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\npace = \"instant\"\n");
+    stage.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n");
     let transcripts = blocks(CONCIERGE, "terminal");
     assert_eq!(transcripts.len(), 1);
-    play(&stage, &transcripts[0]);
+    run_transcript(&stage, &transcripts[0]);
 }
 
 #[test]
-fn the_guide_names_every_command() {
+fn every_slash_command_is_documented() {
     let help = Stage::new("").pipe(&[], b"/help\n").out();
     let commands =
         help.lines().filter_map(|line| line.strip_prefix('/')).filter_map(|line| line.split_whitespace().next());

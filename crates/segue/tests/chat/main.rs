@@ -1,4 +1,4 @@
-//! `segue chat` as people and scripts meet it: through the program itself, in pipes and in a terminal.
+//! Tests of `segue chat` through its binary, in pipes and in a terminal.
 
 #[cfg(unix)]
 mod guide;

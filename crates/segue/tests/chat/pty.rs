@@ -1,4 +1,4 @@
-//! A real terminal with the program in it, and what stands on its screen.
+//! Runs the program in a pseudoterminal and reads its screen.
 
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -13,34 +13,34 @@ use crate::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(30);
 const COLUMNS: u16 = 120;
 
-pub const ENTER: &str = "\r";
-pub const CTRL_C: &str = "\x03";
-pub const CTRL_D: &str = "\x04";
-pub const UP: &str = "\x1b[A";
+pub(crate) const ENTER: &str = "\r";
+pub(crate) const CTRL_C: &str = "\x03";
+pub(crate) const CTRL_D: &str = "\x04";
+pub(crate) const UP: &str = "\x1b[A";
 
-/// A terminal.
-pub struct Terminal {
+/// A pseudoterminal with the program in it.
+pub(crate) struct Terminal {
     pty: Arc<Pty>,
     child: Child,
     output: mpsc::Receiver<Vec<u8>>,
     screen: vt100::Parser,
-    /// Everything that was ever written, for what is only seen for a moment.
+    /// All output so far, including what is no longer on the screen.
     pub written: String,
 }
 
 impl Terminal {
     /// Starts a chat in a terminal.
-    pub fn start(stage: &Stage, more: &[&str]) -> Self {
+    pub(crate) fn start(stage: &Stage, more: &[&str]) -> Self {
         Self::with_environment(stage, more, &[])
     }
 
-    /// The same with more in its environment.
-    pub fn with_environment(stage: &Stage, more: &[&str], environment: &[(&str, &str)]) -> Self {
+    /// Starts a chat with additional environment variables.
+    pub(crate) fn with_environment(stage: &Stage, more: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::open(stage, &stage.arguments(more), environment, 40)
     }
 
-    /// Starts the program in a terminal of so many rows.
-    pub fn of_program(stage: &Stage, arguments: &[&str], rows: u16) -> Self {
+    /// Starts the program in a terminal with this number of rows.
+    pub(crate) fn of_program(stage: &Stage, arguments: &[&str], rows: u16) -> Self {
         Self::open(stage, arguments, &[("SEGUE_STORE", "store.db")], rows)
     }
 
@@ -50,7 +50,7 @@ impl Terminal {
         let child = Command::new(env!("CARGO_BIN_EXE_segue"))
             .args(arguments)
             .current_dir(stage.path())
-            .envs(stage.surroundings())
+            .envs(stage.environment())
             .env("TERM", "xterm")
             .env("RUST_BACKTRACE", "0")
             .env_remove("NO_COLOR")
@@ -66,48 +66,48 @@ impl Terminal {
         Self { pty, child, output, screen, written: String::new() }
     }
 
-    /// Presses keys.
-    pub fn press(&mut self, keys: &str) -> &mut Self {
+    /// Types keys.
+    pub(crate) fn press(&mut self, keys: &str) -> &mut Self {
         (&*self.pty).write_all(keys.as_bytes()).expect("it takes keys");
         self
     }
 
-    /// Writes a line and presses enter.
-    pub fn enter(&mut self, line: &str) -> &mut Self {
+    /// Types a line and presses enter.
+    pub(crate) fn enter(&mut self, line: &str) -> &mut Self {
         self.press(line).press(ENTER)
     }
 
-    /// Waits until the screen ends like this.
+    /// Waits until the screen ends with this text.
     #[track_caller]
-    pub fn ends_with(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn ends_with(&mut self, text: &str) -> &mut Self {
         self.wait(&format!("the screen to end with {text:?}"), |screen| screen.ends_with(text))
     }
 
-    /// Waits until this can be read.
+    /// Waits until the screen contains this text.
     #[track_caller]
-    pub fn shows(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn shows(&mut self, text: &str) -> &mut Self {
         self.wait(&format!("{text:?}"), |screen| screen.contains(text))
     }
 
-    /// Waits until an empty prompt stands at the end.
+    /// Waits for an empty prompt at the end of the screen.
     #[track_caller]
-    pub fn prompts(&mut self) -> &mut Self {
+    pub(crate) fn prompts(&mut self) -> &mut Self {
         self.wait("a prompt", |screen| screen.ends_with("\n>"))
     }
 
-    /// Waits until an empty prompt stands at the end, for a message or for more of one.
+    /// Waits for an empty prompt, for a message or the continuation of one.
     #[track_caller]
-    pub fn asks_for_more(&mut self) -> &mut Self {
+    pub(crate) fn asks_for_more(&mut self) -> &mut Self {
         self.wait("a prompt", |screen| screen.ends_with("\n>") || screen.ends_with("\n…"))
     }
 
-    /// What can be read.
-    pub fn text(&self) -> String {
+    /// The text on the screen.
+    pub(crate) fn text(&self) -> String {
         self.screen.screen().contents().trim_end().to_owned()
     }
 
-    /// Whether pasted text is marked, and whether the cursor is hidden.
-    pub fn state(&self) -> (bool, bool) {
+    /// Whether bracketed paste is on, and whether the cursor is hidden.
+    pub(crate) fn state(&self) -> (bool, bool) {
         let screen = self.screen.screen();
         (screen.bracketed_paste(), screen.hide_cursor())
     }
@@ -129,21 +129,21 @@ impl Terminal {
         self.written.push_str(&String::from_utf8_lossy(bytes));
     }
 
-    /// Ends the program as nobody can prevent.
-    pub fn kill(&mut self) {
+    /// Kills the program with SIGKILL.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// Sends a signal by name.
-    pub fn signal(&mut self, name: &str) {
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&mut self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.expect("signals can be sent").success());
     }
 
-    /// Waits until the program has ended.
-    pub fn ended(&mut self) -> ExitStatus {
+    /// Waits for the program to end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
             self.take(&bytes);
         }
@@ -153,7 +153,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A test that failed leaves nothing running.
+        // A failed test leaves no process behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -163,7 +163,7 @@ fn follow(pty: Arc<Pty>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, output) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 4_096];
-        // Reading fails once nobody has the other end.
+        // Reading fails when the program has closed its end.
         while let Ok(count) = (&*pty).read(&mut bytes) {
             if count == 0 || sender.send(bytes[..count].to_vec()).is_err() {
                 return;

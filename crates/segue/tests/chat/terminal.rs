@@ -1,4 +1,4 @@
-//! In a terminal: a prompt, words as they come, keys that interrupt, and a screen without leftovers.
+//! `segue chat` in a terminal: prompt, streaming replies, interrupts and the state of the screen.
 
 use crate::pty::{CTRL_C, CTRL_D, ENTER, Terminal, UP};
 use crate::stage::Stage;
@@ -51,7 +51,7 @@ fn a_message_is_answered_and_the_prompt_comes_back() {
 }
 
 #[test]
-fn who_is_asked_is_shown_until_words_come_and_nothing_of_it_stays() {
+fn the_progress_line_is_shown_until_the_reply_streams_in() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("slow").shows("asking assistant on scripted · ").shows("It takes me");
@@ -60,11 +60,11 @@ fn who_is_asked_is_shown_until_words_come_and_nothing_of_it_stays() {
     assert!(text.contains("\n> slow\nIt takes me a while"), "{text}");
     assert!(!text.contains("assistant on scripted"), "{text}");
     let steps = terminal.written.matches("It ta").count();
-    assert_eq!(steps, 1, "words are written once");
+    assert_eq!(steps, 1, "the text is written once");
 }
 
 #[test]
-fn ctrl_c_stops_the_turn_and_the_conversation_goes_on() {
+fn ctrl_c_cancels_the_turn_and_the_conversation_continues() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("hang on").shows("Just a mo").press(CTRL_C).ends_with("Just a mo\n— cancelled —\n\n>");
@@ -80,21 +80,24 @@ fn ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves() {
     terminal.press("not this").shows("> not this").press(CTRL_C).prompts();
     terminal.press("nor this").shows("> nor this").press(CTRL_C).prompts();
     terminal.enter("hello").ends_with("you said hello\n\n>");
-    terminal.press(CTRL_C).ends_with("leaves)\n>").press(CTRL_C);
+    terminal.press(CTRL_C).ends_with("to leave)\n>").press(CTRL_C);
     assert!(terminal.ended().success());
 }
 
 #[test]
-fn a_retry_is_a_quiet_line_and_begins_anew() {
+fn a_retry_is_shown_as_a_note_and_starts_again() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
-    terminal.enter("again").shows("Half an ans\nassistant on scripted: try 2 in ").ends_with("you said again\n\n>");
+    terminal
+        .enter("again")
+        .shows("Half an ans\nassistant on scripted: rate limit; attempt 2 in ")
+        .ends_with("you said again\n\n>");
     let text = terminal.text();
-    assert!(text.contains("ms: rate limit\nyou said again"), "{text}");
+    assert!(text.contains(" ms\nyou said again"), "{text}");
 }
 
 #[test]
-fn several_lines_make_one_message() {
+fn several_lines_can_be_one_message() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("one\\").ends_with("\n…").enter("two").ends_with("you said one\ntwo\n\n>");
@@ -105,7 +108,7 @@ fn several_lines_make_one_message() {
 }
 
 #[test]
-fn what_is_typed_while_a_turn_runs_waits_for_it_and_is_sent_in_order() {
+fn input_during_a_turn_is_sent_after_it_in_order() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("slow").shows("asking assistant").press("one\rtwo\rthr").ends_with("you said two\n\n> thr");
@@ -119,7 +122,7 @@ fn what_is_typed_while_a_turn_runs_waits_for_it_and_is_sent_in_order() {
 }
 
 #[test]
-fn what_was_sent_comes_back_with_the_arrow_keys_but_secrets_do_not() {
+fn the_arrow_keys_recall_messages_but_no_secrets() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("remember me").ends_with("you said remember me\n\n>");
@@ -133,10 +136,10 @@ fn what_was_sent_comes_back_with_the_arrow_keys_but_secrets_do_not() {
 }
 
 #[test]
-fn why_explains_the_last_answer() {
+fn explain_shows_the_receipt_of_the_last_answer() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
-    terminal.enter("hello").prompts().enter("/why").shows("FRAGMENT").prompts();
+    terminal.enter("hello").prompts().enter("/explain").shows("FRAGMENT").prompts();
     let text = terminal.text();
     for line in [
         "c1 · assistant asked reply on scripted",
@@ -149,43 +152,42 @@ fn why_explains_the_last_answer() {
 }
 
 #[test]
-fn a_turn_that_was_killed_goes_on_at_the_next_start() {
+fn a_killed_turn_resumes_at_the_next_start() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
     terminal.enter("hello").ends_with("you said hello\n\n>");
     terminal.enter("hang on").shows("Just a mo").kill();
     let mut other = Terminal::start(&stage, &[]);
-    other.shows("Unfinished: `tea`. `segue chat --session tea` goes on with it.").prompts();
+    other.shows("Unfinished: `tea`. Resume with `segue chat --session tea`.").prompts();
     other.press(CTRL_D).ended();
     let mut terminal = Terminal::start(&stage, &["--session", "tea"]);
     terminal.ends_with("you said hang on\n\n>");
     let text = terminal.text();
-    let (_, below) = text.split_once("2 turns so far; the last: —\n").expect("it is recalled");
+    let (_, below) = text.split_once("2 turns so far; the last messages: —\n").expect("there is a recap");
     assert_eq!(
         below,
-        "> hello\nyou said hello\n> hang on\n\n— picking up where we left off —\n\
-         assistant on scripted was cut off when the program ended, and may have been billed; it is \
-         asked again\nyou said hang on\n\n>"
+        "> hello\nyou said hello\n> hang on\n\n— resuming the unfinished turn —\n\
+         assistant on scripted was interrupted by a crash and may have been billed; retrying\nyou said hang on\n\n>"
     );
     terminal.enter("hello").ends_with("you said hello\n\n>");
 }
 
 #[test]
-fn a_session_that_another_process_is_using_is_not_touched() {
+fn a_session_in_use_by_another_process_is_refused() {
     let stage = Stage::new(TALK);
     let mut first = begin(&stage);
     first.enter("silence").shows("assistant on scripted");
     let second = stage.pipe(&["--session", "tea"], b"hello\n");
     assert!(second.err().contains("the session `tea` is in use by another process"), "{}", second.err());
-    assert!(!second.is_fine() && second.out().is_empty());
+    assert!(!second.is_success() && second.out().is_empty());
     first.press(CTRL_C).ends_with("— cancelled —\n\n>").enter("hello").ends_with("you said hello\n\n>");
 }
 
 #[test]
-fn a_program_that_is_told_to_leave_restores_the_terminal() {
+fn a_terminated_program_restores_the_terminal() {
     let stage = Stage::new(TALK);
     let mut terminal = begin(&stage);
-    assert_eq!(terminal.state(), (true, false), "the prompt takes pasted text");
+    assert_eq!(terminal.state(), (true, false), "bracketed paste is on at the prompt");
     terminal.press("half a li").shows("half a li").signal("TERM");
     assert!(terminal.ended().success());
     assert_eq!(terminal.state(), (false, false));
@@ -198,11 +200,11 @@ fn colours_can_be_switched_off() {
     terminal.enter("/quit").ended();
     assert!(terminal.written.contains("\x1b[1m"));
     let mut terminal = Terminal::with_environment(&stage, &[], &[("NO_COLOR", "1")]);
-    terminal.prompts().enter("hello").prompts().enter("/why").shows("FRAGMENT").enter("/quit").ended();
+    terminal.prompts().enter("hello").prompts().enter("/explain").shows("FRAGMENT").enter("/quit").ended();
     assert!(!terminal.written.contains("\x1b[1m") && !terminal.written.contains("\x1b[2m"), "{}", terminal.written);
 }
 
-/// Experts who take their time, and a concierge who speaks in small pieces.
+/// Slow experts, and a concierge that replies in small chunks.
 const CONCIERGE: &str = r#"
 [[reply]]
 role = "expert"
@@ -233,7 +235,7 @@ Where to?'''
 "#;
 
 #[test]
-fn the_concierge_shows_who_is_asked_and_where_it_stands_and_no_part_of_a_block() {
+fn the_concierge_shows_progress_and_phases_but_no_blocks() {
     let usual = include_str!("../../../testkit/scenarios/concierge.toml");
     let stage = Stage::new(&format!("{CONCIERGE}\n{usual}"));
     let mut terminal = Terminal::start(&stage, &["--flow", "concierge", "--session", "home"]);
@@ -246,6 +248,6 @@ fn the_concierge_shows_who_is_asked_and_where_it_stands_and_no_part_of_a_block()
     terminal.shows("[>] 1.").prompts();
     terminal.press(CTRL_D);
     assert!(terminal.ended().success());
-    assert!(!terminal.written.contains("<<<"), "no block is seen, not even for a moment");
-    assert!(!terminal.text().contains("asking"), "nothing of what was waited for stays");
+    assert!(!terminal.written.contains("<<<"), "no part of a block is ever shown");
+    assert!(!terminal.text().contains("asking"), "the progress line is erased");
 }

@@ -1,4 +1,4 @@
-//! A conversation with a server is the conversation one has here.
+//! `segue chat --server` behaves like `segue chat` with a local engine.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ fn chat(place: &Place, arguments: &[&str], key: Option<&str>, input: &str) -> Ou
     let mut child = command.spawn().expect("it starts");
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_owned();
-    // A chat that ends early reads no more, which is its right.
+    // The write may fail if the chat ends early.
     let writer = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().expect("it ends");
     writer.join().expect("written");
@@ -47,7 +47,7 @@ fn url(server: &Serving) -> String {
     format!("http://127.0.0.1:{}", server.port)
 }
 
-/// What differs from one run to the next: times.
+/// Replaces times, which differ from run to run.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| word.ends_with("ms") || word.contains(':') || word.starts_with("20");
     let plain = |line: &str| {
@@ -58,9 +58,9 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn every_command_says_the_same_as_here() {
-    let input = "one\n/title Tea\ntwo\n/why\n/why c1\n/cost\n/phase\n/show\n/sessions\n/cancel\n/recompute c1 model=scripted\n\
-                 /forget assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\nfive\n";
+fn every_command_prints_the_same_as_with_a_local_engine() {
+    let input = "one\n/rename Tea\ntwo\n/explain\n/explain c1\n/cost\n/phase\n/artifacts\n/sessions\n/cancel\n/recompute c1 model=scripted\n\
+                 /reset assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\nfive\n";
     let here = Place::new(SCENARIO);
     let expected = chat(&here, &["--session", "tea"], None, input);
     let there = Place::new(SCENARIO);
@@ -79,8 +79,9 @@ fn every_command_says_the_same_as_here() {
 }
 
 #[test]
-fn the_concierge_is_talked_to_in_the_same_words() {
-    let input = "Should we move?\nWe have a cat.\n/phase\n/propose executor\n/show\nWe will do it, give us a plan.\n";
+fn the_concierge_prints_the_same_as_with_a_local_engine() {
+    let input =
+        "Should we move?\nWe have a cat.\n/phase\n/propose executor\n/artifacts\nWe will do it, give us a plan.\n";
     let here = Place::rehearsed();
     let expected = chat(&here, &["--flow", "concierge", "--session", "sea"], None, input);
     let there = Place::rehearsed();
@@ -92,14 +93,14 @@ fn the_concierge_is_talked_to_in_the_same_words() {
 }
 
 #[test]
-fn a_session_is_gone_on_with_exported_and_listed() {
+fn a_session_is_continued_exported_and_listed() {
     let place = Place::new(SCENARIO);
     let server = place.serve(0, &[]);
     let at = ["--server", &url(&server), "--session", "tea"];
     assert_eq!(out(&chat(&place, &at, None, "one\n")), "turn 1: you said one\n");
     assert_eq!(
         out(&chat(&place, &at, None, "two\n/export copy.jsonl\n")),
-        "turn 2: you said two\nwritten to copy.jsonl\n"
+        "turn 2: you said two\nexported to copy.jsonl\n"
     );
     let exported = std::fs::read_to_string(place.path().join("copy.jsonl")).expect("written");
     let (status, direct) = server.text("/v1/sessions/tea/export");
@@ -107,11 +108,11 @@ fn a_session_is_gone_on_with_exported_and_listed() {
     let model = chat(&place, &["--server", &url(&server), "--model", "scripted"], None, "");
     assert!(model.status.code() == Some(2) && err(&model).contains("cannot be used with '--model"), "{}", err(&model));
     let set = chat(&place, &["--server", &url(&server), "--session", "tea", "--set", "a=b"], None, "");
-    assert!(err(&set).contains("was set when it was begun"), "{}", err(&set));
+    assert!(err(&set).contains("the settings of session `tea` cannot change"), "{}", err(&set));
 }
 
 #[test]
-fn a_key_is_asked_for_and_limits_what_is_seen() {
+fn a_key_is_required_and_limits_the_visible_sessions() {
     let place = Place::new(SCENARIO);
     let made = place.command(&["keys", "add", "laptop", "--owner", "acme"]).output().expect("it runs");
     let key = out(&made).trim().to_owned();
@@ -126,7 +127,7 @@ fn a_key_is_asked_for_and_limits_what_is_seen() {
 }
 
 #[test]
-fn a_server_that_is_away_or_another_is_told_apart() {
+fn an_unreachable_or_foreign_server_is_refused() {
     let place = Place::new(SCENARIO);
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
     let away = format!("http://{}", nobody.local_addr().expect("bound"));
@@ -137,13 +138,13 @@ fn a_server_that_is_away_or_another_is_told_apart() {
         err(&output)
     };
     assert!(refused(&away).contains(&format!("cannot reach the server at {away}; is it running?")));
-    assert!(refused("tea").contains("`tea` is no address of a server; write it as http://"));
+    assert!(refused("tea").contains("`tea` is not the address of a server (like http://127.0.0.1:7348)"));
     let newer = stand_in("application/json", r#"{"version": "9.1.0"}"#);
     assert!(refused(&newer).contains("is segue 9.1.0, and this is segue "), "{newer}");
-    assert!(refused(&stand_in("text/html", "<h1>hello</h1>")).contains("is no server of segue's"));
+    assert!(refused(&stand_in("text/html", "<h1>hello</h1>")).contains("is not a Segue server"));
 }
 
-/// Something that gives one answer, whatever it is asked.
+/// A server that gives the same response to every request.
 fn stand_in(kind: &str, body: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

@@ -1,4 +1,4 @@
-//! Kill −9 while many listen: every client comes back and has seen every event exactly once.
+//! The server is killed while many clients listen: each one reconnects and gets every event exactly once.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -22,16 +22,16 @@ chunk_delay_ms = 400
 text = "You said: {{last}}"
 "#;
 
-/// What a client tells of what it sees.
-enum Told {
-    /// A call was opened in its session.
-    Called(usize),
-    /// Its session's second turn is over: the places it saw, in order.
-    Saw(Vec<u64>, usize),
+/// What a client reports.
+enum ClientReport {
+    /// A call was opened in the session of this client.
+    CallOpened(usize),
+    /// The second turn has ended: all sequence numbers in order, and the number of connections.
+    Finished(Vec<u64>, usize),
 }
 
-/// Reads a session's events until its second turn is over, connecting again as often as it must.
-fn listen(number: usize, port: u16, told: &mpsc::Sender<Told>) {
+/// Reads the events of a session until its second turn has ended, and reconnects as often as needed.
+fn listen(number: usize, port: u16, reports: &mpsc::Sender<ClientReport>) {
     let session = number % SESSIONS;
     let (mut seen, mut connections): (Vec<u64>, usize) = (Vec::new(), 0);
     loop {
@@ -53,28 +53,28 @@ fn listen(number: usize, port: u16, told: &mpsc::Sender<Told>) {
             else {
                 continue;
             };
-            // What has a place is an event of the journal; all else is in passing.
+            // Only events of the journal have a sequence number.
             let Some(seq) = event["seq"].as_u64().filter(|_| event["event"].is_object()) else { continue };
             seen.push(seq);
             if event["type"] == "call_opened" {
-                told.send(Told::Called(number)).expect("somebody listens");
+                reports.send(ClientReport::CallOpened(number)).expect("the test is running");
             }
             if event["type"] == "turn_ended" && event["turn"] == "t2" {
-                return told.send(Told::Saw(seen, connections)).expect("somebody listens");
+                return reports.send(ClientReport::Finished(seen, connections)).expect("the test is running");
             }
         }
     }
 }
 
 #[test]
-fn every_listener_comes_back_after_a_kill_and_sees_every_event_once() {
+fn every_client_reconnects_after_a_kill_and_gets_every_event_once() {
     let place = Place::new(SCENARIO);
     let server = place.serve(0, &[]);
     let port = server.port;
     for session in 0..SESSIONS {
         assert_eq!(server.post("/v1/sessions", &json!({"session": format!("s{session}"), "flow": "chat"})).0, 201);
     }
-    let (sender, told) = mpsc::channel();
+    let (sender, reports) = mpsc::channel();
     for number in 0..CLIENTS {
         let sender = sender.clone();
         thread::spawn(move || listen(number, port, &sender));
@@ -83,10 +83,10 @@ fn every_listener_comes_back_after_a_kill_and_sees_every_event_once() {
         let path = format!("/v1/sessions/s{session}/messages");
         assert_eq!(server.post(&path, &json!({"text": "the first", "wait": false})).0, 202);
     }
-    // Everybody has seen that a call was opened, and no answer has come.
+    // Wait until every client has seen that a call was opened. It is not answered yet.
     let mut called = std::collections::BTreeSet::new();
     while called.len() < CLIENTS {
-        if let Told::Called(number) = told.recv().expect("more") {
+        if let ClientReport::CallOpened(number) = reports.recv().expect("more") {
             called.insert(number);
         }
     }
@@ -99,11 +99,11 @@ fn every_listener_comes_back_after_a_kill_and_sees_every_event_once() {
     }
     let mut finished = 0;
     while finished < CLIENTS {
-        let Told::Saw(seen, connections) = told.recv().expect("more") else { continue };
+        let ClientReport::Finished(seen, connections) = reports.recv().expect("more") else { continue };
         assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());
-        assert!(connections >= 2, "it was cut off and came back");
+        assert!(connections >= 2, "it reconnected");
         finished += 1;
     }
     let (_, turns) = server.get("/v1/sessions/s0/turns", None);
-    assert_eq!(turns["turns"][0]["replies"][0]["text"], "It takes a while.", "the turn went on where it stood");
+    assert_eq!(turns["turns"][0]["replies"][0]["text"], "It takes a while.", "the turn was resumed");
 }

@@ -1,4 +1,4 @@
-//! Keys are made at the terminal, work at once, and end at once.
+//! `segue keys` with a running server.
 
 use std::process::Output;
 
@@ -13,11 +13,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_key_is_made_listed_used_and_revoked_while_the_server_runs() {
+fn a_key_is_created_listed_used_and_revoked_while_the_server_runs() {
     let place = Place::new("[default]\ntext = \"hello\"");
     let made = run(&place, &["keys", "add", "laptop", "--owner", "acme", "--flow", "chat"]);
     let key = text(&made.stdout).trim().to_owned();
-    assert!(key.starts_with("sg_") && text(&made.stderr).contains("shown only now"), "{key}");
+    assert!(key.starts_with("sg_") && text(&made.stderr).contains("shown only once"), "{key}");
     let listed = text(&run(&place, &["keys"]).stdout);
     assert!(listed.contains("laptop") && listed.contains("acme") && listed.contains("chat"), "{listed}");
     let (_, secret) = key.rsplit_once('_').expect("a secret");
@@ -27,7 +27,7 @@ fn a_key_is_made_listed_used_and_revoked_while_the_server_runs() {
     assert_eq!(server.get("/v1/sessions", Some(&key)).0, 200);
     let id = key.split('_').nth(1).expect("an id");
     assert!(run(&place, &["keys", "revoke", id]).status.success());
-    // The server looks at the file again after a moment.
+    // The server reloads the file after a moment.
     while server.get("/v1/sessions", Some(&key)).0 == 200 {}
     assert_eq!(server.get("/v1/sessions", Some(&key)).0, 401);
     let gone = run(&place, &["keys", "revoke", id]);

@@ -1,4 +1,4 @@
-//! The program as a server: over sockets, and through its own death.
+//! Tests of `segue serve` through its binary.
 
 mod chat;
 mod crash;

@@ -1,4 +1,4 @@
-//! A folder to serve from, and the plainest client there is.
+//! Runs `segue serve` in a temporary home folder, with a minimal HTTP client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,20 +8,20 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home with a configuration and nothing else in it.
-pub struct Place {
+/// A home folder with a configuration.
+pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// A server that runs, until it is killed.
-pub struct Serving {
+/// A running server, which is killed when this is dropped.
+pub(crate) struct Serving {
     child: Child,
     pub port: u16,
 }
 
 impl Place {
-    /// A home in which this scenario answers.
-    pub fn new(scenario: &str) -> Self {
+    /// A home with replies from this scenario.
+    pub(crate) fn new(scenario: &str) -> Self {
         let place = Self { folder: tempfile::tempdir().expect("a folder") };
         place.write("scenario.toml", scenario);
         let config =
@@ -30,10 +30,10 @@ impl Place {
         place
     }
 
-    /// A home in which a stand-in for models answers.
-    pub fn rehearsed() -> Self {
+    /// A home with the rehearsal model.
+    pub(crate) fn rehearsed() -> Self {
         let place = Self { folder: tempfile::tempdir().expect("a folder") };
-        place.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\npace = \"instant\"\n");
+        place.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n");
         place
     }
 
@@ -41,45 +41,45 @@ impl Place {
         std::fs::write(self.path().join(name), text).expect("written");
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command.args(arguments).env_clear().env("HOME", self.path()).current_dir(self.path()).stdin(Stdio::null());
         command
     }
 
-    /// Serves on a port; 0 picks one.
-    pub fn serve(&self, port: u16, more: &[&str]) -> Serving {
+    /// Starts a server on a port; 0 picks a free one.
+    pub(crate) fn serve(&self, port: u16, more: &[&str]) -> Serving {
         let port = port.to_string();
         let arguments: Vec<&str> = ["serve", "--port", &port].iter().chain(more).copied().collect();
         let mut child = self.command(&arguments).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says where it is");
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it prints its address");
         let port = line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         Serving { child, port: port.unwrap_or_else(|| panic!("no address in {line:?}")) }
     }
 }
 
 impl Serving {
-    /// As the power cut would: nothing is finished, nothing is said.
-    pub fn kill(mut self) {
+    /// Kills the server with SIGKILL.
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
     }
 
-    pub fn get(&self, path: &str, key: Option<&str>) -> (u16, Value) {
+    pub(crate) fn get(&self, path: &str, key: Option<&str>) -> (u16, Value) {
         self.ask("GET", path, "", key)
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.ask("POST", path, &body.to_string(), None)
     }
 
-    /// What is no JSON.
-    pub fn text(&self, path: &str) -> (u16, String) {
+    /// Gets a response that is not JSON.
+    pub(crate) fn text(&self, path: &str) -> (u16, String) {
         self.exchange("GET", path, "", None)
     }
 
@@ -91,7 +91,7 @@ impl Serving {
     fn exchange(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> (u16, String) {
         let key = key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        // In the older form an answer simply ends with its connection.
+        // With HTTP/1.0 a response ends with its connection.
         let head = format!(
             "{method} {path} HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\n{key}content-length: {}\r\n\r\n",
             body.len()
@@ -107,7 +107,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The errors may be dropped: the server may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,22 +1,22 @@
-//! Tells code from comments and literals. Anything unfinished (an open quote, an open comment) reaches to the end of the
-//! file: the compiler will complain about it, we need not.
+//! Separates code from comments and literals. An unterminated literal or comment extends to the end of the file; the
+//! compiler reports it.
 
-/// What a file falls into.
-pub struct LexedSource {
-    /// The file with comments and the insides of literals turned into spaces; lines and offsets stay.
+/// The code and the literals of a file.
+pub(crate) struct LexedSource {
+    /// The file with comments and contents of literals replaced by spaces; lines and offsets stay the same.
     pub code: String,
-    /// Its string literals, in order.
+    /// The string literals, in order.
     pub literals: Vec<LexedLiteral>,
 }
 
-/// A string literal and where it begins, in bytes.
-pub struct LexedLiteral {
+/// A string literal and its offset in bytes.
+pub(crate) struct LexedLiteral {
     pub offset: usize,
     pub text: String,
 }
 
-/// Takes a file apart.
-pub fn lex_rust(text: &str) -> LexedSource {
+/// Lexes a file.
+pub(crate) fn lex_rust(text: &str) -> LexedSource {
     let mut lexer = RustLexer { text, position: 0, code: Vec::with_capacity(text.len()), literals: Vec::new() };
     while lexer.position < text.len() {
         lexer.consume_token();
@@ -48,7 +48,7 @@ impl RustLexer<'_> {
             let len = char_literal_len(rest);
             if len > 0 { self.blank_out(len) } else { self.copy_code(1) }
         } else if first == '_' || first.is_alphanumeric() {
-            // The prefix of a byte or C string is a word of its own; its quote comes next.
+            // The prefix of a byte or C string is lexed as a word; its quote comes next.
             let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
             self.copy_code(len);
         } else {
@@ -89,28 +89,28 @@ impl RustLexer<'_> {
     }
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment, which may contain others.
 fn block_comment_len(rest: &str) -> usize {
     let bytes = rest.as_bytes();
-    let (mut depth, mut at) = (0usize, 0);
-    while at < bytes.len() {
-        if bytes[at..].starts_with(b"/*") {
+    let (mut depth, mut offset) = (0usize, 0);
+    while offset < bytes.len() {
+        if bytes[offset..].starts_with(b"/*") {
             depth += 1;
-            at += 2;
-        } else if bytes[at..].starts_with(b"*/") {
+            offset += 2;
+        } else if bytes[offset..].starts_with(b"*/") {
             depth -= 1;
-            at += 2;
+            offset += 2;
             if depth == 0 {
-                return at;
+                return offset;
             }
         } else {
-            at += 1;
+            offset += 1;
         }
     }
     bytes.len()
 }
 
-/// The length of `r##"` and its like, and the number of hashes in it. A raw identifier (`r#type`) is none.
+/// Returns the length of an opening such as `r##"`, and its number of hashes. A raw identifier (`r#type`) is not one.
 fn raw_string_opening(rest: &str) -> Option<(usize, usize)> {
     let after = ["r", "br", "cr"].iter().find_map(|prefix| {
         rest.strip_prefix(prefix).filter(|after| after.starts_with('"') || after.starts_with('#'))
@@ -119,12 +119,12 @@ fn raw_string_opening(rest: &str) -> Option<(usize, usize)> {
     after[hashes..].starts_with('"').then(|| (rest.len() - after.len() + hashes + 1, hashes))
 }
 
-/// The length of a character literal, or 0 for a lifetime or label.
+/// Returns the length of a character literal, or 0 for a lifetime or label.
 fn char_literal_len(rest: &str) -> usize {
     let mut inner = rest.char_indices().skip(1);
     match inner.next() {
         Some((_, '\\')) => {
-            let escaped = inner.next().map_or(rest.len(), |(at, c)| at + c.len_utf8());
+            let escaped = inner.next().map_or(rest.len(), |(offset, c)| offset + c.len_utf8());
             rest[escaped..].find('\'').map_or(rest.len(), |close| escaped + close + 1)
         }
         Some(_) => match inner.next() {
@@ -135,7 +135,7 @@ fn char_literal_len(rest: &str) -> usize {
     }
 }
 
-/// Where a string ends, given what follows its opening quote.
+/// Returns the offset of the closing quote in the text after the opening quote.
 fn closing_quote(inner: &str) -> Option<usize> {
     let mut escaped = false;
     inner.bytes().position(|byte| {
@@ -145,13 +145,13 @@ fn closing_quote(inner: &str) -> Option<usize> {
     })
 }
 
-/// What an ordinary string says. An unknown escape stands for itself.
+/// Returns the value of an ordinary string. An unknown escape keeps its character.
 fn unescape(inner: &str) -> String {
     let mut text = String::with_capacity(inner.len());
     let mut rest = inner;
-    while let Some(at) = rest.find('\\') {
-        text.push_str(&rest[..at]);
-        let escape = &rest[at + 1..];
+    while let Some(offset) = rest.find('\\') {
+        text.push_str(&rest[..offset]);
+        let escape = &rest[offset + 1..];
         let Some(kind) = escape.chars().next() else { break };
         rest = &escape[kind.len_utf8()..];
         match kind {
@@ -167,16 +167,16 @@ fn unescape(inner: &str) -> String {
     text
 }
 
-/// Resolves what follows `\x` or `\u` and returns the text behind it.
+/// Resolves the escape `\x` or `\u` and returns the text after it.
 fn unescape_number<'a>(text: &mut String, kind: char, rest: &'a str) -> &'a str {
-    let (digits, behind) = if kind == 'x' {
+    let (digits, after) = if kind == 'x' {
         rest.split_at_checked(2).unwrap_or((rest, ""))
     } else {
         rest.strip_prefix('{').and_then(|inner| inner.split_once('}')).unwrap_or(("", rest))
     };
     let digits = digits.replace('_', "");
     text.extend(u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32));
-    behind
+    after
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_unfinished_breaks_it() {
+    fn unterminated_source_does_not_panic() {
         for source in ["\"abc", "r#\"abc\"", "/* /* */", "'\\", "'", "b'", "r##", "\"\\", "\"\\x4", "\"\\u{", "\"\\u"] {
             assert_eq!(lex_rust(source).code.len(), source.len(), "{source}");
         }

@@ -1,67 +1,69 @@
-//! Finds what is compiled for tests only: items under `#[cfg(test)]`, wherever they stand. Works on code whose comments
-//! and literals are blank already.
+//! Finds items that are compiled for tests only, by `#[cfg(test)]`, in code without comments and literals.
 
 use std::ops::Range;
 
-/// An item for tests only.
+/// An item that is compiled for tests only.
 #[derive(Debug, PartialEq)]
-pub struct TestItem {
-    /// From its attribute to its end, in bytes.
+pub(crate) struct TestItem {
+    /// The range in bytes, from the attribute to the end of the item.
     pub range: Range<usize>,
-    /// Its name, if it is a module in a file of its own.
+    /// The name of a module in another file.
     pub module: Option<String>,
 }
 
 const TEST_ATTRIBUTES: [&str; 2] = ["#[cfg(test)]", "#[cfg(all(test,"];
 
-/// Attributes stand before items, but also before fields, arms and expressions; those end at a comma.
+/// The first words of items. Fields, match arms and expressions can have attributes too, but end at a comma.
 const ITEM_KEYWORDS: [&str; 15] = [
     "pub", "mod", "fn", "use", "const", "static", "struct", "enum", "impl", "trait", "type", "async", "unsafe",
     "extern", "let",
 ];
 
-/// All items for tests only, in order, none inside another.
-pub fn find_test_items(code: &str) -> Vec<TestItem> {
-    let mut spans = Vec::new();
-    let mut at = 0;
-    while let Some(start) = TEST_ATTRIBUTES.iter().filter_map(|mark| Some(at + code[at..].find(mark)?)).min() {
+/// Returns all outermost items that are compiled for tests only, in order.
+pub(crate) fn find_test_items(code: &str) -> Vec<TestItem> {
+    let mut items = Vec::new();
+    let mut offset = 0;
+    let next_attribute = |offset: usize| {
+        TEST_ATTRIBUTES.iter().filter_map(|attribute| Some(offset + code[offset..].find(attribute)?)).min()
+    };
+    while let Some(start) = next_attribute(offset) {
         let item = skip_attributes(code, start);
         let end = item_end(code, item);
-        spans.push(TestItem { range: start..end, module: test_module_file(&code[item..end]) });
-        at = end.max(start + 1);
+        items.push(TestItem { range: start..end, module: test_module_file(&code[item..end]) });
+        offset = end.max(start + 1);
     }
-    spans
+    items
 }
 
-/// Where the item begins whose attributes begin here.
+/// Returns the offset of the item after the attributes at `start`.
 fn skip_attributes(code: &str, start: usize) -> usize {
-    let mut at = start;
-    while code[at..].starts_with("#[") {
-        let end = balanced_end(code, at + 1);
-        at = end + (code[end..].len() - code[end..].trim_start().len());
+    let mut offset = start;
+    while code[offset..].starts_with("#[") {
+        let end = balanced_end(code, offset + 1);
+        offset = end + (code[end..].len() - code[end..].trim_start().len());
     }
-    at
+    offset
 }
 
-/// Behind the closing brace, semicolon or (for what is no item) comma that ends what begins here.
+/// Returns the offset after the item at `start`: after its closing brace or semicolon, or the comma of a field or arm.
 fn item_end(code: &str, start: usize) -> usize {
     let first = code[start..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or_default();
     let is_item = ITEM_KEYWORDS.contains(&first) || code[start..].starts_with("macro_rules!");
-    let mut at = start;
-    while let Some(byte) = code.as_bytes().get(at) {
+    let mut offset = start;
+    while let Some(byte) = code.as_bytes().get(offset) {
         match byte {
-            b'(' | b'[' => at = balanced_end(code, at),
-            b'{' => return balanced_end(code, at),
-            b';' => return at + 1,
-            b',' if !is_item => return at + 1,
-            b')' | b']' | b'}' => return at,
-            _ => at += 1,
+            b'(' | b'[' => offset = balanced_end(code, offset),
+            b'{' => return balanced_end(code, offset),
+            b';' => return offset + 1,
+            b',' if !is_item => return offset + 1,
+            b')' | b']' | b'}' => return offset,
+            _ => offset += 1,
         }
     }
     code.len()
 }
 
-/// Behind the bracket that closes the one here.
+/// Returns the offset after the bracket that closes the one at `open`.
 fn balanced_end(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (offset, byte) in code.bytes().enumerate().skip(open) {
@@ -79,7 +81,7 @@ fn balanced_end(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// `pub(crate) mod name;` → `name`.
+/// Returns `name` for `pub(crate) mod name;`.
 fn test_module_file(item: &str) -> Option<String> {
     let declaration = item.trim_end().strip_suffix(';')?;
     let mut words = declaration.split_whitespace().rev();
@@ -123,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn production_items_are_left_alone() {
+    fn production_items_are_not_found() {
         check("#[cfg(unix)] mod a; #[cfg(not(test))] mod b; #[test] fn c() {}", &[]);
     }
 
     #[test]
-    fn a_module_in_its_own_file_is_named() {
+    fn a_module_in_another_file_has_its_name() {
         let found = find_test_items("#[cfg(test)]\npub(crate) mod fixtures;\nmod real;\n#[cfg(test)]\nmod tests {}\n");
         let names: Vec<Option<&str>> = found.iter().map(|span| span.module.as_deref()).collect();
         assert_eq!(names, [Some("fixtures"), None]);
     }
 
     #[test]
-    fn nothing_unfinished_breaks_it() {
+    fn unterminated_source_does_not_panic() {
         for code in ["#[cfg(test)]", "#[cfg(test)] mod", "#[cfg(test)] mod a {", "#[cfg(all(test,", "#[cfg(test)] #["] {
             assert_eq!(find_test_items(code).len(), 1, "{code}");
         }

@@ -1,4 +1,4 @@
-//! Finds a call in its journal, with what happened to it and what its thread began with.
+//! Collects everything a journal says about one call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,34 +14,38 @@ use crate::journal_reader::JournalReader;
 use crate::name_lookup;
 use crate::print::number_format::format_timestamps_in_line;
 
-/// When and where something was recorded.
+/// The sequence number and time of a recorded event.
 #[derive(Debug, Clone, Copy)]
-pub struct EventPosition {
+pub(crate) struct EventPosition {
     pub seq: Seq,
     pub at: UnixMillis,
 }
 
-/// A call, and all that is known of it.
+/// One call and its history.
 #[derive(Debug)]
-pub struct CallHistory {
+pub(crate) struct CallHistory {
     pub opened: (EventPosition, Arc<CallOpened>),
-    /// The call that opened its thread, and what it was opened with; nothing if that was this very call.
+    /// The earlier call that opened the thread, and its opening fragments; `None` if this call opened it.
     pub thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
-    /// Messages of its thread that were folded before it.
+    /// Messages of the thread that were compacted before this call.
     pub folded_messages: u32,
-    /// The same role's call before it.
+    /// The previous call of the same role.
     pub previous_call: Option<CallId>,
-    /// What came of the tools whose results it brings, in words.
+    /// One line for each tool result that the call carries.
     pub tool_results: Vec<String>,
-    /// Tries that brought no answer, in words.
+    /// One line for each attempt without an answer.
     pub failed_attempts: Vec<String>,
     pub answered: Option<Box<CallAnswered>>,
-    /// Whether nothing is owed for it any more.
+    /// Whether the call is no longer pending.
     is_closed: bool,
 }
 
-/// Reads the journal for a call.
-pub async fn load_call_history(engine: &Engine, session: &SessionId, wanted: CallId) -> anyhow::Result<CallHistory> {
+/// Reads the journal and returns the history of a call.
+pub(crate) async fn load_call_history(
+    engine: &Engine,
+    session: &SessionId,
+    wanted: CallId,
+) -> anyhow::Result<CallHistory> {
     let mut found: Option<CallHistory> = None;
     let mut calls = Vec::new();
     let mut latest: BTreeMap<RoleName, CallId> = BTreeMap::new();
@@ -62,7 +66,7 @@ pub async fn load_call_history(engine: &Engine, session: &SessionId, wanted: Cal
             match &event.event {
                 Event::CallOpened(opened) => {
                     calls.push(opened.call.0);
-                    // What was made once more stands beside the conversation, and nothing follows on it.
+                    // A recomputation is not part of the conversation, so it is nobody's previous call.
                     let previous = match opened.recomputation {
                         Some(_) => latest.get(&opened.role).copied(),
                         None => latest.insert(opened.role.clone(), opened.call),
@@ -88,9 +92,9 @@ pub async fn load_call_history(engine: &Engine, session: &SessionId, wanted: Cal
                     }
                 }
                 Event::ThreadCompacted(compacted) => {
-                    let is_its =
+                    let uses_thread =
                         |found: &&mut CallHistory| found.opened.1.receipt.thread.thread_id() == compacted.thread;
-                    if let Some(found) = found.as_mut().filter(is_its).filter(|found| !found.is_closed) {
+                    if let Some(found) = found.as_mut().filter(uses_thread).filter(|found| !found.is_closed) {
                         found
                             .failed_attempts
                             .push(format_timestamps_in_line(&event.event.summary_line(&|_| String::new())));
@@ -125,9 +129,9 @@ pub async fn load_call_history(engine: &Engine, session: &SessionId, wanted: Cal
         return Ok(found);
     }
     if calls.is_empty() {
-        bail!("the session `{session}` has made no call yet");
+        bail!("session `{session}` has no calls yet");
     }
     let near: Vec<String> =
         name_lookup::nearest_numbers(wanted.0, calls).iter().map(|call| CallId(*call).to_string()).collect();
-    bail!("the session `{session}` has no call {wanted}; near it are {}", near.join(", "))
+    bail!("session `{session}` has no call {wanted}; the nearest are {}", near.join(", "))
 }

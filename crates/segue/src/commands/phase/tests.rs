@@ -1,18 +1,17 @@
 use segue_core::flow::RoleSpec;
 use segue_core::ids::UnixMillis;
-use segue_core::phase::PhaseSpec as PhaseData;
-use segue_core::phase::{PhaseEdge, PhaseOwnerKind, guard::Guard};
+use segue_core::phase::{PhaseEdge, PhaseOwnerKind, PhaseSpec, guard::Guard};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 
 use super::*;
 
-fn graph(name: &str, attached: PhaseOwnerKind) -> PhaseGraph {
+fn graph(name: &str, owner_kind: PhaseOwnerKind) -> PhaseGraph {
     PhaseGraph {
         name: name.into(),
-        owner_kind: attached,
+        owner_kind,
         start: "plan".into(),
-        phases: vec![PhaseData::new("plan"), PhaseData::new("build")],
+        phases: vec![PhaseSpec::new("plan"), PhaseSpec::new("build")],
         edges: vec![PhaseEdge { from: "plan".into(), to: "build".into(), guard: Guard::Always }],
         gates: Vec::new(),
     }
@@ -26,20 +25,18 @@ fn spec() -> FlowSpec {
 }
 
 #[test]
-fn graphs_that_never_moved_stand_at_their_start() {
+fn a_graph_without_transitions_is_in_its_start_phase() {
     let (spec, session) = (spec(), Session { opened_at: UnixMillis(7), ..Session::default() });
     let keys = session.phase_graph_keys(&spec);
-    let shown: Vec<String> = keys.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["project", "talk of guide"]);
-    let stand = session.phase_graph_status(&spec.graphs[&keys[0].graph], &keys[0]);
-    let may = allowed_phases(&spec.graphs[&keys[0].graph], &stand.state, &Proposer::User, &Default::default());
+    let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["project", "talk of guide"]);
     let graph = &spec.graphs[&keys[0].graph];
-    let page = render_phase_report(
-        &PhaseGraphReport { key: keys[0].clone(), graph, status: stand, allowed_phases: may },
-        Paint::new(false),
-    );
+    let status = session.phase_graph_status(graph, &keys[0]);
+    let allowed_phases = allowed_phases(graph, &status.state, &Proposer::User, &Default::default());
+    let report = PhaseGraphReport { key: keys[0].clone(), graph, status, allowed_phases };
+    let page = render_phase_report(&report, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");
-    assert!(page.contains("you may enter  build"), "{page}");
+    assert!(page.contains("allowed         build"), "{page}");
 }
 
 #[test]
@@ -52,9 +49,9 @@ fn with_several_graphs_one_must_be_named() {
     assert_eq!(key(None, &["project"]), Ok("project".to_owned()));
     assert_eq!(key(Some("build"), &["guide"]), Ok("talk of guide".to_owned()));
     assert_eq!(key(Some("build"), &["talk", "guide"]), Ok("talk of guide".to_owned()));
-    let wrong = |to, names: &[&str]| key(to, names).expect_err("it is not clear");
-    assert_eq!(wrong(None, &[]), "several could be meant; name one of `project`, `guide` at the end");
-    assert_eq!(wrong(None, &["projekt"]), "nothing called `projekt` has phases; did you mean `project`?");
-    assert_eq!(wrong(None, &["project", "guide"]), "no graph is called `project`, `guide` at once");
-    assert_eq!(wrong(Some("buidl"), &["guide"]), "there is no phase `buidl`; did you mean `build`?");
+    let error = |to, names: &[&str]| key(to, names).expect_err("no single graph matches");
+    assert_eq!(error(None, &[]), "several phase graphs match; choose one of `project`, `guide` at the end");
+    assert_eq!(error(None, &["projekt"]), "no phase graph is named or owned by `projekt`; did you mean `project`?");
+    assert_eq!(error(None, &["project", "guide"]), "no phase graph matches all of `project`, `guide`");
+    assert_eq!(error(Some("buidl"), &["guide"]), "there is no phase `buidl`; did you mean `build`?");
 }

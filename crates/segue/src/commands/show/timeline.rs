@@ -1,4 +1,4 @@
-//! A journal as a story: who said what in which turn, which calls it took, what was refused.
+//! Renders a journal as a timeline: the messages, replies, calls, phases and refusals of each turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,48 +15,47 @@ use crate::print::{RenderOptions, number_format};
 
 /// How much of a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TextLength {
-    /// Its beginning, on one line.
+pub(crate) enum TextLength {
+    /// An excerpt of the beginning.
     Short,
-    /// All of it.
     Full,
 }
 
-/// Columns of the name before what somebody says.
+/// Width of the column with the speaker's name.
 const SPEAKER_COLUMNS: usize = 12;
 
-/// Writes the story, event by event.
-pub struct Timeline {
+/// Renders events one after the other.
+pub(crate) struct Timeline {
     screen: RenderOptions,
     length: TextLength,
     flow: Arc<dyn DynFlow>,
-    /// The session as it stood, for a flow that tells its facts by it.
+    /// The session after the last event, which the flow needs to describe its facts.
     state: SessionState,
-    /// Messages that no turn has taken yet, as they will be shown.
+    /// Rendered messages that no turn has started with yet.
     queued_messages: BTreeMap<MessageId, String>,
 }
 
 impl Timeline {
-    pub fn new(screen: RenderOptions, length: TextLength, flow: Arc<dyn DynFlow>) -> Self {
+    pub(crate) fn new(screen: RenderOptions, length: TextLength, flow: Arc<dyn DynFlow>) -> Self {
         let state = SessionState::new(&*flow);
         Self { screen, length, flow, state, queued_messages: BTreeMap::new() }
     }
 
-    /// Asks for the words that [`Timeline::add`] will want.
-    pub fn request_texts(event: &RecordedEvent, lookup: &dyn Fn(TextRef) -> String) {
+    /// Looks up every text that [`Timeline::add_event`] will need for an event.
+    pub(crate) fn request_texts(event: &RecordedEvent, lookup: &dyn Fn(TextRef) -> String) {
         match &event.event {
-            // What a model answered is shown when it is said.
+            // The text of an answer is shown with the reply.
             Event::CallAnswered(_) => {}
             other => drop(other.summary_line(lookup)),
         }
     }
 
-    /// Writes one event.
-    pub fn add_event(&mut self, event: &RecordedEvent, texts: &JournalTexts, out: &mut String) {
+    /// Renders one event and appends it to `out`.
+    pub(crate) fn add_event(&mut self, event: &RecordedEvent, texts: &JournalTexts, out: &mut String) {
         let paint = self.screen.paint;
         self.state.apply(&*self.flow, event);
         match &event.event {
-            // The heading tells these.
+            // The heading shows these.
             Event::SessionOpened(_) | Event::SessionRenamed { .. } => {}
             Event::UserMessageReceived(received) => {
                 let name = format!("{} user", received.message);
@@ -64,14 +63,14 @@ impl Timeline {
                 self.write_message(&paint.bold(pad_name(&name)), received.text, texts, &mut shown);
                 self.queued_messages.insert(received.message, shown);
             }
-            Event::ReplySent(said) => {
-                let name = said.role.as_ref().map_or("segue", |by| by.as_str());
-                self.write_message(&paint.highlight(pad_name(name)), said.text, texts, out);
+            Event::ReplySent(reply) => {
+                let name = reply.role.as_ref().map_or("segue", |role| role.as_str());
+                self.write_message(&paint.highlight(pad_name(name)), reply.text, texts, out);
             }
-            Event::TurnStarted { turn, messages, retry_of: again } => {
+            Event::TurnStarted { turn, messages, retry_of } => {
                 let at = number_format::format_time_of_day(event.at);
-                let again = again.map(|again| format!(", trying {again} again")).unwrap_or_default();
-                out.push_str(&format!("\n{} {}\n", paint.bold(turn), paint.dim(format!("· {at}{again}"))));
+                let retry = retry_of.map(|failed| format!(", retry of {failed}")).unwrap_or_default();
+                out.push_str(&format!("\n{} {}\n", paint.bold(turn), paint.dim(format!("· {at}{retry}"))));
                 messages
                     .iter()
                     .filter_map(|message| self.queued_messages.remove(message))
@@ -105,10 +104,10 @@ impl Timeline {
         }
     }
 
-    /// Writes what is left over: messages that wait for their turn.
-    pub fn finish(self, out: &mut String) {
+    /// Appends the messages that are still queued.
+    pub(crate) fn finish(self, out: &mut String) {
         if !self.queued_messages.is_empty() {
-            out.push_str(&format!("\n{}\n", self.screen.paint.bold("waiting")));
+            out.push_str(&format!("\n{}\n", self.screen.paint.bold("queued")));
             self.queued_messages.into_values().for_each(|shown| out.push_str(&shown));
         }
     }
@@ -132,8 +131,8 @@ impl Timeline {
             TextLength::Short => (texts.excerpt(text), 3),
             TextLength::Full => (texts.sanitized_text(text), usize::MAX),
         };
-        for (place, line) in wrap_lines(&text, columns).into_iter().take(height_max).enumerate() {
-            let name = if place == 0 { name.to_owned() } else { " ".repeat(SPEAKER_COLUMNS) };
+        for (index, line) in wrap_lines(&text, columns).into_iter().take(height_max).enumerate() {
+            let name = if index == 0 { name.to_owned() } else { " ".repeat(SPEAKER_COLUMNS) };
             out.push_str(format!("  {name} {line}").trim_end());
             out.push('\n');
         }
@@ -148,17 +147,17 @@ fn pad_name(name: &str) -> String {
     format!("{name:<SPEAKER_COLUMNS$}")
 }
 
-/// What an answer came to.
+/// Describes the duration, tokens, cost and tool calls of an answer on one line.
 fn answer_line(answered: &CallAnswered) -> String {
     let usage = answered.usage;
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
     let cached =
         if usage.cached_tokens > 0 { format!(", {} cached", count(usage.cached_tokens)) } else { String::new() };
-    let counted = if answered.usage_source == UsageSource::Estimated { ", our count" } else { "" };
-    let tools: Vec<&str> = answered.tool_calls.iter().map(|wish| wish.name.as_str()).collect();
-    let tools = if tools.is_empty() { String::new() } else { format!(", wants {}", tools.join(", ")) };
+    let estimated = if answered.usage_source == UsageSource::Estimated { ", estimated" } else { "" };
+    let tools: Vec<&str> = answered.tool_calls.iter().map(|tool_call| tool_call.name.as_str()).collect();
+    let tools = if tools.is_empty() { String::new() } else { format!(", calls {}", tools.join(", ")) };
     format!(
-        "{} answered in {}: {} in, {} out{cached}{counted} · {}{tools}",
+        "{} answered in {}: {} in, {} out{cached}{estimated} · {}{tools}",
         answered.call,
         number_format::format_duration(answered.duration_ms),
         count(usage.input_tokens),

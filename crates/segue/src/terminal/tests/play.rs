@@ -1,4 +1,4 @@
-//! A flow to talk with: phases with a gate, two experts asked at once, a guide whose words are not always what is said.
+//! A flow for tests: phases with a gate, two concurrent experts, and a guide whose reply may differ from its answer.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerK
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 
-pub struct Play {
+pub(crate) struct Play {
     spec: FlowSpec,
 }
 
 impl Play {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let role = |name: &str, scope: Scope| {
             RoleSpec::new(name, scope)
                 .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
@@ -86,13 +86,13 @@ impl Flow for Play {
                 vec![guide()]
             }
             (Event::CallAnswered(answered), Some(call)) if call.role == "guide" => {
-                let words = view.read_text(answered.text);
-                let say = |text| FlowStep::Reply { text, role: Some(call.role.clone()), call: Some(call.call) };
-                let mut steps = match words.strip_prefix("thinks: ") {
-                    Some(_) => vec![say(ReplyText::New("What was really said.".to_owned()))],
-                    None => vec![say(ReplyText::Stored(answered.text))],
+                let answer = view.read_text(answered.text);
+                let reply = |text| FlowStep::Reply { text, role: Some(call.role.clone()), call: Some(call.call) };
+                let mut steps = match answer.strip_prefix("thinks: ") {
+                    Some(_) => vec![reply(ReplyText::New("What was really said.".to_owned()))],
+                    None => vec![reply(ReplyText::Stored(answered.text))],
                 };
-                if words.contains("let us act") {
+                if answer.contains("let us act") {
                     let proposal = PhaseProposal::new("act", Proposer::Role(call.role.clone()));
                     steps.push(FlowStep::ProposePhase { phase: key(), proposal });
                 }
