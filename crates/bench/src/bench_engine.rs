@@ -1,4 +1,4 @@
-//! An engine to be measured: on a store of a kind, with the model that answers at once.
+//! The engine that is measured, with a given kind of store and a model that answers at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::bench_flows::{self, TurnShape};
 use crate::instant_model::{AnswerGate, InstantModel};
 use crate::sample_text;
 
-/// Where journals are kept.
+/// Where journals are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum StoreKind {
+pub(crate) enum StoreKind {
     /// In a file, durable when acknowledged.
     Sqlite,
     /// In memory.
@@ -31,8 +31,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Memory => "memory",
@@ -40,22 +39,22 @@ impl StoreKind {
     }
 }
 
-/// An engine to be measured.
+/// The engine that is measured.
 #[derive(Debug, Clone)]
-pub struct BenchEngine {
+pub(crate) struct BenchEngine {
     pub engine: Engine,
     pub model: Arc<InstantModel>,
     shape: TurnShape,
 }
 
-/// Calls the model takes at once: more than any measurement makes.
+/// Concurrent calls that the model allows: more than any measurement makes.
 const CONCURRENT_CALLS: usize = 100_000;
 /// Events read at a time.
 const EVENTS_PAGE: usize = 1_024;
 
 impl BenchEngine {
     /// Starts an engine.
-    pub async fn start(store_kind: StoreKind, shape: TurnShape, file: &Path) -> Result<Self> {
+    pub(crate) async fn start(store_kind: StoreKind, shape: TurnShape, file: &Path) -> Result<Self> {
         sample_text::prepare_prose();
         let store: Arc<dyn Store> = match store_kind {
             StoreKind::Sqlite => Arc::new(SqliteStore::open(file)?),
@@ -63,17 +62,17 @@ impl BenchEngine {
         };
         let model = Arc::new(InstantModel::new(AnswerGate::Open));
         let models = ModelRegistry::from_single_model(model.clone() as Arc<dyn LanguageModel>);
-        let mut setup = EngineConfig::new(store, bench_flows::all_bench_flows(), models, "instant");
+        let mut config = EngineConfig::new(store, bench_flows::all_bench_flows(), models, "instant");
         let limits = ModelCallLimits { concurrent_calls_max: CONCURRENT_CALLS, ..ModelCallLimits::default() };
-        setup.model_limits = BTreeMap::from([("instant".into(), limits)]);
-        Ok(Self { engine: Engine::start(setup).await?, model, shape })
+        config.model_limits = BTreeMap::from([("instant".into(), limits)]);
+        Ok(Self { engine: Engine::start(config).await?, model, shape })
     }
 
-    /// One turn of a session; the first one begins it.
-    pub async fn run_turn(&self, session: &SessionId, position: TurnPosition) -> Result<()> {
+    /// Runs one turn of a session. The first turn opens the session.
+    pub(crate) async fn run_turn(&self, session: &SessionId, position: TurnPosition) -> Result<()> {
         if position == TurnPosition::First {
-            let opening = SessionOptions { session: Some(session.clone()), ..SessionOptions::default() };
-            self.engine.open_session(&self.shape.flow_name().into(), opening).await?;
+            let options = SessionOptions { session: Some(session.clone()), ..SessionOptions::default() };
+            self.engine.open_session(&self.shape.flow_name().into(), options).await?;
         }
         let report =
             self.engine.send_and_wait(session, UserMessage::from(sample_text::next_user_message().as_str())).await?;
@@ -81,21 +80,21 @@ impl BenchEngine {
         Ok(())
     }
 
-    /// `count` turns of a new session.
-    pub async fn run_turns(&self, session: &SessionId, count: usize) -> Result<()> {
-        for place in 0..count {
-            self.run_turn(session, TurnPosition::from_index(place)).await?;
+    /// Runs `count` turns of a new session.
+    pub(crate) async fn run_turns(&self, session: &SessionId, count: usize) -> Result<()> {
+        for index in 0..count {
+            self.run_turn(session, TurnPosition::from_index(index)).await?;
         }
         Ok(())
     }
 
-    /// The messages of a session, its texts fetched: all of them, or the newest. How many there were.
-    pub async fn read_messages(&self, session: &SessionId, newest: Option<usize>) -> Result<usize> {
+    /// Reads all messages of a session, or the newest, with their texts. Returns how many there were.
+    pub(crate) async fn read_messages(&self, session: &SessionId, newest: Option<usize>) -> Result<usize> {
         let after = match newest {
             None => Seq(0),
             Some(count) => {
                 let (_, state) = self.engine.load_session(session).await?;
-                // No message is further apart from the next than the events of a turn.
+                // Two messages are at most as many events apart as a turn has.
                 Seq(state.session.last_seq.0.saturating_sub(count as u64 * EVENTS_PER_MESSAGE))
             }
         };
@@ -113,12 +112,12 @@ impl BenchEngine {
     }
 
     /// Stops the engine and closes its store.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.engine.shutdown().await;
     }
 }
 
-/// More than the events of the longest turn.
+/// More events than the longest turn has.
 const EVENTS_PER_MESSAGE: u64 = 20;
 
 fn message_body(event: &Event) -> Option<BodyId> {
@@ -131,57 +130,53 @@ fn message_body(event: &Event) -> Option<BodyId> {
 
 /// Whether a turn is the first of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnPosition {
-    /// It is.
+pub(crate) enum TurnPosition {
     First,
-    /// It is not.
     Later,
 }
 
 impl TurnPosition {
-    /// Of the turn at this place, counted from zero.
-    pub fn from_index(index: usize) -> Self {
+    /// Returns the position of the turn with this index, counted from zero.
+    pub(crate) fn from_index(index: usize) -> Self {
         if index == 0 { Self::First } else { Self::Later }
     }
 }
 
-/// A folder for the database of one measurement, gone when this is dropped unless it is kept for another one.
+/// A folder for the database of one measurement. Deleted on drop, unless another measurement needs it.
 #[derive(Debug)]
-pub struct DatabaseFolder {
+pub(crate) struct DatabaseFolder {
     folder: PathBuf,
     retention: FolderRetention,
 }
 
 /// Whether a database outlives its measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FolderRetention {
-    /// It does.
+pub(crate) enum FolderRetention {
     Keep,
-    /// It does not.
     Delete,
 }
 
 impl DatabaseFolder {
-    /// An empty folder; what an earlier run left there is removed.
-    pub fn create_empty(dir: &Path, name: &str, retention: FolderRetention) -> Result<Self> {
-        let ground = Self { folder: dir.join(format!("segue-{name}")), retention };
-        ground.remove();
-        std::fs::create_dir_all(&ground.folder).with_context(|| format!("cannot make {}", ground.folder.display()))?;
-        Ok(ground)
+    /// Creates an empty folder; data of an earlier run is deleted.
+    pub(crate) fn create_empty(dir: &Path, name: &str, retention: FolderRetention) -> Result<Self> {
+        let created = Self { folder: dir.join(format!("segue-{name}")), retention };
+        created.remove();
+        std::fs::create_dir_all(&created.folder)
+            .with_context(|| format!("cannot create {}", created.folder.display()))?;
+        Ok(created)
     }
 
-    /// What an earlier measurement has left.
-    pub fn open_existing(dir: &Path, name: &str) -> Self {
+    /// Opens the folder of an earlier measurement.
+    pub(crate) fn open_existing(dir: &Path, name: &str) -> Self {
         Self { folder: dir.join(format!("segue-{name}")), retention: FolderRetention::Keep }
     }
 
-    /// The database's file.
-    pub fn database_file(&self) -> PathBuf {
+    pub(crate) fn database_file(&self) -> PathBuf {
         self.folder.join("store.db")
     }
 
-    /// The database's bytes once its log is folded in.
-    pub fn checkpointed_bytes(&self) -> Result<u64> {
+    /// Returns the size of the database after a checkpoint of its log.
+    pub(crate) fn checkpointed_bytes(&self) -> Result<u64> {
         let db = self.open_database()?;
         db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         drop(db);
@@ -189,19 +184,18 @@ impl DatabaseFolder {
         Ok(bytes("store.db") + bytes("store.db-wal"))
     }
 
-    /// Commits of all sessions so far: the store keeps one row for each.
-    pub fn count_commits(&self) -> Result<u64> {
+    /// Counts the commits of all sessions so far: the store has one row for each.
+    pub(crate) fn count_commits(&self) -> Result<u64> {
         Ok(self.open_database()?.query_row("SELECT count(*) FROM journal", [], |row| row.get(0))?)
     }
 
-    /// Transactions so far, counted since somebody first opened the file: the third word of the index that SQLite keeps
-    /// of its log.
-    pub fn count_transactions(&self) -> Result<u64> {
-        let mut head = [0u8; 12];
+    /// Counts the transactions since the file was first opened: the third word of the index of SQLite's log.
+    pub(crate) fn count_transactions(&self) -> Result<u64> {
+        let mut header = [0u8; 12];
         let index = self.folder.join("store.db-shm");
         let mut index = std::fs::File::open(&index).with_context(|| format!("cannot read {}", index.display()))?;
-        std::io::Read::read_exact(&mut index, &mut head)?;
-        Ok(u32::from_ne_bytes([head[8], head[9], head[10], head[11]]).into())
+        std::io::Read::read_exact(&mut index, &mut header)?;
+        Ok(u32::from_ne_bytes([header[8], header[9], header[10], header[11]]).into())
     }
 
     fn open_database(&self) -> Result<rusqlite::Connection> {
@@ -211,7 +205,7 @@ impl DatabaseFolder {
     }
 
     fn remove(&self) {
-        // What is not there need not go.
+        // The folder may not exist.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

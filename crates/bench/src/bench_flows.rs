@@ -1,5 +1,5 @@
-//! Three tiny flows, one for each shape of turn: one call; a call that hands over to another; three calls side by side, a
-//! mapper in plain code and a call that speaks. Each role has a thread that lasts as long as the session.
+//! Three small flows, one for each turn shape: one call; a call with a handover to another; three concurrent calls, a
+//! mapper in plain code, and a call that replies. Each role has one thread per session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,24 +23,22 @@ use serde_json::json;
 
 use crate::sample_text::{REPLY_CHARS, USER_CHARS};
 
-/// What a turn consists of.
+/// The calls of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum TurnShape {
+pub(crate) enum TurnShape {
     /// One call.
     Single,
-    /// A call that hands over, and the call of whoever took over.
+    /// A call with a handover, and the call of the role that received it.
     Handoff,
-    /// Three calls at once, a mapper in plain code, and a call that speaks.
+    /// Three concurrent calls, a mapper in plain code, and a call that replies.
     Fanout,
 }
 
 impl TurnShape {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Single, Self::Handoff, Self::Fanout];
+    pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Handoff, Self::Fanout];
 
-    /// The flow's name.
-    pub fn flow_name(self) -> &'static str {
+    pub(crate) fn flow_name(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Handoff => "handoff",
@@ -48,13 +46,12 @@ impl TurnShape {
         }
     }
 
-    /// Characters of new text in a turn: the message and all answers.
-    pub fn new_text_bytes(self) -> usize {
+    /// Returns the bytes of new text in a turn: the message and all answers.
+    pub(crate) fn new_text_bytes(self) -> usize {
         USER_CHARS + self.calls_per_turn() * REPLY_CHARS
     }
 
-    /// Calls in a turn.
-    pub fn calls_per_turn(self) -> usize {
+    pub(crate) fn calls_per_turn(self) -> usize {
         match self {
             Self::Single => 1,
             Self::Handoff => 2,
@@ -62,8 +59,8 @@ impl TurnShape {
         }
     }
 
-    /// Calls under way together at the beginning of a turn.
-    pub fn concurrent_calls(self) -> usize {
+    /// Returns how many calls are made at once at the beginning of a turn.
+    pub(crate) fn concurrent_calls(self) -> usize {
         match self {
             Self::Single | Self::Handoff => 1,
             Self::Fanout => 3,
@@ -71,8 +68,7 @@ impl TurnShape {
     }
 }
 
-/// All flows.
-pub fn all_bench_flows() -> Vec<Arc<dyn DynFlow>> {
+pub(crate) fn all_bench_flows() -> Vec<Arc<dyn DynFlow>> {
     TurnShape::ALL.iter().map(|shape| Arc::new(BenchFlow::new(*shape)) as Arc<dyn DynFlow>).collect()
 }
 
@@ -82,7 +78,7 @@ const EXPERTS: [&str; 3] = ["analyst", "critic", "planner"];
 const SUMMARISER: &str = "summariser";
 const BRIEF: &str = "brief";
 const SUMMARY_TOKENS: u32 = 400;
-/// How much of each folded message the summariser is shown: its call shall cost what its call costs, no more.
+/// Characters of each compacted message in the summariser's prompt; few, so that its size does not matter.
 const FOLDED_CHARS_SHOWN: usize = 40;
 const BRIEF_CHARS: usize = 80;
 
@@ -91,7 +87,7 @@ struct BenchFlow {
     spec: FlowSpec,
 }
 
-/// What the experts of the running turn have answered.
+/// The experts' answers in the running turn.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct ExpertAnswers {
     texts: BTreeMap<RoleName, TextRef>,
@@ -101,7 +97,7 @@ impl BenchFlow {
     fn new(shape: TurnShape) -> Self {
         let message = || FragmentSpec::changing("message", ContextLayer::UserWords);
         let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::new());
-        let spec = FlowSpec::new(shape.flow_name(), "a shape of turn to be measured").with_role(summarizer_role());
+        let spec = FlowSpec::new(shape.flow_name(), "a turn shape for benchmarks").with_role(summarizer_role());
         let spec = match shape {
             TurnShape::Single => spec.with_role(speaker.with_ask("reply", [message()])),
             TurnShape::Handoff => {
@@ -117,8 +113,8 @@ impl BenchFlow {
             }
             TurnShape::Fanout => {
                 let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, ContextLayer::Conversation));
-                let asked = answers.into_iter().chain([message()]);
-                let spec = spec.with_role(speaker.with_ask("reply", asked));
+                let fragments = answers.into_iter().chain([message()]);
+                let spec = spec.with_role(speaker.with_ask("reply", fragments));
                 EXPERTS.iter().fold(spec, |spec, expert| {
                     spec.with_role(session_scoped_role(expert).with_ask("reply", [message()]))
                 })
@@ -136,7 +132,7 @@ impl BenchFlow {
         }
     }
 
-    /// The mapper: how long each answer is.
+    /// The mapper: records the length of each answer.
     fn mapper_steps(answers: &ExpertAnswers) -> Vec<FlowStep> {
         if answers.texts.len() < EXPERTS.len() {
             return Vec::new();
@@ -202,9 +198,9 @@ impl Flow for BenchFlow {
                 GREETER => {
                     let goal = view.read_text(answered.text).chars().take(BRIEF_CHARS).collect();
                     let document = HandoverDocument::from([("goal".to_owned(), HandoverFieldValue::Text(goal))]);
-                    let (calls, how) = (vec![call.call], HandoverProvenance::Emitted);
+                    let (calls, provenance) = (vec![call.call], HandoverProvenance::Emitted);
                     vec![
-                        FlowStep::MakeHandover { kind: BRIEF.into(), document, calls, provenance: how },
+                        FlowStep::MakeHandover { kind: BRIEF.into(), document, calls, provenance },
                         FlowStep::Call(CallRequest::new(SPEAKER, "reply")),
                     ]
                 }
@@ -222,7 +218,7 @@ impl Flow for BenchFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ExpertAnswers>,
-        asking: &FragmentRequest<'_>,
+        request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let stored = |text: TextRef, source: FragmentSource, why: &str| RenderedFragment::Stored {
@@ -230,40 +226,40 @@ impl Flow for BenchFlow {
             source,
             why: why.to_owned(),
         };
-        let words = |text: String, why: &str| RenderedFragment::New {
+        let new_text = |text: String, why: &str| RenderedFragment::New {
             text,
             source: FragmentSource::State,
             why: why.to_owned(),
         };
-        match (name.as_str(), asking.compacted) {
-            ("instruction", _) => words(format!("Speak as the {}.", asking.call_request.role), "who speaks"),
-            ("folded", Some(folding)) => words(folded_message_excerpts(folding), "what is shortened"),
-            (COMPACTION_FRAGMENT, Some(folding)) => {
-                words(folding.summary.clone().unwrap_or_default(), "what was folded")
+        match (name.as_str(), request.compacted) {
+            ("instruction", _) => new_text(format!("Speak as the {}.", request.call_request.role), "the role"),
+            ("folded", Some(compacted)) => new_text(folded_message_excerpts(compacted), "the compacted messages"),
+            (COMPACTION_FRAGMENT, Some(compacted)) => {
+                new_text(compacted.summary.clone().unwrap_or_default(), "the summary")
             }
             (BRIEF, _) => match view.session.latest_handover(BRIEF) {
                 Some(brief) => RenderedFragment::New {
                     text: brief.text_field("goal").unwrap_or_default().to_owned(),
                     source: FragmentSource::Handover(brief.id),
-                    why: "what was handed over".to_owned(),
+                    why: "the handover".to_owned(),
                 },
-                None => RenderedFragment::Omitted("nothing was handed over".to_owned()),
+                None => RenderedFragment::Omitted("there is no handover".to_owned()),
             },
             ("message", _) => match view.session.current_turn.as_ref().and_then(|turn| turn.messages.first()) {
-                Some(first) => stored(first.text, FragmentSource::Message(first.message), "what the user said"),
-                None => RenderedFragment::Omitted("no turn runs".to_owned()),
+                Some(first) => stored(first.text, FragmentSource::Message(first.message), "the user's message"),
+                None => RenderedFragment::Omitted("no turn is running".to_owned()),
             },
             (expert, _) => match view.state.texts.get(expert) {
                 Some(text) => stored(*text, FragmentSource::State, "an answer"),
-                None => RenderedFragment::Omitted("it has not answered".to_owned()),
+                None => RenderedFragment::Omitted("no answer yet".to_owned()),
             },
         }
     }
 }
 
-fn folded_message_excerpts(folding: &CompactedMessages) -> String {
-    let beginning = |text: &String| text.chars().take(FOLDED_CHARS_SHOWN).collect::<String>();
-    folding.messages.iter().map(|(_, text)| beginning(text)).collect::<Vec<_>>().join("\n")
+fn folded_message_excerpts(compacted: &CompactedMessages) -> String {
+    let excerpt = |text: &String| text.chars().take(FOLDED_CHARS_SHOWN).collect::<String>();
+    compacted.messages.iter().map(|(_, text)| excerpt(text)).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -271,9 +267,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_flow_has_a_fault() {
-        for rules in all_bench_flows() {
-            assert_eq!(rules.spec().validation_errors(), [""; 0], "{}", rules.spec().name);
+    fn all_flows_are_valid() {
+        for flow in all_bench_flows() {
+            assert_eq!(flow.spec().validation_errors(), [""; 0], "{}", flow.spec().name);
         }
     }
 }

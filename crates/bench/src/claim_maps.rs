@@ -1,4 +1,4 @@
-//! What it takes to make sense of a map: to read it, to analyse it, to tell it. Maps of growing size show how the time grows.
+//! Measures the time to parse, analyse and render a claim map. Maps of growing size show how the time grows.
 
 use std::time::Instant;
 
@@ -10,41 +10,42 @@ use segue_flows::concierge::claim_map::{
 
 use crate::stats::median;
 
-/// Answers a map is made from.
+/// Answers that a map is made from.
 const ANSWER_COUNT: u32 = 8;
 const EDGES_PER_CLAIM: usize = 5;
-/// Claims; the last but one is the most a mapper may write.
+/// Sizes of the maps, in claims; the last but one is the largest map that is accepted.
 const CLAIM_COUNTS: [usize; 5] = [1_250, 2_500, 5_000, 10_000, 20_000];
 const REPETITIONS: usize = 7;
 
-/// Measures all sizes and gives a table.
-pub fn measure_claim_maps() -> String {
-    let mut out = format!("{:>8} {:>8} {:>10} {:>10} {:>10}\n", "claims", "edges", "read ms", "analyse ms", "tell ms");
+/// Measures all sizes. Returns a table.
+pub(crate) fn measure_claim_maps() -> String {
+    let mut out =
+        format!("{:>8} {:>8} {:>10} {:>10} {:>10}\n", "claims", "edges", "parse ms", "analyse ms", "render ms");
     for claims in CLAIM_COUNTS {
         let map = generate_claim_map(claims, claims * EDGES_PER_CLAIM);
         let reply = format!("<map>{}</map>", serde_json::to_string(&map).unwrap_or_default());
-        let read = median_runtime_ms(|| parse_claim_map(&reply, ANSWER_COUNT).is_ok());
+        let parsed = median_runtime_ms(|| parse_claim_map(&reply, ANSWER_COUNT).is_ok());
         let analysed = median_runtime_ms(|| analyse_claim_map(&map, ANSWER_COUNT).claims.len() == claims);
         let analysis = analyse_claim_map(&map, ANSWER_COUNT);
-        let told = median_runtime_ms(|| !brief::render_brief(&map, &analysis).is_empty());
-        out.push_str(&format!("{claims:>8} {:>8} {read:>10.1} {analysed:>10.1} {told:>10.1}\n", map.edges.len()));
+        let rendered = median_runtime_ms(|| !brief::render_brief(&map, &analysis).is_empty());
+        out.push_str(&format!("{claims:>8} {:>8} {parsed:>10.1} {analysed:>10.1} {rendered:>10.1}\n", map.edges.len()));
     }
     out
 }
 
-/// The median of several times, in milliseconds. What is computed is looked at, so that it is not left out.
+/// Returns the median runtime of `work` in milliseconds. Its result is used, so that the compiler does not remove it.
 fn median_runtime_ms(work: impl Fn() -> bool) -> f64 {
     let times: Vec<f64> = (0..REPETITIONS)
         .map(|_| {
             let start = Instant::now();
-            assert!(std::hint::black_box(work()), "it comes to something");
+            assert!(std::hint::black_box(work()), "the work succeeds");
             start.elapsed().as_secs_f64() * 1e3
         })
         .collect();
     median(&times)
 }
 
-/// One long chain, and links of every kind across it, some of them back.
+/// Generates a map with one long chain, and edges of every kind across it, some of them backwards.
 fn generate_claim_map(claims: usize, edges: usize) -> ClaimMap {
     let id = |number: usize| ClaimId(format!("c{number:05}"));
     let claim = |number: usize| ClaimNode {
@@ -57,12 +58,12 @@ fn generate_claim_map(claims: usize, edges: usize) -> ClaimMap {
         challenges: None,
     };
     let mut state = 1u64;
-    let mut next = |below: usize| {
+    let mut next = |bound: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
+        (state >> 33) as usize % bound
     };
     let edge = |number: usize| {
-        let (one, other) = if number + 1 < claims { (number, number + 1) } else { (next(claims), next(claims)) };
+        let (first, second) = if number + 1 < claims { (number, number + 1) } else { (next(claims), next(claims)) };
         let kind = match number % 5 {
             _ if number + 1 < claims => ClaimEdgeKind::Prerequisite,
             0 => ClaimEdgeKind::Conflicts,
@@ -70,7 +71,8 @@ fn generate_claim_map(claims: usize, edges: usize) -> ClaimMap {
             2 => ClaimEdgeKind::Supports,
             _ => ClaimEdgeKind::Prerequisite,
         };
-        let (from, to) = if number.is_multiple_of(97) { (one, other) } else { (one.min(other), one.max(other)) };
+        let (from, to) =
+            if number.is_multiple_of(97) { (first, second) } else { (first.min(second), first.max(second)) };
         ClaimEdge { from: id(from), to: id(to), kind }
     };
     ClaimMap {

@@ -1,5 +1,5 @@
-//! A model that answers at once, so that only the engine and its store are timed. It can be made to hold every answer
-//! back, for counting what many calls under way cost.
+//! A model that answers at once, so that only the engine and its store are timed. It can also hold back all answers, to
+//! measure the cost of calls in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,35 +15,32 @@ use crate::sample_text;
 
 const WINDOW_TOKENS: u32 = 128_000;
 
-/// Answers at once, or when its gate opens.
+/// A model that answers at once, or when its gate opens.
 #[derive(Debug)]
-pub struct InstantModel {
+pub(crate) struct InstantModel {
     gate: watch::Sender<AnswerGate>,
     waiting: Arc<AtomicUsize>,
 }
 
-/// Whether answers go out.
+/// Whether answers are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerGate {
-    /// They go out at once.
+pub(crate) enum AnswerGate {
     Open,
-    /// They are held back.
+    /// Answers are held back.
     Closed,
 }
 
 impl InstantModel {
-    /// A model with its gate as given.
-    pub fn new(gate: AnswerGate) -> Self {
+    pub(crate) fn new(gate: AnswerGate) -> Self {
         Self { gate: watch::Sender::new(gate), waiting: Arc::default() }
     }
 
-    /// Opens or closes the gate.
-    pub fn set_gate(&self, gate: AnswerGate) {
+    pub(crate) fn set_gate(&self, gate: AnswerGate) {
         self.gate.send_replace(gate);
     }
 
-    /// How many calls wait at the gate.
-    pub fn waiting_calls(&self) -> usize {
+    /// Returns how many calls wait for the gate to open.
+    pub(crate) fn waiting_calls(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 }
@@ -60,14 +57,14 @@ impl LanguageModel for InstantModel {
             return answer().boxed();
         }
         let (mut gate, waiting) = (self.gate.subscribe(), self.waiting.clone());
-        let held = async move {
+        let wait_for_gate = async move {
             waiting.fetch_add(1, Ordering::AcqRel);
-            // A gate that is gone holds nobody back.
+            // If the gate was dropped, the answer is sent.
             let _ = gate.wait_for(|gate| *gate == AnswerGate::Open).await;
             waiting.fetch_sub(1, Ordering::AcqRel);
             Ok::<_, CallFailure>(())
         };
-        held.into_stream().filter_map(|_| async { None }).chain(answer()).boxed()
+        wait_for_gate.into_stream().filter_map(|_| async { None }).chain(answer()).boxed()
     }
 
     fn describe(&self) -> ModelDescription {

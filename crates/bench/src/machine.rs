@@ -1,43 +1,41 @@
-//! What the machine says about this process and about the others: memory, CPU, descriptors, files.
+//! Reads memory, CPU, file descriptors and file systems from the operating system.
 
 use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE_BYTES: f64 = 4_096.0;
-/// Clock ticks a second in `/proc`; Linux has had no other value for decades.
+/// Clock ticks per second in `/proc`; always 100 on Linux.
 const CLOCK_TICKS_PER_S: f64 = 100.0;
 
-/// Resident memory of this process in MB.
-pub fn rss_mb() -> f64 {
+/// Returns the resident memory of this process in MB.
+pub(crate) fn rss_mb() -> f64 {
     read_number_field("/proc/self/statm", 1) * PAGE_BYTES / 1e6
 }
 
-/// CPU this process has used, all threads, in milliseconds.
-pub fn cpu_ms() -> f64 {
-    let spent = clock_gettime(ClockId::ProcessCPUTime);
-    spent.tv_sec as f64 * 1e3 + spent.tv_nsec as f64 / 1e6
+/// Returns the CPU time of all threads of this process in milliseconds.
+pub(crate) fn cpu_ms() -> f64 {
+    let cpu_time = clock_gettime(ClockId::ProcessCPUTime);
+    cpu_time.tv_sec as f64 * 1e3 + cpu_time.tv_nsec as f64 / 1e6
 }
 
-/// Bytes this process caused to be sent to the disk; zero if that is not told.
-pub fn disk_written_bytes() -> f64 {
+/// Returns the bytes that this process has written to disk; zero if unknown.
+pub(crate) fn disk_written_bytes() -> f64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
     line.and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
-/// Open descriptors of this process.
-pub fn open_descriptor_count() -> usize {
+pub(crate) fn open_descriptor_count() -> usize {
     count_dir_entries("/proc/self/fd")
 }
 
-/// Threads of this process.
-pub fn thread_count() -> usize {
+pub(crate) fn thread_count() -> usize {
     count_dir_entries("/proc/self/task")
 }
 
-/// Seconds of CPU that all processes have used since the machine started.
-pub fn system_cpu_s() -> f64 {
+/// Returns the CPU time of all processes since the system started, in seconds.
+pub(crate) fn system_cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> = stat
         .lines()
@@ -47,28 +45,28 @@ pub fn system_cpu_s() -> f64 {
         .skip(1)
         .filter_map(|tick| tick.parse().ok())
         .collect();
-    // Waiting for the disk and idling are no work.
-    [0, 1, 2, 5, 6, 7].iter().filter_map(|place| ticks.get(*place)).sum::<f64>() / CLOCK_TICKS_PER_S
+    // Without idle time and time waiting for I/O.
+    [0, 1, 2, 5, 6, 7].iter().filter_map(|index| ticks.get(*index)).sum::<f64>() / CLOCK_TICKS_PER_S
 }
 
-/// Seconds of CPU that this process and its ended children have used.
-pub fn own_cpu_s() -> f64 {
+/// Returns the CPU time of this process and its ended children in seconds.
+pub(crate) fn own_cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces.
+    // The name in parentheses may contain spaces.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
-    (11..15).filter_map(|place| fields.get(place)?.parse::<f64>().ok()).sum::<f64>() / CLOCK_TICKS_PER_S
+    (11..15).filter_map(|index| fields.get(index)?.parse::<f64>().ok()).sum::<f64>() / CLOCK_TICKS_PER_S
 }
 
-/// Processor, cores and file system, in a line.
-pub fn describe_machine(dir: &Path) -> String {
+/// Describes processor, cores and file system in one line.
+pub(crate) fn describe_machine(dir: &Path) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!("{cores} cores, {}, {}", name.unwrap_or("processor unknown"), file_system_type(dir))
+    format!("{cores} cores, {}, {}", name.unwrap_or("unknown processor"), file_system_type(dir))
 }
 
-/// The kind of file system a folder is on.
-pub fn file_system_type(dir: &Path) -> String {
+/// Returns the type of the file system that a folder is on.
+pub(crate) fn file_system_type(dir: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = mounts.lines().filter_map(|line| {
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_sees_itself() {
+    fn figures_of_this_process_are_read() {
         assert!(rss_mb() > 0.5 && thread_count() > 0 && open_descriptor_count() > 0);
         let before = cpu_ms();
         let mut sum = 0u64;

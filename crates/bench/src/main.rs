@@ -1,5 +1,7 @@
-//! Measures the engine with a model that answers at once, beside the limits of the machine it runs on. Knows how turns
-//! are shaped and what they cost; knows nothing of what is said in them.
+//! Measures the engine with a model that answers at once, and compares it with the limits of the machine. The content
+//! of messages does not matter here.
+
+#![warn(unreachable_pub)]
 
 mod bench_engine;
 mod bench_flows;
@@ -26,67 +28,69 @@ use crate::bench_flows::TurnShape;
 use crate::measurement_plan::BenchExtent;
 use crate::runner::{NoisePolicy, print_progress};
 
-/// Much is allocated on one thread and freed on another, which the system's allocator takes long for. The same as in the program.
+/// Faster than the system's allocator when memory is allocated on one thread and freed on another. The program uses it
+/// too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures the engine: turns a second, latency, growth, memory, opening; beside plain SQLite on the same disk.
+/// Measures the engine: turns per second, latency, growth, memory and opening, compared with plain SQLite on the same
+/// disk.
 #[derive(Debug, Parser)]
 #[command(name = "segue-bench", version)]
 struct BenchArgs {
-    /// A short run: fewer turns, fewer sessions
+    /// Make a short run with fewer turns and sessions
     #[arg(long)]
     quick: bool,
     /// Print JSON lines for the comparison with other frameworks, and nothing else
     #[arg(long)]
     peers: bool,
-    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold, http, streams, prompts; store and
-    /// shape are part of the name); may be given several times
+    /// Only run measurements whose name contains NAME (turns, conc, grow, open, resume, read, idle, inflight, cold,
+    /// http, streams, prompts; store and shape are part of the name); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Where databases go: must be on the disk to be measured [default: a folder for temporary files]
+    /// Folder for databases, on the disk to be measured [default: a temporary folder]
     #[arg(long, env = "PEERS_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Also write all figures as JSON lines into this file
+    /// Also write all figures to FILE as JSON lines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Cores that other processes may use before a measurement is waited with, and made again
+    /// Cores that other processes may use before a measurement is delayed and repeated
     #[arg(long, default_value_t = 0.2)]
     noise: f64,
     /// Seconds to wait for a quiet machine before each measurement
     #[arg(long, default_value_t = 10)]
     quiet_wait: u64,
-    /// How often a measurement is made again because the machine was not quiet
+    /// How often to repeat a measurement because the machine was not quiet
     #[arg(long, default_value_t = 1)]
     retries: usize,
-    /// Measure instead what it takes to read, analyse and tell a map of the concierge's, by its size
+    /// Measure instead the time to parse, analyse and render a claim map of the concierge, by size
     #[arg(long)]
     maps: bool,
-    /// Run one shape over and over, for a profiler
+    /// Run one shape in a loop, for a profiler
     #[arg(long = "loop", value_name = "SHAPE")]
     loop_shape: Option<TurnShape>,
-    /// For --loop: how long
+    /// For --loop: duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// For --loop: how many sessions at once
+    /// For --loop: number of concurrent sessions
     #[arg(long, default_value_t = 64)]
     sessions: usize,
-    /// For --loop: turns of a session before a new one takes its place
+    /// For --loop: turns of a session before a new one replaces it
     #[arg(long, default_value_t = 20)]
     turns: usize,
-    /// For --loop: where journals are kept
+    /// For --loop: where journals are stored
     #[arg(long, default_value = "sqlite")]
     store: StoreKind,
-    /// One measurement, in this process
+    /// Run one measurement in this process
     #[arg(long, hide = true)]
     child: Option<String>,
 }
 
 fn main() -> Result<()> {
     let arguments = BenchArgs::parse();
-    if let Some(job) = &arguments.child {
-        let job = serde_json::from_str(job).context("no measurement")?;
-        let rows = build_runtime()?.block_on(measure::run_measurement(&job))?;
+    if let Some(measurement) = &arguments.child {
+        let measurement = serde_json::from_str(measurement).context("invalid measurement")?;
+        let rows = build_runtime()?.block_on(measure::run_measurement(&measurement))?;
         return rows.iter().try_for_each(|row| print_line(&serde_json::to_string(row)?));
     }
     if arguments.maps {
@@ -94,20 +98,20 @@ fn main() -> Result<()> {
     }
     let folder = match &arguments.dir {
         Some(dir) => {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
             tempfile::Builder::new().prefix("segue-bench-").tempdir_in(dir)?
         }
         None => tempfile::Builder::new().prefix("segue-bench-").tempdir()?,
     };
     if let Some(shape) = arguments.loop_shape {
-        let what = profile_loop::ProfileLoopOptions {
+        let options = profile_loop::ProfileLoopOptions {
             shape,
             store_kind: arguments.store,
             sessions: arguments.sessions.max(1),
             turns: arguments.turns.max(1),
             duration: Duration::from_secs(arguments.seconds),
         };
-        return build_runtime()?.block_on(profile_loop::run_profile_loop(what, folder.path()));
+        return build_runtime()?.block_on(profile_loop::run_profile_loop(options, folder.path()));
     }
     run_measurements(&arguments, folder.path())
 }
@@ -118,24 +122,28 @@ fn run_measurements(arguments: &BenchArgs, dir: &std::path::Path) -> Result<()> 
         (false, true) => BenchExtent::Peers,
         (false, false) => BenchExtent::Full,
     };
-    let jobs = measurement_plan::plan_measurements(extent, &arguments.only, dir);
-    ensure!(!jobs.is_empty(), "no measurement has a name that contains any of {:?}; see --help", arguments.only);
+    let measurements = measurement_plan::plan_measurements(extent, &arguments.only, dir);
+    ensure!(
+        !measurements.is_empty(),
+        "no measurement has a name that contains any of {:?}; see --help",
+        arguments.only
+    );
     if machine::file_system_type(dir) == "tmpfs" {
         print_progress("warning: the folder for databases is in memory, so nothing here is durable; use --dir");
     }
-    let patience = NoisePolicy {
+    let noise_policy = NoisePolicy {
         noise_cores_max: arguments.noise,
         quiet_wait: Duration::from_secs(arguments.quiet_wait),
         retries: arguments.retries,
     };
     let mut rows = Vec::new();
-    for (place, job) in jobs.iter().enumerate() {
-        print_progress(&format!("[{}/{}] {}", place + 1, jobs.len(), job.name()));
-        let new = runner::run_when_quiet(job, patience)?;
+    for (index, measurement) in measurements.iter().enumerate() {
+        print_progress(&format!("[{}/{}] {}", index + 1, measurements.len(), measurement.name()));
+        let new_rows = runner::run_when_quiet(measurement, noise_policy)?;
         if arguments.peers {
-            new.iter().try_for_each(|row| print_line(&serde_json::to_string(row)?))?;
+            new_rows.iter().try_for_each(|row| print_line(&serde_json::to_string(row)?))?;
         }
-        rows.extend(new);
+        rows.extend(new_rows);
     }
     if let Some(file) = &arguments.json {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;

@@ -1,5 +1,4 @@
-//! One measurement of one kind, in a process of its own. Each gives rows: objects with the fields that
-//! `docs/benchmarks.md` names.
+//! Runs one measurement. Each gives rows: JSON objects with named figures.
 
 mod concurrent_sessions;
 mod growth;
@@ -20,62 +19,57 @@ use serde_json::{Map, Value, json};
 use crate::bench_engine::StoreKind;
 use crate::bench_flows::TurnShape;
 
-/// A result: named figures.
-pub type MetricRow = Map<String, Value>;
+/// The result of a measurement: named figures.
+pub(crate) type MetricRow = Map<String, Value>;
 
-/// A measurement to be made.
+/// A measurement to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measurement {
-    /// Of what kind.
+pub(crate) struct Measurement {
     pub kind: MeasurementKind,
-    /// Where journals are kept.
     pub store_kind: StoreKind,
-    /// What a turn consists of.
     pub shape: TurnShape,
-    /// Turns of a session.
+    /// Turns per session.
     pub turns: usize,
-    /// How often it is repeated.
     pub repetitions: usize,
-    /// How many sessions.
     pub sessions: usize,
-    /// Where databases go.
+    /// The folder for databases.
     pub dir: PathBuf,
 }
 
-/// Kinds of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MeasurementKind {
-    /// One session after the other.
+pub(crate) enum MeasurementKind {
+    /// Sessions one after the other.
     Turns,
-    /// Many sessions at once.
+    /// Concurrent sessions.
     Concurrent,
-    /// One session that grows long. Leaves its database for [`What::Opening`], [`What::Resume`] and [`What::Reading`].
+    /// One session that grows long. Its database stays for [`Open`](Self::Open), [`Resume`](Self::Resume) and
+    /// [`Read`](Self::Read).
     Growth,
-    /// Many sessions that have had a turn and rest.
+    /// Many parked sessions with one turn each.
     Idle,
-    /// Many sessions whose calls are under way.
+    /// Many sessions with calls in flight.
     InFlight,
     /// From the start of a process to the end of its first turn.
     ColdStart,
     /// From the start of a process to the end of a long session's next turn.
     Resume,
-    /// A long session opened by an engine that does not know it.
+    /// A long session opened by a new engine.
     Open,
     /// Reads of a long session.
     Read,
-    /// Turns through HTTP, beside the same in process.
+    /// Turns over HTTP, compared with turns in process.
     Http,
-    /// Open streams with events arriving in all of them.
+    /// Open event streams with a turn in each session.
     Streams,
-    /// What an assistant's nodes are shown, turn by turn.
+    /// Prompt sizes of the assistant's nodes, turn by turn.
     Prompts,
 }
 
 impl Measurement {
-    /// Its name, for choosing and for progress.
-    pub fn name(&self) -> String {
-        let what = match self.kind {
+    /// Returns the name of the measurement, for `--only` and for progress messages.
+    pub(crate) fn name(&self) -> String {
+        let kind_name = match self.kind {
             MeasurementKind::Turns => "turns",
             MeasurementKind::Concurrent => "conc",
             MeasurementKind::Growth => "grow",
@@ -89,15 +83,15 @@ impl Measurement {
             MeasurementKind::Streams => "streams",
             MeasurementKind::Prompts => "prompts",
         };
-        format!("{what}.{}.{}", self.store_kind.name(), self.shape.flow_name())
+        format!("{kind_name}.{}.{}", self.store_kind.name(), self.shape.flow_name())
     }
 
-    /// What a grown session's database is called.
-    pub fn long_session_name(&self) -> String {
+    /// Returns the name of the long session's database.
+    pub(crate) fn long_session_name(&self) -> String {
         format!("long-{}", self.shape.flow_name())
     }
 
-    /// A row about one figure of this job.
+    /// Creates a row of this measurement.
     fn metric_row(&self, metric: &str, fields: Value) -> MetricRow {
         let mut row = MetricRow::new();
         row.insert("peer".to_owned(), json!("segue"));
@@ -113,28 +107,28 @@ impl Measurement {
     }
 }
 
-/// Measures.
+/// Runs a measurement.
 ///
 /// # Errors
 /// The engine, the store or the disk failed.
-pub async fn run_measurement(job: &Measurement) -> Result<Vec<MetricRow>> {
-    match job.kind {
-        MeasurementKind::Turns => sequential_turns::measure_sequential_turns(job).await,
-        MeasurementKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(job).await,
-        MeasurementKind::Growth => growth::measure_growth(job).await,
-        MeasurementKind::Idle => memory::measure_idle_sessions(job).await,
-        MeasurementKind::InFlight => memory::measure_in_flight_calls(job).await,
-        MeasurementKind::ColdStart => startup::measure_cold_start(job).await,
-        MeasurementKind::Resume => startup::measure_resume(job).await,
-        MeasurementKind::Open => startup::measure_open(job).await,
-        MeasurementKind::Read => reads::measure_reads(job).await,
-        MeasurementKind::Http => http::measure_http_turns(job).await,
-        MeasurementKind::Streams => http::measure_event_streams(job).await,
-        MeasurementKind::Prompts => prompt_sizes::measure_prompt_sizes(job).await,
+pub(crate) async fn run_measurement(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+    match measurement.kind {
+        MeasurementKind::Turns => sequential_turns::measure_sequential_turns(measurement).await,
+        MeasurementKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(measurement).await,
+        MeasurementKind::Growth => growth::measure_growth(measurement).await,
+        MeasurementKind::Idle => memory::measure_idle_sessions(measurement).await,
+        MeasurementKind::InFlight => memory::measure_in_flight_calls(measurement).await,
+        MeasurementKind::ColdStart => startup::measure_cold_start(measurement).await,
+        MeasurementKind::Resume => startup::measure_resume(measurement).await,
+        MeasurementKind::Open => startup::measure_open(measurement).await,
+        MeasurementKind::Read => reads::measure_reads(measurement).await,
+        MeasurementKind::Http => http::measure_http_turns(measurement).await,
+        MeasurementKind::Streams => http::measure_event_streams(measurement).await,
+        MeasurementKind::Prompts => prompt_sizes::measure_prompt_sizes(measurement).await,
     }
 }
 
-/// Milliseconds since `start`.
+/// Returns the milliseconds since `start`.
 fn elapsed_ms(start: std::time::Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }

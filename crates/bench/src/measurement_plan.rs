@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how much of it.
+//! Which measurements are run, in which order, and how extensively.
 
 use std::path::Path;
 
@@ -6,88 +6,92 @@ use crate::bench_engine::StoreKind;
 use crate::bench_flows::TurnShape;
 use crate::measure::{Measurement, MeasurementKind};
 
-/// How much is measured.
+/// How extensive a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BenchExtent {
-    /// Everything, at full length.
+pub(crate) enum BenchExtent {
+    /// All measurements, at full length.
     Full,
-    /// Everything, short.
+    /// All measurements, shortened.
     Quick,
-    /// What the comparison with others asks for.
+    /// The measurements for the comparison with other frameworks.
     Peers,
 }
 
-/// All jobs whose name contains one of `only`, and those that make what these read; all of them if there is none.
-pub fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<Measurement> {
-    let mut jobs = Vec::new();
-    let mut add = |what, keeper, shape, turns, reps, sessions| {
-        jobs.push(Measurement {
-            kind: what,
-            store_kind: keeper,
-            shape,
-            turns,
-            repetitions: reps,
-            sessions,
-            dir: dir.to_owned(),
-        });
+/// Returns the measurements whose name contains one of `only`, and those that create data for them; all if `only` is
+/// empty.
+pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<Measurement> {
+    let mut measurements = Vec::new();
+    let mut add_measurement = |kind, store_kind, shape, turns, repetitions, sessions| {
+        measurements.push(Measurement { kind, store_kind, shape, turns, repetitions, sessions, dir: dir.to_owned() });
     };
-    let both = [StoreKind::Sqlite, StoreKind::Memory];
-    let sized = |full: usize, quick: usize| if extent == BenchExtent::Quick { quick } else { full };
-    for keeper in both {
+    let store_kinds = [StoreKind::Sqlite, StoreKind::Memory];
+    let by_extent = |full: usize, quick: usize| if extent == BenchExtent::Quick { quick } else { full };
+    for store_kind in store_kinds {
         for shape in TurnShape::ALL {
-            add(MeasurementKind::Turns, keeper, shape, sized(200, 60), sized(7, 3), 1);
+            add_measurement(MeasurementKind::Turns, store_kind, shape, by_extent(200, 60), by_extent(7, 3), 1);
         }
     }
-    for keeper in both {
+    for store_kind in store_kinds {
         for shape in TurnShape::ALL {
-            add(MeasurementKind::Concurrent, keeper, shape, sized(200, 60), sized(5, 3), 64);
+            add_measurement(MeasurementKind::Concurrent, store_kind, shape, by_extent(200, 60), by_extent(5, 3), 64);
         }
     }
-    let long = match extent {
+    let long_session_turns = match extent {
         BenchExtent::Full => 5_000,
         BenchExtent::Quick | BenchExtent::Peers => 1_000,
     };
-    for keeper in both {
+    for store_kind in store_kinds {
         for shape in [TurnShape::Single, TurnShape::Fanout] {
-            add(MeasurementKind::Growth, keeper, shape, long, 1, 1);
-            if keeper == StoreKind::Sqlite {
-                add(MeasurementKind::Open, keeper, shape, long, sized(9, 5), 1);
-                add(MeasurementKind::Resume, keeper, shape, long, 5, 1);
-                add(MeasurementKind::Read, keeper, shape, long, 7, 1);
+            add_measurement(MeasurementKind::Growth, store_kind, shape, long_session_turns, 1, 1);
+            if store_kind == StoreKind::Sqlite {
+                add_measurement(MeasurementKind::Open, store_kind, shape, long_session_turns, by_extent(9, 5), 1);
+                add_measurement(MeasurementKind::Resume, store_kind, shape, long_session_turns, 5, 1);
+                add_measurement(MeasurementKind::Read, store_kind, shape, long_session_turns, 7, 1);
             }
         }
     }
-    for (keeper, shape) in [(StoreKind::Sqlite, TurnShape::Single), (StoreKind::Sqlite, TurnShape::Fanout)] {
-        add(MeasurementKind::Idle, keeper, shape, 1, 1, sized(10_000, 2_000));
-        add(MeasurementKind::InFlight, keeper, shape, 1, 1, 1_000);
+    for (store_kind, shape) in [(StoreKind::Sqlite, TurnShape::Single), (StoreKind::Sqlite, TurnShape::Fanout)] {
+        add_measurement(MeasurementKind::Idle, store_kind, shape, 1, 1, by_extent(10_000, 2_000));
+        add_measurement(MeasurementKind::InFlight, store_kind, shape, 1, 1, 1_000);
     }
     for shape in [TurnShape::Single, TurnShape::Fanout] {
-        add(MeasurementKind::ColdStart, StoreKind::Sqlite, shape, 2, sized(7, 3), 1);
+        add_measurement(MeasurementKind::ColdStart, StoreKind::Sqlite, shape, 2, by_extent(7, 3), 1);
     }
     if extent != BenchExtent::Peers {
         for sessions in [1, 64] {
-            add(MeasurementKind::Http, StoreKind::Sqlite, TurnShape::Single, sized(100, 30), sized(5, 3), sessions);
+            add_measurement(
+                MeasurementKind::Http,
+                StoreKind::Sqlite,
+                TurnShape::Single,
+                by_extent(100, 30),
+                by_extent(5, 3),
+                sessions,
+            );
         }
-        add(MeasurementKind::Streams, StoreKind::Sqlite, TurnShape::Single, 1, 1, 1_000);
-        add(MeasurementKind::Prompts, StoreKind::Memory, TurnShape::Single, 40, 1, 1);
+        add_measurement(MeasurementKind::Streams, StoreKind::Sqlite, TurnShape::Single, 1, 1, 1_000);
+        add_measurement(MeasurementKind::Prompts, StoreKind::Memory, TurnShape::Single, 40, 1, 1);
     }
-    let is_wanted = |job: &Measurement| only.is_empty() || only.iter().any(|word| job.name().contains(word));
-    let read: Vec<String> = jobs
+    let is_wanted =
+        |measurement: &Measurement| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
+    let long_sessions_read: Vec<String> = measurements
         .iter()
-        .filter(|job| is_wanted(job) && reads_long_session(job))
+        .filter(|measurement| is_wanted(measurement) && reads_long_session(measurement))
         .map(Measurement::long_session_name)
         .collect();
-    jobs.retain(|job| is_wanted(job) || (creates_long_session(job) && read.contains(&job.long_session_name())));
-    jobs
+    measurements.retain(|measurement| {
+        is_wanted(measurement)
+            || (creates_long_session(measurement) && long_sessions_read.contains(&measurement.long_session_name()))
+    });
+    measurements
 }
 
-fn creates_long_session(job: &Measurement) -> bool {
-    matches!((job.kind, job.store_kind), (MeasurementKind::Growth, StoreKind::Sqlite))
+fn creates_long_session(measurement: &Measurement) -> bool {
+    matches!((measurement.kind, measurement.store_kind), (MeasurementKind::Growth, StoreKind::Sqlite))
 }
 
-/// Whether it reads the session that another job has made long.
-fn reads_long_session(job: &Measurement) -> bool {
-    matches!(job.kind, MeasurementKind::Open | MeasurementKind::Resume | MeasurementKind::Read)
+/// Returns whether the measurement reads the long session of another.
+fn reads_long_session(measurement: &Measurement) -> bool {
+    matches!(measurement.kind, MeasurementKind::Open | MeasurementKind::Resume | MeasurementKind::Read)
 }
 
 #[cfg(test)]
@@ -95,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_chosen_by_a_part_of_their_name() {
+    fn measurements_are_chosen_by_a_part_of_their_name() {
         let names = |only: &[&str]| -> Vec<String> {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
             plan_measurements(BenchExtent::Quick, &only, Path::new("x")).iter().map(Measurement::name).collect()
@@ -106,6 +110,6 @@ mod tests {
         );
         assert_eq!(names(&["open.sqlite.single"]), ["grow.sqlite.single", "open.sqlite.single"]);
         assert!(names(&[]).len() > 20);
-        assert_eq!(names(&["nothing of that name"]), [""; 0]);
+        assert_eq!(names(&["no such name"]), [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! One shape over and over, for a profiler to look at.
+//! Runs one turn shape in a loop, for a profiler.
 
 use std::time::{Duration, Instant};
 
@@ -11,49 +11,49 @@ use crate::bench_flows::TurnShape;
 use crate::machine::cpu_ms;
 use crate::runner::print_progress;
 
-/// What is to be looped.
+/// Options of the loop.
 #[derive(Debug)]
-pub struct ProfileLoopOptions {
+pub(crate) struct ProfileLoopOptions {
     pub shape: TurnShape,
     pub store_kind: StoreKind,
     pub sessions: usize,
-    /// Turns of a session before a new one takes its place.
+    /// Turns of a session before a new one replaces it.
     pub turns: usize,
     pub duration: Duration,
 }
 
-/// Loops, and tells how fast it went.
+/// Runs the loop and prints its speed.
 ///
 /// # Errors
 /// The engine, the store or the disk failed.
-pub async fn run_profile_loop(options: ProfileLoopOptions, dir: &std::path::Path) -> Result<()> {
-    let ground = DatabaseFolder::create_empty(dir, "loop", FolderRetention::Delete)?;
-    let bed = BenchEngine::start(options.store_kind, options.shape, &ground.database_file()).await?;
-    bed.run_turns(&"warm".into(), options.turns).await?;
+pub(crate) async fn run_profile_loop(options: ProfileLoopOptions, dir: &std::path::Path) -> Result<()> {
+    let database_folder = DatabaseFolder::create_empty(dir, "loop", FolderRetention::Delete)?;
+    let bench_engine = BenchEngine::start(options.store_kind, options.shape, &database_folder.database_file()).await?;
+    bench_engine.run_turns(&"warm".into(), options.turns).await?;
     let (cpu, start) = (cpu_ms(), Instant::now());
-    let mut places = JoinSet::new();
-    for place in 0..options.sessions {
-        let (bed, turns, time) = (bed.clone(), options.turns, options.duration);
-        places.spawn(async move {
+    let mut tasks = JoinSet::new();
+    for index in 0..options.sessions {
+        let (bench_engine, turns, duration) = (bench_engine.clone(), options.turns, options.duration);
+        tasks.spawn(async move {
             let mut done = 0;
-            while start.elapsed() < time {
-                let session = SessionId::from(format!("l{place}-{}", done / turns));
-                bed.run_turn(&session, TurnPosition::from_index(done % turns)).await?;
+            while start.elapsed() < duration {
+                let session = SessionId::from(format!("l{index}-{}", done / turns));
+                bench_engine.run_turn(&session, TurnPosition::from_index(done % turns)).await?;
                 done += 1;
             }
             anyhow::Ok(done)
         });
     }
     let mut done = 0;
-    while let Some(turns) = places.join_next().await {
+    while let Some(turns) = tasks.join_next().await {
         done += turns??;
     }
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_ms() - cpu);
     print_progress(&format!(
-        "{done} turns in {seconds:.1} s: {:.0} turns/s, {:.4} ms of CPU a turn",
+        "{done} turns in {seconds:.1} s: {:.0} turns/s, {:.4} ms of CPU per turn",
         done as f64 / seconds,
         cpu / done as f64
     ));
-    bed.stop().await;
+    bench_engine.stop().await;
     Ok(())
 }

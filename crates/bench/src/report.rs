@@ -1,4 +1,4 @@
-//! The rows as tables for people, and the aims: met or missed.
+//! Renders the results as tables, and whether the performance goals are met.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::measure::MetricRow;
 
-/// All tables and aims.
-pub fn render_report(rows: &[MetricRow], noise: f64) -> String {
+/// Renders all tables and goals.
+pub(crate) fn render_report(rows: &[MetricRow], noise: f64) -> String {
     let mut out = String::new();
     for table in REPORT_TABLES {
         table.render(rows, noise, &mut out);
     }
-    out.push_str("\naims\n");
-    for aim in PERFORMANCE_GOALS {
-        aim.render(rows, &mut out);
+    out.push_str("\ngoals\n");
+    for goal in PERFORMANCE_GOALS {
+        goal.render(rows, &mut out);
     }
     if rows.iter().any(|row| number_at_path(row, "others").is_some_and(|others| others > noise)) {
         let _ = writeln!(out, "\n* other processes used more than {noise} cores during that measurement");
@@ -25,14 +25,14 @@ pub fn render_report(rows: &[MetricRow], noise: f64) -> String {
 struct ReportTable {
     metric: &'static str,
     title: &'static str,
-    /// Heading, and the path of the figure.
+    /// The heading, and the path of the figure.
     columns: &'static [(&'static str, &'static str)],
 }
 
 const REPORT_TABLES: &[ReportTable] = &[
     ReportTable {
         metric: "turn_ms",
-        title: "one session at a time (ms a turn)",
+        title: "one session at a time (ms per turn)",
         columns: &[
             ("p50", "median"),
             ("p99", "p99"),
@@ -46,7 +46,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "conc",
-        title: "64 sessions at once (ms a turn)",
+        title: "64 concurrent sessions (ms per turn)",
         columns: &[
             ("p50", "lat_ms.median"),
             ("p99", "lat_ms.p99"),
@@ -55,8 +55,8 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("commits/turn", "commits_per_turn"),
             ("group", "group"),
             ("row bytes", "row_bytes"),
-            ("kept", "kept_bytes"),
-            ("while all work", "full_turns_per_s"),
+            ("stored", "kept_bytes"),
+            ("at full load", "full_turns_per_s"),
             ("raw turns/s", "raw_turns_per_s"),
             ("of raw", "of_raw"),
             ("of bare loop", "of_bare"),
@@ -81,7 +81,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "grow",
-        title: "one long session: bytes a turn",
+        title: "one long session: bytes per turn",
         columns: &[
             ("turns", "turns"),
             ("new text", "new_text_bytes_per_turn"),
@@ -95,7 +95,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "open",
-        title: "a long session in a fresh engine (ms)",
+        title: "a long session in a new engine (ms)",
         columns: &[
             ("turns", "turns"),
             ("store and engine", "open_ms"),
@@ -105,7 +105,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "resume",
-        title: "the same in a fresh process, all of it read (ms)",
+        title: "the same in a new process, after reading all of it (ms)",
         columns: &[
             ("messages", "messages"),
             ("total", "total_ms"),
@@ -117,7 +117,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "cold",
-        title: "a fresh process' first turn (ms)",
+        title: "first turn of a new process (ms)",
         columns: &[
             ("total", "total_ms"),
             ("open", "open_ms"),
@@ -135,7 +135,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("10", "tokens_at.10"),
             ("20", "tokens_at.20"),
             ("40", "tokens_at.40"),
-            ("most", "tokens_most"),
+            ("max", "tokens_most"),
             ("33–40 to 9–16", "last_to_16"),
         ],
     },
@@ -148,7 +148,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "idle",
-        title: "sessions at rest",
+        title: "parked sessions",
         columns: &[
             ("sessions", "sessions"),
             ("RSS MB", "rss_mb"),
@@ -161,7 +161,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "inflight",
-        title: "sessions with calls under way",
+        title: "sessions with calls in flight",
         columns: &[
             ("sessions", "sessions"),
             ("RSS MB", "rss_mb"),
@@ -174,7 +174,7 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "http",
-        title: "turns through HTTP, beside the same in process (ms a turn)",
+        title: "turns over HTTP, compared with in process (ms per turn)",
         columns: &[
             ("sessions", "sessions"),
             ("p50", "median"),
@@ -189,12 +189,12 @@ const REPORT_TABLES: &[ReportTable] = &[
     },
     ReportTable {
         metric: "streams",
-        title: "open streams, with a turn in the session of each",
+        title: "open event streams, with a turn in each session",
         columns: &[
             ("streams", "streams"),
             ("opened in ms", "opened_ms"),
             ("events", "events"),
-            ("heard in ms", "heard_ms"),
+            ("received in ms", "heard_ms"),
             ("events/s", "events_per_s"),
             ("RSS MB", "rss_mb"),
             ("before", "base_mb"),
@@ -213,18 +213,20 @@ impl ReportTable {
             return;
         }
         let mut lines = vec![
-            std::iter::once(String::new()).chain(self.columns.iter().map(|(head, _)| (*head).to_owned())).collect(),
+            std::iter::once(String::new())
+                .chain(self.columns.iter().map(|(heading, _)| (*heading).to_owned()))
+                .collect(),
         ];
         for row in rows {
             let noisy = if number_at_path(row, "others").is_some_and(|others| others > noise) { " *" } else { "" };
-            let who = format!("{} {}{noisy}", text_field(row, "store"), text_field(row, "shape"));
+            let label = format!("{} {}{noisy}", text_field(row, "store"), text_field(row, "shape"));
             let figures =
                 self.columns.iter().map(|(_, path)| number_at_path(row, path).map_or("–".to_owned(), format_figure));
-            lines.push(std::iter::once(who).chain(figures).collect::<Vec<String>>());
+            lines.push(std::iter::once(label).chain(figures).collect::<Vec<String>>());
         }
         let _ = writeln!(out, "\n{}", self.title);
         let widths: Vec<usize> = (0..=self.columns.len())
-            .map(|place| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0))
+            .map(|index| lines.iter().map(|line| line[index].chars().count()).max().unwrap_or(0))
             .collect();
         for line in &lines {
             let _ = write!(out, "  {:<width$}", line[0], width = widths[0]);
@@ -236,13 +238,13 @@ impl ReportTable {
     }
 }
 
-/// What we want of a figure.
+/// A goal for one figure.
 struct PerformanceGoal {
     description: &'static str,
     metric: &'static str,
     path: &'static str,
     bound: GoalBound,
-    /// Only rows whose figure here is at least this: an aim is about a certain size.
+    /// Restricts the goal to rows whose figure at this path is at least this large.
     applies_to: Option<(&'static str, f64)>,
 }
 
@@ -289,7 +291,7 @@ const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
         applies_to: None,
     },
     PerformanceGoal {
-        description: "10,000 sessions at rest under 50 MB",
+        description: "10,000 parked sessions under 50 MB",
         metric: "idle",
         path: "rss_mb",
         bound: GoalBound::Below(50.0),
@@ -306,21 +308,21 @@ const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
 
 impl PerformanceGoal {
     fn render(&self, rows: &[MetricRow], out: &mut String) {
-        let about = |row: &&MetricRow| {
-            self.applies_to.is_none_or(|(path, least)| number_at_path(row, path).is_some_and(|size| size >= least))
+        let applies = |row: &&MetricRow| {
+            self.applies_to.is_none_or(|(path, min)| number_at_path(row, path).is_some_and(|size| size >= min))
         };
-        for row in rows.iter().filter(|row| text_field(row, "metric") == self.metric).filter(about) {
+        for row in rows.iter().filter(|row| text_field(row, "metric") == self.metric).filter(applies) {
             let Some(figure) = number_at_path(row, self.path) else { continue };
-            let (met, bound) = match self.bound {
+            let (is_met, bound) = match self.bound {
                 GoalBound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
                 GoalBound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
                 GoalBound::Below(bound) => (figure < bound, format!("< {bound}")),
             };
-            let verdict = if met { "met" } else { "missed" };
-            let who = format!("{} {}", text_field(row, "store"), text_field(row, "shape"));
+            let verdict = if is_met { "met" } else { "missed" };
+            let label = format!("{} {}", text_field(row, "store"), text_field(row, "shape"));
             let _ = writeln!(
                 out,
-                "  {verdict:<6}  {:<45} {who:<14} {:>8} ({bound})",
+                "  {verdict:<6}  {:<45} {label:<14} {:>8} ({bound})",
                 self.description,
                 format_figure(figure)
             );
@@ -328,11 +330,11 @@ impl PerformanceGoal {
     }
 }
 
-fn text_field<'r>(row: &'r MetricRow, name: &str) -> &'r str {
+fn text_field<'a>(row: &'a MetricRow, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The figure at a path whose parts are joined by dots.
+/// Returns the figure at a path whose parts are joined by dots.
 fn number_at_path(row: &MetricRow, path: &str) -> Option<f64> {
     let mut parts = path.split('.');
     let first = row.get(parts.next()?)?;
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_is_met_or_missed_and_says_by_how_much() {
+    fn a_goal_is_met_or_missed_with_its_figure() {
         let grown = json!({"metric": "grow", "store": "sqlite", "shape": "single", "turns": 5000, "disk_to_text": 2.5,
             "ratio_last_to_10": 1.1, "others": 0.5});
         let text = render_report(&[row(grown)], 0.2);
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_was_not_taken_is_a_dash() {
+    fn a_missing_figure_is_a_dash() {
         let turns = json!({"metric": "turn_ms", "store": "memory", "shape": "fanout", "median": 0.1234});
         let text = render_report(&[row(turns)], 0.2);
         assert!(text.contains("0.123") && text.contains('–'), "{text}");

@@ -1,34 +1,32 @@
-//! What is said: made-up prose that no compressor has seen before. A repeated sentence would flatter a store that
-//! compresses, so every text is cut from another place.
+//! Texts of messages and replies: generated prose, cut at a different offset each time. Repeated sentences would
+//! compress too well.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Characters of a user's message.
-pub const USER_CHARS: usize = 270;
+pub(crate) const USER_CHARS: usize = 270;
 /// Characters of a model's answer.
-pub const REPLY_CHARS: usize = 900;
+pub(crate) const REPLY_CHARS: usize = 900;
 
 const PROSE_BYTES: usize = 128 << 10;
 const VOCABULARY_SIZE: u64 = 2_048;
-/// How far the next text is cut from the last; has no divisor in common with the length of the prose.
+/// Distance between the offsets of two texts; coprime to the length of the prose.
 const STRIDE: usize = 1_013;
 
 static PROSE: LazyLock<String> = LazyLock::new(|| generate_prose(PROSE_BYTES));
 static NEXT_EXCERPT: AtomicUsize = AtomicUsize::new(0);
 
-/// What a user says next.
-pub fn next_user_message() -> String {
+pub(crate) fn next_user_message() -> String {
     next_excerpt(USER_CHARS)
 }
 
-/// What a model answers next.
-pub fn next_model_reply() -> String {
+pub(crate) fn next_model_reply() -> String {
     next_excerpt(REPLY_CHARS)
 }
 
-/// Makes the prose, so that no measurement pays for it.
-pub fn prepare_prose() {
+/// Generates the prose in advance, so that no measurement includes it.
+pub(crate) fn prepare_prose() {
     LazyLock::force(&PROSE);
 }
 
@@ -37,23 +35,23 @@ fn next_excerpt(chars: usize) -> String {
     PROSE[at..at + chars].to_owned()
 }
 
-/// Words drawn from a vocabulary of made-up ones, with full stops now and then. ASCII, so that any cut is sound.
+/// Generates prose from a made-up vocabulary, with full stops now and then. ASCII only, so that it can be cut anywhere.
 fn generate_prose(bytes: usize) -> String {
-    let mut chance = 0x5eed_u64;
-    let mut draw = |below: u64| {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (chance >> 33) % below
+    let mut state = 0x5eed_u64;
+    let mut random_below = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
     };
     let mut prose = String::with_capacity(bytes + 16);
     while prose.len() < bytes {
-        prose.push_str(&generate_word(draw(VOCABULARY_SIZE)));
-        prose.push_str(if draw(12) == 0 { ". " } else { " " });
+        prose.push_str(&generate_word(random_below(VOCABULARY_SIZE)));
+        prose.push_str(if random_below(12) == 0 { ". " } else { " " });
     }
     prose.truncate(bytes);
     prose
 }
 
-/// The word of that number: two or three syllables.
+/// Generates the word of that number, with two or three syllables.
 fn generate_word(number: u64) -> String {
     const HEADS: [&str; 16] = ["k", "r", "t", "m", "s", "l", "n", "d", "v", "p", "st", "gr", "ch", "b", "f", "w"];
     const TAILS: [&str; 16] =
@@ -63,9 +61,9 @@ fn generate_word(number: u64) -> String {
         let tail = TAILS[usize::try_from(bits >> 4 & 15).unwrap_or(0)];
         format!("{head}{tail}")
     };
-    let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-    let last = if number & 1 == 1 { syllable(spread >> 16) } else { String::new() };
-    format!("{}{}{last}", syllable(spread), syllable(spread >> 8))
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let last = if number & 1 == 1 { syllable(mixed >> 16) } else { String::new() };
+    format!("{}{}{last}", syllable(mixed), syllable(mixed >> 8))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Medians, percentiles, and numbers short enough to read.
+//! Medians, percentiles and rounding.
 
 use serde_json::{Map, Value, json};
 
-/// The median; zero of nothing.
-pub fn median(values: &[f64]) -> f64 {
+/// Returns the median; zero without values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sort_values(values);
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => 0.0,
@@ -12,15 +12,15 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The percentile by nearest rank; zero of nothing.
-pub fn percentile(values: &[f64], percent: usize) -> f64 {
+/// Returns the percentile by nearest rank; zero without values.
+pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let sorted = sort_values(values);
     let rank = (percent * sorted.len()).div_ceil(100).clamp(1, sorted.len().max(1));
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// Four significant digits.
-pub fn round_significant(value: f64) -> f64 {
+/// Rounds to four significant digits.
+pub(crate) fn round_significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
@@ -29,13 +29,13 @@ pub fn round_significant(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// Least and most.
-pub fn min_and_max(values: &[f64]) -> Value {
+/// Returns minimum and maximum.
+pub(crate) fn min_and_max(values: &[f64]) -> Value {
     json!([round_significant(percentile(values, 0)), round_significant(percentile(values, 100))])
 }
 
-/// What there is to say about a list of measurements.
-pub fn summarize_samples(values: &[f64]) -> Map<String, Value> {
+/// Summarizes a list of samples.
+pub(crate) fn summarize_samples(values: &[f64]) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("n".to_owned(), json!(values.len()));
     for (name, value) in [

@@ -1,10 +1,9 @@
-//! Calls that a flow went on without. Nobody waits for their answers: not the turn, which may have ended, not the session,
-//! which may rest, not the engine, which may stop. But they are being paid for, so an answer that comes is brought to its
-//! session and recorded there.
+//! Calls that a flow abandoned while they were in flight. The turn, the session and the engine do not wait for them,
+//! but their answers are paid for: an answer that arrives is delivered to its session and recorded.
 //!
-//! What a person stopped is not here: it was ended at once. What is here ends when it is answered or fails, when its model
-//! stays silent for too long, and before that when its session is stopped, closed or erased, when the state no longer knows
-//! it (so there are never more of a session than core remembers), or when a call that is wanted needs its place.
+//! Calls that a user cancelled are not here; they are aborted at once. An abandoned call ends when it is answered,
+//! fails or times out. It is aborted earlier if its session is stopped, closed or deleted, if the state no longer
+//! tracks it (so a session never has more of them than core remembers), or if another call needs its slot at the model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,31 +21,30 @@ use crate::engine::{Engine, EngineShared};
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::registry::ActorMessage;
 
-/// A call and one of its tries.
+/// A call and the number of one of its attempts.
 pub(crate) type AttemptId = (CallId, u32);
 
-/// How far a try has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AttemptStage {
-    /// Its model has not been asked.
+    /// The model has not been called yet.
     NotStarted,
     InFlight,
-    /// Under way, and gone on without.
+    /// In flight, but the flow continued without it.
     Abandoned,
-    /// What came of it is being brought to its session.
+    /// Its result is being delivered to the session.
     Returned,
 }
 
-/// What a try's task and its session know of each other.
+/// The progress of an attempt, shared by its task and its session.
 #[derive(Debug)]
 pub(crate) struct AttemptProgress {
     stage: Mutex<AttemptStage>,
-    /// Whether anybody still wants to hear it.
+    /// Whether streamed text is still published.
     pub is_wanted: AtomicBool,
 }
 
 impl AttemptProgress {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { stage: Mutex::new(AttemptStage::NotStarted), is_wanted: AtomicBool::new(true) })
     }
 
@@ -54,13 +52,13 @@ impl AttemptProgress {
         work(&mut self.stage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The model is asked from now on.
-    pub fn mark_started(&self) {
+    /// Records that the model is being called.
+    pub(crate) fn mark_started(&self) {
         self.with_stage(|stage| *stage = AttemptStage::InFlight);
     }
 
-    /// Something came of it. Says whether the session went on without it meanwhile.
-    pub fn mark_returned(&self) -> bool {
+    /// Records that the attempt has a result. Returns whether the session abandoned it meanwhile.
+    pub(crate) fn mark_returned(&self) -> bool {
         self.with_stage(|stage| std::mem::replace(stage, AttemptStage::Returned)) == AttemptStage::Abandoned
     }
 
@@ -69,13 +67,13 @@ impl AttemptProgress {
     }
 }
 
-/// A try under way. It ends when this is dropped.
+/// An attempt in flight. Dropping it aborts the attempt.
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     pub task: JoinHandle<()>,
     pub progress: Arc<AttemptProgress>,
     pub model: ModelName,
-    /// Whether the session has what came of it.
+    /// Whether the session has received the result.
     pub has_returned: bool,
 }
 
@@ -86,12 +84,12 @@ impl Drop for InFlightCall {
     }
 }
 
-/// What becomes of a try that is no longer owed.
+/// The result of abandoning an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum AbandonOutcome {
-    /// What came of it is about to arrive.
+    /// The attempt's result is about to arrive at the session.
     ResultArriving,
-    /// It goes on without its session.
+    /// The attempt continues without its session.
     Continues,
     Aborted,
 }
@@ -111,7 +109,7 @@ impl InFlightCall {
     }
 }
 
-/// The calls of all sessions that were gone on without and may still be answered.
+/// The abandoned calls of all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct AbandonedCalls {
     inner: Mutex<AbandonedCallsState>,
@@ -120,8 +118,8 @@ pub(crate) struct AbandonedCalls {
 #[derive(Debug, Default)]
 struct AbandonedCallsState {
     sessions: BTreeMap<SessionId, BTreeMap<AttemptId, (u64, InFlightCall)>>,
-    /// How many there have been: tells which is the oldest.
-    count: u64,
+    /// Number of calls abandoned so far; orders the calls by age.
+    sequence: u64,
 }
 
 impl AbandonedCalls {
@@ -129,41 +127,42 @@ impl AbandonedCalls {
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a try that its session no longer owes. If what came of it is about to arrive there it is given back.
-    pub fn take_over_call(
+    /// Takes over an attempt that its session no longer needs. Gives it back if its result is about to arrive.
+    pub(crate) fn take_over_call(
         &self,
         session: &SessionId,
         id: AttemptId,
-        flight: InFlightCall,
+        in_flight: InFlightCall,
         is_awaited: bool,
     ) -> Option<InFlightCall> {
-        self.with_state(|inner| match flight.abandon(is_awaited) {
-            AbandonOutcome::ResultArriving => Some(flight),
+        self.with_state(|inner| match in_flight.abandon(is_awaited) {
+            AbandonOutcome::ResultArriving => Some(in_flight),
             AbandonOutcome::Continues => {
-                flight.progress.is_wanted.store(false, Ordering::Release);
-                inner.count += 1;
-                inner.sessions.entry(session.clone()).or_default().insert(id, (inner.count, flight));
+                in_flight.progress.is_wanted.store(false, Ordering::Release);
+                inner.sequence += 1;
+                inner.sessions.entry(session.clone()).or_default().insert(id, (inner.sequence, in_flight));
                 None
             }
             AbandonOutcome::Aborted => None,
         })
     }
 
-    /// Ends those of a session that are not awaited any more, unless what came of them is on its way.
-    pub fn retain_awaited(&self, session: &SessionId, is_awaited: impl Fn(CallId) -> bool) {
+    /// Aborts the calls of a session that are no longer awaited, unless their result is being delivered.
+    pub(crate) fn retain_awaited(&self, session: &SessionId, is_awaited: impl Fn(CallId) -> bool) {
         self.with_state(|inner| {
             let Some(calls) = inner.sessions.get_mut(session) else { return };
-            calls.retain(|(call, _), (_, flight)| is_awaited(*call) || !flight.progress.is_abandoned());
+            calls.retain(|(call, _), (_, in_flight)| is_awaited(*call) || !in_flight.progress.is_abandoned());
             inner.sessions.retain(|_, calls| !calls.is_empty());
         });
     }
 
-    /// Ends the oldest on a model: a call that is wanted needs its place.
-    pub fn abort_oldest_on_model(&self, model: &ModelName) {
+    /// Aborts the oldest abandoned call of a model, because another call needs its slot.
+    pub(crate) fn abort_oldest_on_model(&self, model: &ModelName) {
         self.with_state(|inner| {
             let all = inner.sessions.iter().flat_map(|(session, calls)| calls.iter().map(move |call| (session, call)));
-            let on_model = all.filter(|(_, (_, (_, flight)))| flight.model == *model && flight.progress.is_abandoned());
-            let oldest = on_model.min_by_key(|(_, (_, (count, _)))| *count);
+            let on_model =
+                all.filter(|(_, (_, (_, in_flight)))| in_flight.model == *model && in_flight.progress.is_abandoned());
+            let oldest = on_model.min_by_key(|(_, (_, (sequence, _)))| *sequence);
             let oldest = oldest.map(|(session, (id, _))| (session.clone(), *id));
             if let Some((session, id)) = oldest {
                 inner.remove_call(&session, id);
@@ -171,13 +170,13 @@ impl AbandonedCalls {
         });
     }
 
-    /// Ends all of a session, whatever is on its way.
-    pub fn abort_session_calls(&self, session: &SessionId) {
+    /// Aborts all calls of a session, even those whose result is being delivered.
+    pub(crate) fn abort_session_calls(&self, session: &SessionId) {
         self.with_state(|inner| inner.sessions.remove(session));
     }
 
-    /// Ends all there are.
-    pub fn abort_all(&self) {
+    /// Aborts all calls.
+    pub(crate) fn abort_all(&self) {
         self.with_state(|inner| inner.sessions.clear());
     }
 
@@ -197,34 +196,34 @@ impl AbandonedCallsState {
 }
 
 impl EngineShared {
-    /// Waits until a model may be called. A call that was gone on without counts like any other as long as it runs, since the
-    /// model is busy with it; but it gives way, so that no turn ever waits for an answer that nobody waits for.
-    pub async fn acquire_model_permit(&self, model: &ModelName) -> Option<OwnedSemaphorePermit> {
+    /// Waits until a model may be called. Abandoned calls count against the model's limits while they run, but they are
+    /// aborted if another call has to wait, so that no turn waits for an answer that is not needed.
+    pub(crate) async fn acquire_model_permit(&self, model: &ModelName) -> Option<OwnedSemaphorePermit> {
         self.rate_limiter.acquire(model, || self.abandoned_calls.abort_oldest_on_model(model)).await
     }
 }
 
-/// Brings what came of a late call to its session, at work or at rest. What the store does not take now is offered again; where
-/// the session is gone, or another process's, it is of no use to anybody.
+/// Delivers the result of an abandoned call to its session, active or parked. Retries while the store fails; gives up
+/// if the session is gone or held by another process.
 pub(crate) fn deliver_late_result(
     shared: Arc<EngineShared>,
-    (session, since): (SessionId, UnixMillis),
+    (session, opened_at): (SessionId, UnixMillis),
     id: AttemptId,
     input: SessionInput,
 ) -> BoxFuture<'static, ()> {
-    // Boxed, since this may start a session's task, which makes calls, which end here.
+    // Boxed, because this may start a session's task, which starts calls, which end here.
     async move {
         let engine = Engine::from_shared(shared.clone());
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         while !shared.is_shutting_down.load(Ordering::Acquire) {
-            let (done, result) = oneshot::channel();
-            let job = ActorMessage {
-                reply_sender: Some(done),
-                session_opened_at: Some(since),
+            let (reply_sender, reply_receiver) = oneshot::channel();
+            let message = ActorMessage {
+                reply_sender: Some(reply_sender),
+                session_opened_at: Some(opened_at),
                 ..ActorMessage::without_reply(input.clone())
             };
-            engine.deliver_message(&session, job).await;
-            match result.await {
+            engine.deliver_message(&session, message).await;
+            match reply_receiver.await {
                 Ok(Err(error)) if error.is_transient() => tokio::time::sleep(Duration::from_millis(wait_ms)).await,
                 Ok(_) | Err(_) => break,
             }
@@ -239,34 +238,34 @@ pub(crate) fn deliver_late_result(
 mod tests {
     use super::*;
 
-    fn flight() -> InFlightCall {
+    fn start_attempt() -> InFlightCall {
         let task = tokio::spawn(std::future::pending());
         InFlightCall { task, progress: AttemptProgress::new(), model: "m".into(), has_returned: false }
     }
 
     #[tokio::test]
-    async fn only_what_is_under_way_and_awaited_goes_on() {
-        assert_eq!(flight().abandon(true), AbandonOutcome::Aborted, "its model was never asked");
-        let stopped = flight();
+    async fn only_awaited_attempts_in_flight_continue() {
+        assert_eq!(start_attempt().abandon(true), AbandonOutcome::Aborted, "the model was never called");
+        let stopped = start_attempt();
         stopped.progress.mark_started();
-        assert_eq!(stopped.abandon(false), AbandonOutcome::Aborted, "nobody awaits it");
-        let late = flight();
+        assert_eq!(stopped.abandon(false), AbandonOutcome::Aborted, "its answer is not awaited");
+        let late = start_attempt();
         late.progress.mark_started();
         assert_eq!(late.abandon(true), AbandonOutcome::Continues);
-        assert!(late.progress.mark_returned(), "and it knows");
+        assert!(late.progress.mark_returned(), "the task learns that it was abandoned");
     }
 
     #[tokio::test]
-    async fn what_came_of_a_call_is_not_stopped_on_its_way() {
-        let mut flight = flight();
-        flight.progress.mark_started();
-        assert!(!flight.progress.mark_returned(), "it was wanted till its end");
+    async fn a_result_being_delivered_is_not_aborted() {
+        let mut in_flight = start_attempt();
+        in_flight.progress.mark_started();
+        assert!(!in_flight.progress.mark_returned(), "it was not abandoned");
         assert_eq!(
-            (flight.abandon(true), flight.abandon(false)),
+            (in_flight.abandon(true), in_flight.abandon(false)),
             (AbandonOutcome::ResultArriving, AbandonOutcome::ResultArriving)
         );
-        flight.has_returned = true;
-        assert_eq!(flight.abandon(true), AbandonOutcome::Aborted);
-        assert!(!flight.progress.is_abandoned(), "so nothing that came gives way either");
+        in_flight.has_returned = true;
+        assert_eq!(in_flight.abandon(true), AbandonOutcome::Aborted);
+        assert!(!in_flight.progress.is_abandoned(), "so it is not aborted for another call either");
     }
 }

@@ -1,4 +1,5 @@
-//! One session at work: decide, commit, apply, publish, dispatch, and again. The only loop there is.
+//! The task of one active session: decide, commit, apply, publish, dispatch effects, and repeat. There is no other
+//! loop.
 
 mod commit;
 mod effects;
@@ -17,7 +18,8 @@ use tokio::sync::mpsc;
 
 use crate::abandoned_calls::{AttemptId, InFlightCall};
 use crate::commit_gate::CommitGateOwner;
-use crate::engine::{EngineShared, RecoveryPolicy};
+use crate::config::RecoveryPolicy;
+use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
@@ -35,25 +37,24 @@ pub(crate) struct SessionActor {
     epoch: LeaseEpoch,
     mailbox: Mailbox,
     inbox: mpsc::Receiver<ActorMessage>,
-    /// What came in while something could not be written.
+    /// Messages that arrived while the store could not be written.
     backlog: VecDeque<ActorMessage>,
     turn_waiters: TurnWaiters,
     calls: BTreeMap<AttemptId, InFlightCall>,
     tools: BTreeMap<ToolRunId, InFlightTool>,
     wake_at: Option<UnixMillis>,
-    /// What the store believes is owed, as far as we know.
+    /// The pending work that the store knows of, if known.
     stored_pending_work: Option<PendingWork>,
-    /// A commit of which nobody knows whether it took effect.
+    /// A commit with an unknown outcome.
     uncertain_commit: Option<UncertainCommit>,
-    /// Whether all that was decided is known to have been recorded or not, and acted upon. No call begins before that: it may
-    /// have been cancelled.
+    /// Clear when every decision is known to be written or not, and its effects were dispatched.
     commit_gate: CommitGateOwner,
 }
 
-/// Why an actor ends other than by going to rest.
+/// The error that ends a session's task.
 struct SessionLost(Error);
 
-/// Brings a session to work: claims it, takes it up where it stood, and works until there is nothing left to do.
+/// Runs a session's task: acquires its lease, resumes it, and handles messages until nothing is left to do.
 pub(crate) async fn run_session_actor(
     shared: Arc<EngineShared>,
     session: SessionId,
@@ -64,7 +65,7 @@ pub(crate) async fn run_session_actor(
     let stopping = mailbox.clone();
     tokio::select! {
         biased;
-        // Whoever stops it has taken it out of the registry.
+        // Code that stops the task has already removed it from the registry.
         () = stopping.wait_for_stop() => {}
         () = start_actor(shared, session, parked, mailbox, inbox) => {}
     }
@@ -78,18 +79,18 @@ async fn start_actor(
     mut inbox: mpsc::Receiver<ActorMessage>,
 ) {
     match resume_session(&shared, &session, parked).await {
-        Ok((known, rules, resident, epoch)) => {
-            let waiters = TurnWaiters::from_session(&resident.state.session);
+        Ok((source, flow, cached, epoch)) => {
+            let turn_waiters = TurnWaiters::from_session(&cached.state.session);
             let actor = SessionActor {
                 shared,
                 session,
-                flow: rules,
-                cached: resident,
+                flow,
+                cached,
                 epoch,
                 mailbox,
                 inbox,
                 backlog: VecDeque::new(),
-                turn_waiters: waiters,
+                turn_waiters,
                 calls: BTreeMap::new(),
                 tools: BTreeMap::new(),
                 wake_at: None,
@@ -97,19 +98,19 @@ async fn start_actor(
                 uncertain_commit: None,
                 commit_gate: CommitGateOwner::new(),
             };
-            actor.run_loop(known).await;
+            actor.run_loop(source).await;
         }
         Err(error) => {
             deregister_actor(&shared, &session, &mailbox, &error);
             inbox.close();
-            while let Some(job) = inbox.recv().await {
-                job.reply_with_error(&error);
+            while let Some(message) = inbox.recv().await {
+                message.reply_with_error(&error);
             }
         }
     }
 }
 
-/// Takes a session's task out of the registry. One that could not be read or written just now is tried again.
+/// Removes a session's task from the registry. If the store failed for the moment, the session is woken again later.
 fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbox, error: &Error) {
     shared.registry.remove_actor(session, mailbox);
     if error.is_transient() {
@@ -118,13 +119,13 @@ fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbo
 }
 
 impl SessionActor {
-    async fn run_loop(mut self, known: StateSource) {
-        if let Err(SessionLost(error)) = self.resume_pending_work(known).await {
+    async fn run_loop(mut self, source: StateSource) {
+        if let Err(SessionLost(error)) = self.resume_pending_work(source).await {
             return self.stop_with_error(&error).await;
         }
         loop {
-            let job = match self.next_message().await {
-                Some(job) => job,
+            let message = match self.next_message().await {
+                Some(message) => message,
                 None if self.mailbox.is_draining() => return,
                 None => {
                     if let Some(actor) = self.try_park() {
@@ -134,7 +135,7 @@ impl SessionActor {
                     return;
                 }
             };
-            if let Err(SessionLost(error)) = self.handle_message(job).await {
+            if let Err(SessionLost(error)) = self.handle_message(message).await {
                 return self.stop_with_error(&error).await;
             }
         }
@@ -144,14 +145,14 @@ impl SessionActor {
         &self.cached.state.session
     }
 
-    /// Takes up what a fork or a dead process left.
-    async fn resume_pending_work(&mut self, known: StateSource) -> Result<(), SessionLost> {
+    /// Records a fork or a recovery if there is one, and dispatches pending effects.
+    async fn resume_pending_work(&mut self, source: StateSource) -> Result<(), SessionLost> {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
             let at = self.session().last_seq;
             self.commit_until_written(SessionInput::Forked { session: self.session.clone(), from, at })
                 .await?
                 .map_err(SessionLost)?;
-        } else if known == StateSource::Store
+        } else if source == StateSource::Store
             && !self.session().is_idle()
             && self.shared.recovery != RecoveryPolicy::Never
         {
@@ -160,17 +161,17 @@ impl SessionActor {
         self.dispatch_effects().await
     }
 
-    /// The next thing to do; nothing if the session can go to rest.
+    /// Waits for the next message. Returns none if the session can be parked.
     async fn next_message(&mut self) -> Option<ActorMessage> {
-        if let Some(job) = self.backlog.pop_front() {
-            return Some(job);
+        if let Some(message) = self.backlog.pop_front() {
+            return Some(message);
         }
-        if let Ok(job) = self.inbox.try_recv() {
-            return Some(job);
+        if let Ok(message) = self.inbox.try_recv() {
+            return Some(message);
         }
-        // Nothing is owed by a session that is idle, so a call that it has not parted with is about to come back.
-        let rests = self.session().is_idle() && self.uncertain_commit.is_none() && self.calls.is_empty();
-        if rests || self.shared.recovery == RecoveryPolicy::Never {
+        // An idle session has no pending calls, so a call that is still listed is about to return its result.
+        let can_park = self.session().is_idle() && self.uncertain_commit.is_none() && self.calls.is_empty();
+        if can_park || self.shared.recovery == RecoveryPolicy::Never {
             return None;
         }
         let now = self.shared.clock.now();
@@ -200,47 +201,50 @@ impl SessionActor {
         }
     }
 
-    async fn handle_message(&mut self, job: ActorMessage) -> Result<(), SessionLost> {
-        let ActorMessage { input, reply_sender: done, turn_waiter: waiter, session_opened_at: since } = job;
-        if since.is_some_and(|since| since != self.session().opened_at) {
-            // Another session of the same name; whoever waits learns that nothing comes of it.
+    async fn handle_message(&mut self, message: ActorMessage) -> Result<(), SessionLost> {
+        let ActorMessage { input, reply_sender, turn_waiter, session_opened_at: opened_at } = message;
+        if opened_at.is_some_and(|opened_at| opened_at != self.session().opened_at) {
+            // Another session of the same name. Dropping the message informs the caller.
             return Ok(());
         }
         self.mark_call_returned(&input);
         let is_tick = matches!(input, SessionInput::Tick);
-        let before = self.session().last_seq;
-        // What came from a call or a tool was paid for: it is written down, however long that takes.
-        let paid = matches!(
+        let seq_before = self.session().last_seq;
+        // Results of calls and tools are paid for: retry until they are written.
+        let must_not_be_lost = matches!(
             input,
             SessionInput::Answer { .. }
                 | SessionInput::CallFailure { .. }
                 | SessionInput::ToolResult { .. }
                 | SessionInput::Tick
         );
-        let result =
-            if paid { self.commit_until_written(input).await? } else { self.commit_input(input, waiter).await };
-        let lost = result.as_ref().err().filter(|error| error.is_fatal_to_session()).cloned();
-        if let Some(done) = done {
-            // Whoever asked may have gone away.
-            let _ = done.send(result);
+        let result = if must_not_be_lost {
+            self.commit_until_written(input).await?
+        } else {
+            self.commit_input(input, turn_waiter).await
+        };
+        let fatal_error = result.as_ref().err().filter(|error| error.is_fatal_to_session()).cloned();
+        if let Some(reply_sender) = reply_sender {
+            // The caller may be gone.
+            let _ = reply_sender.send(result);
         }
-        if let Some(error) = lost {
+        if let Some(error) = fatal_error {
             return Err(SessionLost(error));
         }
         self.dispatch_effects().await?;
-        if is_tick && self.session().last_seq == before {
+        if is_tick && self.session().last_seq == seq_before {
             self.delay_next_tick();
         }
         Ok(())
     }
 
-    /// A moment that came and changed nothing is not looked at again and again.
+    /// Delays the next tick, because this one changed nothing.
     fn delay_next_tick(&mut self) {
-        let soon = self.shared.clock.now().plus_ms(TICK_RETRY_MS);
-        self.wake_at = self.wake_at.map(|at| at.max(soon));
+        let earliest = self.shared.clock.now().plus_ms(TICK_RETRY_MS);
+        self.wake_at = self.wake_at.map(|at| at.max(earliest));
     }
 
-    /// Goes to rest, unless something came in meanwhile.
+    /// Parks the session, unless a message arrived meanwhile.
     fn try_park(mut self) -> Option<Self> {
         let shared = self.shared.clone();
         if let Some(at) = self.session().next_wake_at(self.flow.spec()) {
@@ -250,15 +254,15 @@ impl SessionActor {
             self.cached.texts.clear();
         }
         shared.subscriptions.clear_parked_session(&self.session);
-        shared.registry.with_slots(|places| {
+        shared.registry.with_slots(|slots| {
             if !self.inbox.is_empty() {
                 return Some(self);
             }
-            if SessionRegistry::is_current_mailbox(places, &self.session, &self.mailbox) {
+            if SessionRegistry::is_current_mailbox(slots, &self.session, &self.mailbox) {
                 let now = self.shared.clock.now();
                 self.cached.lease_epoch = Some(self.epoch);
-                places.insert(self.session, SessionSlot::Parked(self.cached, now));
-                if places.len() > EVICTION_SESSIONS_MIN {
+                slots.insert(self.session, SessionSlot::Parked(self.cached, now));
+                if slots.len() > EVICTION_SESSIONS_MIN {
                     shared.eviction_needed.notify_one();
                 }
             }
@@ -266,7 +270,7 @@ impl SessionActor {
         })
     }
 
-    /// The session is another's now, or cannot be read: everything under way here is stopped.
+    /// Stops all work of a session that was lost to another process or cannot be read.
     async fn stop_with_error(mut self, error: &Error) {
         self.calls.clear();
         self.tools.clear();
@@ -274,16 +278,16 @@ impl SessionActor {
         self.shared.subscriptions.clear_parked_session(&self.session);
         deregister_actor(&self.shared, &self.session, &self.mailbox, error);
         self.inbox.close();
-        for job in std::mem::take(&mut self.backlog) {
-            job.reply_with_error(error);
+        for message in std::mem::take(&mut self.backlog) {
+            message.reply_with_error(error);
         }
-        while let Some(job) = self.inbox.recv().await {
-            job.reply_with_error(error);
+        while let Some(message) = self.inbox.recv().await {
+            message.reply_with_error(error);
         }
     }
 }
 
-/// What a session owes, for recovery at the next start.
+/// Returns what the session still has to do, for recovery.
 pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWork {
     match (session.is_idle(), session.next_wake_at(spec)) {
         (false, _) => PendingWork::Now,
@@ -292,8 +296,8 @@ pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::Flow
     }
 }
 
-/// A session's row in lists.
-pub(crate) fn summarize_session(session: &Session, owes: PendingWork) -> SessionSummary {
+/// Returns the session's row for lists.
+pub(crate) fn summarize_session(session: &Session, pending_work: PendingWork) -> SessionSummary {
     SessionSummary {
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),
@@ -303,6 +307,6 @@ pub(crate) fn summarize_session(session: &Session, owes: PendingWork) -> Session
         cost_microusd: session.ledger.total.exact_cost_microusd(),
         created_at: session.opened_at,
         updated_at: session.last_event_at,
-        pending_work: owes,
+        pending_work,
     }
 }

@@ -1,6 +1,7 @@
-//! Leaves a provider alone that cannot be reached: after some failures in a row nobody calls it for a while, then one call finds out whether
-//! it is back. Whoever is turned away is told when to come again, and that goes into the journal like any failure. Knows providers by
-//! name and place only: two servers of one kind are two.
+//! Stops calling a provider that cannot be reached. After several consecutive failures the breaker opens for a while;
+//! then one probe call checks whether the provider is back. Calls refused meanwhile fail with a time to retry, and that
+//! failure is recorded like any other. Providers are distinguished by name and address, so two servers of one kind have
+//! two breakers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::limits::{BREAKER_FAILURES_MAX, BREAKER_OPEN_MS_MAX, BREAKER_OPEN_MS_MIN};
 
-/// How every provider fares.
+/// The circuit breakers of all providers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CircuitBreaker {
     providers: Arc<Mutex<BTreeMap<String, BreakerState>>>,
@@ -19,17 +20,17 @@ pub(crate) struct CircuitBreaker {
 
 #[derive(Debug, Default)]
 struct BreakerState {
-    /// Failures in a row.
+    /// Number of consecutive failures.
     failures: u32,
     last_error: String,
-    /// Until when it is left alone, if it is.
+    /// When the next probe may be made, if the breaker is open.
     open_until: Option<Instant>,
     open_ms: u64,
-    /// Whether a call is finding out if it is back.
+    /// Whether a probe call is running.
     is_probing: bool,
 }
 
-/// Leave to call a provider. Given back unused, it counts for nothing.
+/// Permission to call a provider. Dropping it unused has no effect on the breaker.
 #[derive(Debug)]
 pub(crate) struct BreakerPermit {
     breaker: CircuitBreaker,
@@ -38,44 +39,44 @@ pub(crate) struct BreakerPermit {
 }
 
 impl CircuitBreaker {
-    /// Leave to call a provider, unless it is left alone.
-    pub fn try_acquire(&self, provider: &str) -> Result<BreakerPermit, CallFailure> {
+    /// Returns permission to call a provider, unless its breaker is open.
+    pub(crate) fn try_acquire(&self, provider: &str) -> Result<BreakerPermit, CallFailure> {
         let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
-        let fare = providers.entry(provider.to_owned()).or_default();
-        let leave =
-            |is_trial| BreakerPermit { breaker: self.clone(), provider: provider.to_owned(), is_probe: is_trial };
-        let Some(until) = fare.open_until else { return Ok(leave(false)) };
-        let rest = until.saturating_duration_since(Instant::now());
-        if rest.is_zero() && !fare.is_probing {
-            fare.is_probing = true;
-            return Ok(leave(true));
+        let state = providers.entry(provider.to_owned()).or_default();
+        let permit = |is_probe| BreakerPermit { breaker: self.clone(), provider: provider.to_owned(), is_probe };
+        let Some(open_until) = state.open_until else { return Ok(permit(false)) };
+        let wait = open_until.saturating_duration_since(Instant::now());
+        if wait.is_zero() && !state.is_probing {
+            state.is_probing = true;
+            return Ok(permit(true));
         }
-        // While somebody finds out, others come back when that is likely to be known. Each time costs them a try, so it is not soon.
-        let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).max(BREAKER_OPEN_MS_MIN);
-        let seconds = rest_ms.div_ceil(1_000);
+        // During a probe, other calls wait until its result is likely to be known. Each retry uses up an attempt, so
+        // not too soon.
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(BREAKER_OPEN_MS_MIN);
+        let seconds = wait_ms.div_ceil(1_000);
         let message = format!(
-            "{provider} failed {} times in a row and is left alone for {seconds} s; the last time: {}",
-            fare.failures, fare.last_error
+            "{provider} failed {} times in a row and is not called for {seconds} s; last error: {}",
+            state.failures, state.last_error
         );
-        Err(CallFailure { retry_after_ms: Some(rest_ms), ..CallFailure::new(FailureKind::Overload, message) })
+        Err(CallFailure { retry_after_ms: Some(wait_ms), ..CallFailure::new(FailureKind::Overload, message) })
     }
 }
 
 impl BreakerPermit {
-    /// The provider has begun to answer, so it is there, however long the rest takes.
-    pub fn mark_reachable(&mut self) {
+    /// Closes the breaker: the provider has begun to answer, so it is reachable.
+    pub(crate) fn mark_reachable(&mut self) {
         if std::mem::take(&mut self.is_probe) {
             let mut providers = self.breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
             providers.insert(self.provider.clone(), BreakerState::default());
         }
     }
 
-    /// The call is over.
-    pub fn record_outcome<T>(mut self, outcome: &Result<T, CallFailure>) {
-        let trouble = match outcome {
+    /// Records the outcome of the call.
+    pub(crate) fn record_outcome<T>(mut self, outcome: &Result<T, CallFailure>) {
+        let unreachable = match outcome {
             Err(failure) => match failure.kind {
                 FailureKind::Overload | FailureKind::Network | FailureKind::Timeout => Some(failure),
-                // Whoever says no is there.
+                // A provider that refuses a request is reachable.
                 FailureKind::InvalidApiKey
                 | FailureKind::ModelNotFound
                 | FailureKind::ContextTooLong
@@ -89,17 +90,17 @@ impl BreakerPermit {
         };
         let breaker = self.breaker.clone();
         let mut providers = breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
-        let fare = providers.entry(self.provider.clone()).or_default();
-        match trouble {
-            None => *fare = BreakerState::default(),
+        let state = providers.entry(self.provider.clone()).or_default();
+        match unreachable {
+            None => *state = BreakerState::default(),
             Some(failure) => {
-                fare.failures = fare.failures.saturating_add(1);
-                fare.last_error.clone_from(&failure.message);
-                // Those that were under way when it was found out add nothing.
-                if self.is_probe || (fare.open_until.is_none() && fare.failures >= BREAKER_FAILURES_MAX) {
-                    fare.open_ms = (fare.open_ms * 2).clamp(BREAKER_OPEN_MS_MIN, BREAKER_OPEN_MS_MAX);
-                    fare.open_until = Some(Instant::now() + Duration::from_millis(fare.open_ms));
-                    fare.is_probing = false;
+                state.failures = state.failures.saturating_add(1);
+                state.last_error.clone_from(&failure.message);
+                // Calls that were in flight when the breaker opened do not open it again.
+                if self.is_probe || (state.open_until.is_none() && state.failures >= BREAKER_FAILURES_MAX) {
+                    state.open_ms = (state.open_ms * 2).clamp(BREAKER_OPEN_MS_MIN, BREAKER_OPEN_MS_MAX);
+                    state.open_until = Some(Instant::now() + Duration::from_millis(state.open_ms));
+                    state.is_probing = false;
                 }
             }
         }
@@ -111,8 +112,8 @@ impl Drop for BreakerPermit {
     fn drop(&mut self) {
         if self.is_probe {
             let mut providers = self.breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(fare) = providers.get_mut(&self.provider) {
-                fare.is_probing = false;
+            if let Some(state) = providers.get_mut(&self.provider) {
+                state.is_probing = false;
             }
         }
     }
@@ -122,86 +123,91 @@ impl Drop for BreakerPermit {
 mod tests {
     use super::*;
 
-    fn fails(breaker: &CircuitBreaker, kind: FailureKind) -> Result<(), CallFailure> {
+    fn fail_once(breaker: &CircuitBreaker, kind: FailureKind) -> Result<(), CallFailure> {
         breaker.try_acquire("acme")?.record_outcome::<()>(&Err(CallFailure::new(kind, "no")));
         Ok(())
     }
 
-    fn open() -> CircuitBreaker {
+    fn open_breaker() -> CircuitBreaker {
         let breaker = CircuitBreaker::default();
-        (0..BREAKER_FAILURES_MAX).for_each(|_| fails(&breaker, FailureKind::Network).expect("still called"));
+        (0..BREAKER_FAILURES_MAX).for_each(|_| fail_once(&breaker, FailureKind::Network).expect("still called"));
         breaker
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_provider_that_cannot_be_reached_is_left_alone_for_a_while() {
-        let breaker = open();
-        let failure = breaker.try_acquire("acme").expect_err("left alone");
+    async fn an_unreachable_provider_is_not_called_for_a_while() {
+        let breaker = open_breaker();
+        let failure = breaker.try_acquire("acme").expect_err("the breaker is open");
         assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(BREAKER_OPEN_MS_MIN)));
-        assert_eq!(failure.message, "acme failed 5 times in a row and is left alone for 5 s; the last time: no");
-        assert!(breaker.try_acquire("other").is_ok(), "others are not");
+        assert_eq!(failure.message, "acme failed 5 times in a row and is not called for 5 s; last error: no");
+        assert!(breaker.try_acquire("other").is_ok(), "other providers are not affected");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_place_of_the_same_provider_is_not_left_alone() {
+    async fn another_address_of_the_same_provider_has_its_own_breaker() {
         let breaker = CircuitBreaker::default();
         for _ in 0..BREAKER_FAILURES_MAX {
-            let leave = breaker.try_acquire("acme at box:1").expect("still called");
-            leave.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "no")));
+            let permit = breaker.try_acquire("acme at box:1").expect("still called");
+            permit.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "no")));
         }
         assert!(
-            breaker.try_acquire("acme at box:1").expect_err("left alone").message.starts_with("acme at box:1 failed")
+            breaker
+                .try_acquire("acme at box:1")
+                .expect_err("the breaker is open")
+                .message
+                .starts_with("acme at box:1 failed")
         );
         assert!(breaker.try_acquire("acme at box:2").is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_call_finds_out_whether_it_is_back() {
-        let breaker = open();
+    async fn one_probe_finds_out_whether_the_provider_is_back() {
+        let breaker = open_breaker();
         tokio::time::advance(Duration::from_millis(BREAKER_OPEN_MS_MIN)).await;
-        let trial = breaker.try_acquire("acme").expect("the first to come");
-        assert!(breaker.try_acquire("acme").is_err(), "nobody else meanwhile");
-        drop(trial);
-        let trial = breaker.try_acquire("acme").expect("a trial that was dropped is none");
-        trial.record_outcome::<()>(&Ok(()));
+        let probe = breaker.try_acquire("acme").expect("a probe");
+        assert!(breaker.try_acquire("acme").is_err(), "no other call during the probe");
+        drop(probe);
+        let probe = breaker.try_acquire("acme").expect("a dropped probe does not count");
+        probe.record_outcome::<()>(&Ok(()));
         assert!(breaker.try_acquire("acme").is_ok());
         assert!(
-            fails(&breaker, FailureKind::Overload).is_ok() && breaker.try_acquire("acme").is_ok(),
-            "and all is forgotten"
+            fail_once(&breaker, FailureKind::Overload).is_ok() && breaker.try_acquire("acme").is_ok(),
+            "earlier failures are forgotten"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_word_of_a_trial_lets_everybody_in() {
-        let breaker = open();
+    async fn the_first_chunk_of_a_probe_closes_the_breaker() {
+        let breaker = open_breaker();
         tokio::time::advance(Duration::from_millis(BREAKER_OPEN_MS_MIN)).await;
-        let mut trial = breaker.try_acquire("acme").expect("the first to come");
+        let mut probe = breaker.try_acquire("acme").expect("a probe");
         assert!(breaker.try_acquire("acme").is_err(), "it has not answered yet");
-        trial.mark_reachable();
-        assert!(breaker.try_acquire("acme").is_ok(), "it is there, though its answer is not whole");
-        trial.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "broke off")));
+        probe.mark_reachable();
+        assert!(breaker.try_acquire("acme").is_ok(), "reachable, though the answer is not complete");
+        probe.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "broke off")));
         assert!(breaker.try_acquire("acme").is_ok(), "one failure is only one");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_trial_that_fails_doubles_the_rest_up_to_a_bound() {
-        let breaker = open();
-        let mut rests = Vec::new();
+    async fn each_failed_probe_doubles_the_wait_up_to_a_limit() {
+        let breaker = open_breaker();
+        let mut waits = Vec::new();
         for _ in 0..6 {
-            let rest_ms = breaker.try_acquire("acme").expect_err("left alone").retry_after_ms.expect("told");
-            rests.push(rest_ms);
-            tokio::time::advance(Duration::from_millis(rest_ms)).await;
-            fails(&breaker, FailureKind::Timeout).expect("a trial");
+            let wait_ms =
+                breaker.try_acquire("acme").expect_err("the breaker is open").retry_after_ms.expect("a time to retry");
+            waits.push(wait_ms);
+            tokio::time::advance(Duration::from_millis(wait_ms)).await;
+            fail_once(&breaker, FailureKind::Timeout).expect("a probe");
         }
-        assert_eq!(rests, [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+        assert_eq!(waits, [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_says_no_is_there() {
+    async fn a_provider_that_refuses_requests_is_reachable() {
         let breaker = CircuitBreaker::default();
         for _ in 0..BREAKER_FAILURES_MAX * 2 {
-            fails(&breaker, FailureKind::RateLimit).expect("called");
-            fails(&breaker, FailureKind::Overload).expect("called");
+            fail_once(&breaker, FailureKind::RateLimit).expect("called");
+            fail_once(&breaker, FailureKind::Overload).expect("called");
         }
         assert!(breaker.try_acquire("acme").is_ok());
     }

@@ -1,12 +1,12 @@
-//! The only clock. Sleeping is tokio's, so that a paused runtime can make time pass at will; what time it is comes from here.
+//! The engine's only source of the current time. Sleeping uses tokio's timers, so that a paused runtime can advance
+//! time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use segue_core::ids::UnixMillis;
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync {
-    /// Now.
     fn now(&self) -> UnixMillis;
 }
 
@@ -16,12 +16,12 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> UnixMillis {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMillis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
-/// A clock that runs with tokio's time: in a paused runtime it stands still until something sleeps.
+/// A clock that follows tokio's time: in a paused runtime it advances only when something sleeps.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock {
     start: tokio::time::Instant,
@@ -29,7 +29,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `from` now. Must be made within a runtime.
+    /// Creates a clock that shows `from` now. Must be called within a tokio runtime.
     #[must_use]
     pub fn starting_at(from: UnixMillis) -> Self {
         Self { start: tokio::time::Instant::now(), from }

@@ -1,7 +1,7 @@
-//! Whether a session stands where it seems to stand: all that was decided is known to have been recorded or not, and was acted
-//! upon. No call begins before that, since it may have been cancelled.
+//! Holds back new model calls while a commit of their session is being written or has an unknown outcome: the commit
+//! may cancel them.
 //!
-//! Whoever waits is let through in the order in which they came, so that a run can be played again.
+//! Waiting calls start in the order in which they arrived, so that a run can be reproduced.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 enum CommitGateState {
     Clear,
     Blocked,
-    /// The session is at work no longer.
+    /// The session's task has ended.
     Ended,
 }
 
-/// What the calls of a session look at.
+/// The gate that a session's calls pass before they start.
 #[derive(Debug)]
 pub(crate) struct CommitGate {
     state: Mutex<CommitGateState>,
@@ -23,17 +23,17 @@ pub(crate) struct CommitGate {
 }
 
 impl CommitGate {
-    /// Runs `begin` once the session is settled, and before it can change. Says whether it came to that.
-    pub async fn run_when_clear(&self, begin: impl FnOnce()) -> bool {
+    /// Runs `start` once the gate is clear, and before it can close again. Returns whether `start` ran.
+    pub(crate) async fn run_when_clear(&self, start: impl FnOnce()) -> bool {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From now on no change is missed.
+            // From here on, no change is missed.
             changed.as_mut().enable();
             {
-                let stand = self.lock();
-                match *stand {
+                let state = self.lock();
+                match *state {
                     CommitGateState::Clear => {
-                        begin();
+                        start();
                         return true;
                     }
                     CommitGateState::Ended => return false,
@@ -44,8 +44,8 @@ impl CommitGate {
         }
     }
 
-    fn set_state(&self, stand: CommitGateState) {
-        *self.lock() = stand;
+    fn set_state(&self, state: CommitGateState) {
+        *self.lock() = state;
         self.changed.notify_waiters();
     }
 
@@ -54,22 +54,22 @@ impl CommitGate {
     }
 }
 
-/// The session's own end of it; when this is dropped, no call begins any more.
+/// The session's handle to the gate. After it is dropped, no call starts any more.
 #[derive(Debug)]
 pub(crate) struct CommitGateOwner(Arc<CommitGate>);
 
 impl CommitGateOwner {
-    /// Of a session that is settled.
-    pub fn new() -> Self {
+    /// Creates a clear gate.
+    pub(crate) fn new() -> Self {
         Self(Arc::new(CommitGate { state: Mutex::new(CommitGateState::Clear), changed: Notify::new() }))
     }
 
-    pub fn set_clear(&self, is_clear: bool) {
+    pub(crate) fn set_clear(&self, is_clear: bool) {
         self.0.set_state(if is_clear { CommitGateState::Clear } else { CommitGateState::Blocked });
     }
 
-    /// What a call looks at.
-    pub fn gate(&self) -> Arc<CommitGate> {
+    /// Returns the gate for a call.
+    pub(crate) fn gate(&self) -> Arc<CommitGate> {
         self.0.clone()
     }
 }
@@ -87,33 +87,35 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_begin_in_their_order_once_it_is_settled() {
-        let (settling, (begun, order)) = (CommitGateOwner::new(), mpsc::channel());
-        assert!(settling.gate().run_when_clear(|| ()).await, "nothing is open");
-        settling.set_clear(false);
-        let waiting: Vec<_> = (0..20)
+    async fn waiting_calls_start_in_order_when_the_gate_clears() {
+        let (owner, (started, order)) = (CommitGateOwner::new(), mpsc::channel());
+        assert!(owner.gate().run_when_clear(|| ()).await, "the gate is clear");
+        owner.set_clear(false);
+        let tasks: Vec<_> = (0..20)
             .map(|number| {
-                let (settled, begun) = (settling.gate(), begun.clone());
-                tokio::spawn(async move { settled.run_when_clear(|| begun.send(number).expect("heard")).await })
+                let (gate, started) = (owner.gate(), started.clone());
+                tokio::spawn(
+                    async move { gate.run_when_clear(|| started.send(number).expect("the receiver exists")).await },
+                )
             })
             .collect();
         tokio::task::yield_now().await;
-        assert!(order.try_recv().is_err(), "nobody begins before");
-        settling.set_clear(true);
-        for one in waiting {
-            assert!(one.await.expect("it lives"));
+        assert!(order.try_recv().is_err(), "none starts before");
+        owner.set_clear(true);
+        for task in tasks {
+            assert!(task.await.expect("the task does not panic"));
         }
         assert!(order.try_iter().eq(0..20));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_begins_when_the_session_is_at_work_no_longer() {
-        let settling = CommitGateOwner::new();
-        settling.set_clear(false);
-        let settled = settling.gate();
-        let waits = tokio::spawn(async move { settled.run_when_clear(|| panic!("it is over")).await });
+    async fn no_call_starts_after_the_session_ended() {
+        let owner = CommitGateOwner::new();
+        owner.set_clear(false);
+        let gate = owner.gate();
+        let task = tokio::spawn(async move { gate.run_when_clear(|| panic!("the session has ended")).await });
         tokio::task::yield_now().await;
-        drop(settling);
-        assert!(!waits.await.expect("it lives"));
+        drop(owner);
+        assert!(!task.await.expect("the task does not panic"));
     }
 }

@@ -1,4 +1,4 @@
-//! Acts meet the world here: a model is called, a tool is run, and what comes of it goes back as an input.
+//! Performs effects: calls a model or runs a tool, and sends the result back to the session as an input.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -26,31 +26,29 @@ use crate::limits::{ANSWER_MS_MAX, TOOL_RUN_MS_MAX};
 use crate::registry::ActorMessage;
 use crate::tools::ToolRequest;
 
-/// How long we wait for an answer where the role is gone from its flow.
+/// How long to wait for an answer if the flow no longer has the role.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 
 pub(crate) struct CallTask {
     pub shared: Arc<EngineShared>,
     pub session: SessionId,
-    /// When that session was opened: another of its name was opened at another time.
+    /// When the session was opened; tells it from another session of the same name.
     pub session_opened_at: UnixMillis,
     pub flow: Arc<dyn DynFlow>,
     pub opened: Arc<CallOpened>,
     pub attempt: u32,
     pub not_before: UnixMillis,
     pub prompt: Arc<Prompt>,
-    /// What the user said, as far as this call answers it.
+    /// The user's texts that this call answers.
     pub user_texts: Vec<Arc<str>>,
-    /// What the session knows of how far this has come.
     pub progress: Arc<AttemptProgress>,
-    /// Whether its session stands where it seems to stand.
     pub commit_gate: Arc<CommitGate>,
-    /// What a stand-in for a model is told; a vendor's model never is.
+    /// Hints for the rehearsal model; models of a vendor never get them.
     pub hints: RehearsalHints,
     pub mailbox_sender: mpsc::Sender<ActorMessage>,
 }
 
-/// Makes a call and hands back what comes of it.
+/// Makes a call and sends its result to the session.
 pub(crate) async fn run_call(task: CallTask) {
     let wait_ms = task.not_before.ms_since(task.shared.clock.now());
     if wait_ms > 0 {
@@ -63,23 +61,23 @@ pub(crate) async fn run_call(task: CallTask) {
     let started = Instant::now();
     let outcome = AssertUnwindSafe(call_through_breaker(&task)).catch_unwind().await;
     drop(permit);
-    let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (call, attempt) = (task.opened.call, task.attempt);
     let input = match outcome {
         Ok(Ok(reply)) => {
             let cost_microusd = compute_reply_cost(&task, &reply);
-            SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms: ms }
+            SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms }
         }
         Ok(Err(failure)) => SessionInput::CallFailure { call, attempt, failure: add_failure_cost(&task, failure) },
         Err(_) => {
-            let failure = CallFailure::new(FailureKind::BadRequest, "the model's adapter broke down on this call");
+            let failure = CallFailure::new(FailureKind::BadRequest, "the model adapter panicked on this call");
             SessionInput::CallFailure { call, attempt, failure }
         }
     };
     if task.progress.mark_returned() {
         return deliver_late_result(task.shared, (task.session, task.session_opened_at), (call, attempt), input).await;
     }
-    // A session that ended meanwhile takes the call up again when it is opened.
+    // If the session's task has ended, the call is started again when the session is resumed.
     let _ = task.mailbox_sender.send(ActorMessage::without_reply(input)).await;
 }
 
@@ -88,33 +86,33 @@ fn compute_reply_cost(task: &CallTask, reply: &ModelReply) -> Option<u64> {
     card.cost_with_rejected_reply(reply.usage?, reply.rejected_usage)
 }
 
-/// A failure with the cost of what it took all the same.
+/// Adds the price of the tokens that a failed call used.
 fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
-    if let Some(spent) = &mut failure.cost {
+    if let Some(cost) = &mut failure.cost {
         let card = task.shared.models.card(&task.opened.model).ok();
-        spent.cost_microusd = card.and_then(|card| card.cost_of_failed_call(spent.usage));
+        cost.cost_microusd = card.and_then(|card| card.cost_of_failed_call(cost.usage));
     }
     failure
 }
 
-/// Makes the call, unless its provider is left alone.
+/// Makes the call, unless the provider's circuit breaker is open.
 async fn call_through_breaker(task: &CallTask) -> Result<ModelReply, CallFailure> {
     let model = task.shared.models.get(&task.opened.model)?;
     let Some(provider) = model.provider() else { return stream_reply(task, &*model, || {}).await };
-    let mut leave = task.shared.circuit_breaker.try_acquire(provider)?;
-    let outcome = stream_reply(task, &*model, || leave.mark_reachable()).await;
-    leave.record_outcome(&outcome);
+    let mut permit = task.shared.circuit_breaker.try_acquire(provider)?;
+    let outcome = stream_reply(task, &*model, || permit.mark_reachable()).await;
+    permit.record_outcome(&outcome);
     outcome
 }
 
-/// Makes the call; `begun` hears of every chunk.
+/// Streams the reply and publishes its visible text. Calls `on_chunk` for every chunk.
 async fn stream_reply(
     task: &CallTask,
     model: &dyn LanguageModel,
     mut on_chunk: impl FnMut(),
 ) -> Result<ModelReply, CallFailure> {
     let opened = &task.opened;
-    let facts = CallMetadata {
+    let metadata = CallMetadata {
         session: task.session.clone(),
         flow: task.flow.spec().name.clone(),
         role: opened.role.clone(),
@@ -128,10 +126,11 @@ async fn stream_reply(
         hints: task.hints.clone(),
     };
     let role = task.flow.spec().roles.get(&opened.role);
-    let heard = role.filter(|_| opened.recomputation.is_none());
-    let heard = heard.and_then(|role| role.hidden_blocks(&opened.ask));
-    let mut heard = heard.map(|blocks| BlockStreamFilter::ignoring_quotes(blocks.clone(), &task.user_texts));
-    let show = |text: String| {
+    let visible_filter = role.filter(|_| opened.recomputation.is_none());
+    let visible_filter = visible_filter.and_then(|role| role.hidden_blocks(&opened.ask));
+    let mut visible_filter =
+        visible_filter.map(|blocks| BlockStreamFilter::ignoring_quotes(blocks.clone(), &task.user_texts));
+    let publish = |text: String| {
         if !text.is_empty() {
             task.shared.subscriptions.publish_text(
                 &task.session,
@@ -141,34 +140,35 @@ async fn stream_reply(
             );
         }
     };
-    let growth = match role {
+    let caching = match role {
         Some(role) if role.scope == Scope::Fresh => PromptCaching::SystemOnly,
         Some(_) | None => PromptCaching::WholePrompt,
     };
     let prompt_tokens = opened.receipt.vendor_tokens();
-    let stream =
-        model.stream(ModelRequest { prompt: task.prompt.clone(), prompt_tokens, caching: growth, metadata: facts });
+    let stream = model.stream(ModelRequest { prompt: task.prompt.clone(), prompt_tokens, caching, metadata });
     let silence_ms = task.shared.rate_limiter.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(role.map(|role| role.timeout_ms)).unwrap_or(DEFAULT_TIMEOUT_MS);
-    let reading = collect_reply(with_idle_timeout(stream, silence_ms), |chunk| {
+    let collecting = collect_reply(with_idle_timeout(stream, silence_ms), |chunk| {
         on_chunk();
-        if let (ReplyChunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {
-            show(filter.push(text));
+        if let (ReplyChunk::Text(text), Some(filter)) = (chunk, visible_filter.as_mut()) {
+            publish(filter.push(text));
         }
     });
-    let reply = match tokio::time::timeout(Duration::from_millis(ANSWER_MS_MAX), reading).await {
+    let reply = match tokio::time::timeout(Duration::from_millis(ANSWER_MS_MAX), collecting).await {
         Ok(reply) => reply?,
         Err(_) => {
-            return Err(timeout_failure(format!("no whole answer within {} s", ANSWER_MS_MAX / 1_000)).with_usage(None));
+            return Err(
+                timeout_failure(format!("no complete answer within {} s", ANSWER_MS_MAX / 1_000)).with_usage(None)
+            );
         }
     };
-    if let Some(filter) = heard {
-        show(filter.finish());
+    if let Some(filter) = visible_filter {
+        publish(filter.finish());
     }
     Ok(reply)
 }
 
-/// The stream, given up when nothing comes for too long. A long answer that keeps coming is not.
+/// Ends the stream with an error if no chunk arrives for `silence_ms`. A long answer that keeps streaming is fine.
 fn with_idle_timeout(stream: ReplyChunkStream, silence_ms: u64) -> ReplyChunkStream {
     let silence = Duration::from_millis(silence_ms);
     let seconds = silence_ms / 1_000;
@@ -191,14 +191,18 @@ fn timeout_failure(message: String) -> CallFailure {
     CallFailure::new(FailureKind::Timeout, message)
 }
 
-/// Runs a tool and hands back what comes of it.
-pub(crate) async fn run_tool(shared: Arc<EngineShared>, request: ToolRequest, back: mpsc::Sender<ActorMessage>) {
+/// Runs a tool and sends its result to the session.
+pub(crate) async fn run_tool(
+    shared: Arc<EngineShared>,
+    request: ToolRequest,
+    mailbox_sender: mpsc::Sender<ActorMessage>,
+) {
     let run = request.opened.run;
     let running = AssertUnwindSafe(shared.tools.run_tool(request)).catch_unwind();
     let result = match tokio::time::timeout(Duration::from_millis(TOOL_RUN_MS_MAX), running).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err("the tool broke down".to_owned()),
+        Ok(Err(_)) => Err("the tool panicked".to_owned()),
         Err(_) => Err(format!("the tool did not answer within {} s and was stopped", TOOL_RUN_MS_MAX / 1_000)),
     };
-    let _ = back.send(ActorMessage::without_reply(SessionInput::ToolResult { run, result })).await;
+    let _ = mailbox_sender.send(ActorMessage::without_reply(SessionInput::ToolResult { run, result })).await;
 }

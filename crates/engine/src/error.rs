@@ -1,93 +1,64 @@
-//! What can go wrong when the engine is asked for something. Each says what was refused, why, and what to do.
+//! The engine's errors. Each message says what was refused, why, and what to do about it.
 
 use segue_core::codec;
 use segue_core::decide::InputRefusal;
 use segue_core::ids::{CallId, FlowName, SessionId};
 
-/// Why the engine did not do what it was asked.
+/// An error returned by the engine.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The session does not exist.
-    #[error("there is no session `{0}`; `segue sessions` lists those there are")]
+    #[error("there is no session `{0}`; `segue sessions` lists them")]
     NoSuchSession(SessionId),
-    /// The name is taken.
-    #[error("there is a session `{0}` already; choose another name")]
+    #[error("the session `{0}` already exists; choose another name")]
     SessionExists(SessionId),
-    /// The name cannot be used.
-    #[error("`{name}` cannot name a session: {why}")]
-    BadSessionName {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The flow is not there.
+    #[error("`{name}` is not a valid session name: {why}")]
+    BadSessionName { name: String, why: String },
+    /// No flow of this engine has that name.
     #[error("there is no flow `{name}`; there are {known}")]
     NoSuchFlow {
-        /// What was named.
         name: FlowName,
-        /// What could have been.
+        /// The flows that exist, as a list for the message.
         known: String,
     },
-    /// What a session is to be set to does not fit its flow.
-    #[error("the flow `{flow}` cannot be set like that: {}", why.join("; "))]
+    #[error("invalid settings for the flow `{flow}`: {}", why.join("; "))]
     BadSettings {
-        /// Which flow.
         flow: FlowName,
-        /// What does not fit, one by one.
+        /// One message for each setting that is wrong.
         why: Vec<String>,
     },
-    /// A model is not there.
+    /// No model of this engine has that name.
     #[error("{0}")]
     NoSuchModel(String),
-    /// The flow's own data is broken.
-    #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
-    InvalidFlow {
-        /// Which.
-        flow: FlowName,
-        /// What is wrong.
-        faults: Vec<String>,
-    },
-    /// The flow panicked.
-    #[error("the flow `{0}` broke down over this, and nothing of it was recorded; this is a fault of the flow")]
+    /// The flow's declaration contradicts itself.
+    #[error("the flow `{flow}` is invalid: {}", faults.join("; "))]
+    InvalidFlow { flow: FlowName, faults: Vec<String> },
+    /// The flow panicked while deciding about an input.
+    #[error("the flow `{0}` panicked on this input; this is a bug in the flow")]
     FlowPanicked(FlowName),
-    /// The session did not accept the input.
+    /// The session refused the input.
     #[error(transparent)]
     Refused(#[from] InputRefusal),
-    /// Another process works on the session.
-    #[error("the session `{session}` is in use by another process ({by}); end it there, or try again in a moment")]
+    /// Another live process holds the session.
+    #[error("the session `{session}` is in use by another process ({by}); stop that process, or try again in a moment")]
     InUse {
-        /// Which.
         session: SessionId,
-        /// By whom.
+        /// The process that holds it.
         by: String,
     },
-    /// Another process took the session over.
-    #[error("the session `{0}` was taken over by another process; what was accepted here is safe there")]
+    /// Another process took the session over while this one was writing to it.
+    #[error("the session `{0}` was taken over by another process; everything accepted here is recorded")]
     TakenOver(SessionId),
-    /// What is stored cannot be read.
+    /// A stored event cannot be decoded.
     #[error("the session `{session}` cannot be read: {source}")]
-    Unreadable {
-        /// Which.
-        session: SessionId,
-        /// Why.
-        source: codec::Error,
-    },
-    /// There is no such call.
+    Unreadable { session: SessionId, source: codec::Error },
     #[error("the session `{session}` has no call {call}; `segue show {session}` lists its calls")]
-    NoSuchCall {
-        /// In which session.
-        session: SessionId,
-        /// Which.
-        call: CallId,
-    },
-    /// A call made once more would be the same call.
+    NoSuchCall { session: SessionId, call: CallId },
+    /// Running a call again with these settings would send the same prompt.
     #[error(
-        "nothing in the prompt of {call} depends on these settings{}",
-        opened_by.filter(|opened_by| opened_by != call).map(|by| format!("; its thread began with {by}, so try that one")).unwrap_or_default()
+        "the prompt of {call} does not depend on these settings{}",
+        opened_by.filter(|opened_by| opened_by != call).map(|by| format!("; try {by}, which opened its thread")).unwrap_or_default()
     )]
     NothingChanges {
-        /// Which call.
         call: CallId,
         /// The call that opened its thread.
         opened_by: Option<CallId>,
@@ -95,39 +66,37 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(std::sync::Arc<segue_store::Error>),
-    /// A file to import is not what it should be.
+    /// The lines to import are not a valid export.
     #[error("line {line} of the import: {why}")]
     BadImport {
-        /// Where.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
         why: String,
     },
-    /// The session's task ended first.
+    /// The session's task ended before it handled the input.
     #[error(
-        "work on the session `{0}` ended before this was done; what was accepted is recorded, so look at it and try again"
+        "work on the session `{0}` ended before this was done; accepted input is recorded, so check the session and try again"
     )]
     Stopped(SessionId),
-    /// The engine is shutting down.
-    #[error("the engine is shutting down; what was accepted goes on at the next start")]
+    #[error("the engine is shutting down; accepted work continues at the next start")]
     ShuttingDown,
 }
 
 impl Error {
-    /// Whether the same may well succeed a little later: a full or failing disk.
+    /// Returns whether the same request may succeed a little later, as with a full or failing disk.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use segue_store::Error as Store;
         matches!(self, Self::Store(error) if matches!(**error, Store::DiskFull { .. } | Store::Io { .. } | Store::StoreLocked { .. }))
     }
 
-    /// Whether a text was asked for that the session does not have.
+    /// Returns whether the error is that the session has no such text.
     #[must_use]
     pub fn is_missing_text(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, segue_store::Error::NoSuchBody { .. }))
     }
 
-    /// Whether a session cannot go on here after this: it is another's, it is gone, or its store is.
+    /// Returns whether the session's task must stop: another process has the session, or it is deleted or unreadable.
     pub(crate) fn is_fatal_to_session(&self) -> bool {
         match self {
             Self::TakenOver(_) | Self::InUse { .. } | Self::NoSuchSession(_) | Self::Unreadable { .. } => true,
@@ -148,7 +117,7 @@ impl Error {
         }
     }
 
-    /// What a store's error means to whoever asked the engine.
+    /// Converts an error of the store.
     pub(crate) fn from_store_error(session: &SessionId, error: segue_store::Error) -> Self {
         use segue_store::Error as Store;
         match error {
@@ -162,7 +131,7 @@ impl Error {
 }
 
 impl Error {
-    /// The error's code: short, stable, and the heading of its place in `docs/errors.md`.
+    /// Returns the error's code: short, stable, and a heading of `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -229,10 +198,10 @@ fn store_error_code(error: &segue_store::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    /// Every code in this file is a heading of the page. The server has further ones, and its tests see to it that there are no
-    /// others.
+    /// Every code in this file is a heading of the page. The server has more codes; its tests check that the page has
+    /// no other headings.
     #[test]
-    fn every_code_has_its_place_on_the_page() {
+    fn every_code_is_a_heading_of_the_errors_page() {
         let page = include_str!("../../../docs/errors.md");
         let headings: std::collections::BTreeSet<&str> =
             page.lines().filter_map(|line| line.strip_prefix("## ")).collect();

@@ -1,5 +1,5 @@
-//! What a flow says about a session that nobody changes: which conditions of its guards hold, what it puts on show. A flow
-//! that reads texts is asked again once they are at hand.
+//! Read-only questions to a flow about a session: which guard conditions hold, and which artifacts it shows. A flow
+//! that needs texts is asked again after they have been loaded.
 
 use segue_core::event::PhaseGraphKey;
 use segue_core::flow::artifact::Artifact;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::text_cache::TextCache;
 
 impl Engine {
-    /// What the guards of a graph ask about where it stands, judged by the flow.
+    /// Asks the flow which guard conditions of a graph hold in its current phase.
     ///
     /// # Errors
     /// The session cannot be read.
@@ -25,16 +25,16 @@ impl Engine {
         key: &PhaseGraphKey,
     ) -> Result<GuardConditions, Error> {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(GuardConditions::default()) };
-        let stand = state.session.phase_graph_status(graph, key);
-        let judged = |sight: DynFlowContext<'_>| {
-            let asked = graph.condition_names_from(&stand.state.current).into_iter();
-            asked.map(|name| (name.to_owned(), flow.evaluate_condition(sight, key, name))).collect()
+        let status = state.session.phase_graph_status(graph, key);
+        let evaluate_conditions = |context: DynFlowContext<'_>| {
+            let names = graph.condition_names_from(&status.state.current).into_iter();
+            names.map(|name| (name.to_owned(), flow.evaluate_condition(context, key, name))).collect()
         };
-        let holds = self.evaluate_with_texts(session, state, judged).await?;
-        Ok(GuardConditions { handovers: stand.handover_kinds.clone(), verdicts: holds })
+        let verdicts = self.evaluate_with_texts(session, state, evaluate_conditions).await?;
+        Ok(GuardConditions { handovers: status.handover_kinds.clone(), verdicts })
     }
 
-    /// What the flow puts on show of a state.
+    /// Returns the artifacts that the flow shows for a state.
     ///
     /// # Errors
     /// The session cannot be read.
@@ -44,34 +44,34 @@ impl Engine {
         flow: &dyn DynFlow,
         state: &SessionState,
     ) -> Result<Vec<Artifact>, Error> {
-        self.evaluate_with_texts(session, state, |sight| flow.artifacts(sight)).await
+        self.evaluate_with_texts(session, state, |context| flow.artifacts(context)).await
     }
 
-    /// What `look` makes of a state with all the texts at hand that it asks for.
+    /// Evaluates `question`, loading the texts it asks for and repeating it until none is missing.
     async fn evaluate_with_texts<T>(
         &self,
         session: &SessionId,
         state: &SessionState,
-        look: impl Fn(DynFlowContext<'_>) -> T,
+        question: impl Fn(DynFlowContext<'_>) -> T,
     ) -> Result<T, Error> {
-        let mut shelf = TextCache::default();
+        let mut cache = TextCache::default();
         loop {
             let missing = {
-                let (texts, about) = (TextResolver::new(&shelf), EventSubject::default());
-                let seen = look(DynFlowContext {
+                let (texts, subject) = (TextResolver::new(&cache), EventSubject::default());
+                let answer = question(DynFlowContext {
                     session: &state.session,
                     state: &state.flow,
                     texts: &texts,
-                    subject: &about,
+                    subject: &subject,
                 });
                 let missing = texts.missing_ids();
                 if missing.is_empty() {
-                    return Ok(seen);
+                    return Ok(answer);
                 }
                 missing
             };
             let texts = self.read_texts(session, &missing).await?;
-            missing.into_iter().zip(texts).for_each(|(id, text)| shelf.insert(id, text));
+            missing.into_iter().zip(texts).for_each(|(id, text)| cache.insert(id, text));
         }
     }
 }

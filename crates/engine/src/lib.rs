@@ -1,35 +1,67 @@
-//! Runs sessions against the world: the only loop, the only clock, the tool host.
+//! Runs sessions: takes inputs, lets `segue-core` decide, writes the decisions to a store, and performs their effects
+//! (model calls, tool runs, timers).
 //!
-//! Decides when things happen; what happens is decided in core. It knows no particular flow, store or model, and does not
-//! assume to be the only process on its store.
+//! The engine decides *when* things happen; core decides *what* happens. The engine knows no particular flow, store or
+//! model, and other processes may use the same store.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
+//! use segue_models::{ModelRegistry, ScriptedModel};
+//! use segue_store::memory::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model: ScriptedModel = "[default]\ntext = \"You said: {{last}}\"".parse()?;
+//! let engine = Engine::start(EngineConfig::new(
+//!     Arc::new(MemoryStore::with_own_disk()),
+//!     segue_flows::built_in_flows(),
+//!     ModelRegistry::from_single_model(Arc::new(model)),
+//!     "scripted",
+//! ))
+//! .await?;
+//! let session = engine.open_session(&"chat".into(), SessionOptions::default()).await?;
+//! let report = engine.send_and_wait(&session, UserMessage::from("hello")).await?;
+//! assert_eq!(report.replies, ["You said: hello"]);
+//! engine.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A longer example, and what to rely on, is in `docs/embedding.md`; the terms are defined in `docs/concepts.md`.
+
+#![warn(unreachable_pub)]
 
 mod abandoned_calls;
 mod actor;
 mod circuit_breaker;
 pub mod clock;
 mod commit_gate;
+mod config;
 mod dispatch;
-pub mod engine;
-pub mod error;
+mod engine;
+mod error;
 mod inspect;
 pub mod limits;
 mod load;
 mod maintenance;
-pub mod model_assignment;
+mod model_assignment;
 pub mod random;
 pub mod rate_limit;
 mod recompute;
 mod registry;
 mod replay;
 mod shutdown;
-pub mod subscriptions;
+mod subscriptions;
 mod text_cache;
-pub mod token_counter;
+mod token_counter;
 pub mod tools;
-pub mod transfer;
-pub mod turn_report;
+mod transfer;
+mod turn_report;
 
-pub use engine::{Engine, EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
+pub use config::{EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
+pub use engine::{Engine, validate_session_name};
 pub use error::Error;
 pub use model_assignment::ModelAssignment;
 pub use recompute::{CallAnswer, CallRun, RecomputeResult};
@@ -37,9 +69,10 @@ pub use segue_store::{
     PendingWork, SessionListCursor, SessionListEntry, SessionListPage, SessionQuery, SessionSummary,
 };
 pub use subscriptions::{SessionUpdate, Subscription};
+pub use token_counter::O200kTokenCounter;
 pub use turn_report::TurnReport;
 
-/// The page whose example runs here.
+/// Runs the example of the page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
 struct EmbeddingDocTest;

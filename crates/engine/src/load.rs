@@ -1,5 +1,5 @@
-//! Sessions between memory and store: events as records and back, a state from snapshot and events, and what became of a
-//! write whose end is not known.
+//! Reads sessions from the store and encodes events for it. Rebuilds the state from a snapshot and the events after
+//! it, and finds out whether a commit with an unknown outcome was written.
 
 use segue_core::body::BodyId;
 use segue_core::codec;
@@ -12,7 +12,7 @@ use segue_store::{JournalRecord, Snapshot, Store, TakeoverPolicy};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
 
-/// Events as the store takes them.
+/// Encodes events as journal records.
 pub(crate) fn encode_events(events: &[RecordedEvent]) -> Vec<JournalRecord> {
     let record = |event: &RecordedEvent| JournalRecord {
         seq: event.seq,
@@ -22,46 +22,45 @@ pub(crate) fn encode_events(events: &[RecordedEvent]) -> Vec<JournalRecord> {
     events.iter().map(record).collect()
 }
 
-/// The texts that a record names; none if it cannot be read, and then nobody asks for them.
+/// Returns the ids of the bodies that a record refers to. An unreadable record refers to none.
 pub(crate) fn body_ids_in_record(record: &JournalRecord) -> Vec<BodyId> {
     let event = codec::decode_event(record.seq, record.at, &record.bytes);
     event.map(|event| event.event.referenced_bodies().into_iter().map(|(id, _)| id).collect()).unwrap_or_default()
 }
 
-/// What a store knows of a write.
+/// Whether a commit whose append failed was written after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitOutcome {
-    /// It took effect.
     Written,
-    /// It did not, and never will.
+    /// Not written, and never will be: the lease it needs is gone.
     NotWritten,
 }
 
-/// Whether a write of `events` took effect after which the store failed. Claims the session anew, so that it does not take
-/// effect later.
+/// Finds out whether a commit of `events` was written although the store returned an error. Acquires a new lease, so
+/// that the commit cannot be written later.
 pub(crate) async fn find_commit_outcome(
     store: &dyn Store,
     session: &SessionId,
     events: &[RecordedEvent],
 ) -> Result<(CommitOutcome, LeaseEpoch), Error> {
-    let fail = |error| Error::from_store_error(session, error);
-    let claim = store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await.map_err(fail)?;
+    let to_error = |error| Error::from_store_error(session, error);
+    let lease = store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await.map_err(to_error)?;
     let Some((first, last)) = events.first().zip(events.last()) else {
-        return Ok((CommitOutcome::Written, claim.epoch));
+        return Ok((CommitOutcome::Written, lease.epoch));
     };
-    let before = Seq(first.seq.0.saturating_sub(1));
-    if claim.head == before {
-        return Ok((CommitOutcome::NotWritten, claim.epoch));
+    let previous_head = Seq(first.seq.0.saturating_sub(1));
+    if lease.head == previous_head {
+        return Ok((CommitOutcome::NotWritten, lease.epoch));
     }
-    if claim.head == last.seq
-        && store.read_records(session, before, events.len()).await.map_err(fail)? == encode_events(events)
+    if lease.head == last.seq
+        && store.read_records(session, previous_head, events.len()).await.map_err(to_error)? == encode_events(events)
     {
-        return Ok((CommitOutcome::Written, claim.epoch));
+        return Ok((CommitOutcome::Written, lease.epoch));
     }
     Err(Error::TakenOver(session.clone()))
 }
 
-/// At most `limit` events after a place.
+/// Reads at most `limit` events after `after`.
 pub(crate) async fn read_events(
     store: &dyn Store,
     session: &SessionId,
@@ -74,8 +73,8 @@ pub(crate) async fn read_events(
     records.iter().map(|record| codec::decode_event(record.seq, record.at, &record.bytes).map_err(unreadable)).collect()
 }
 
-/// The state as it stands in the store, folded from the newest snapshot where that is of use. The second value is the place
-/// of that snapshot.
+/// Rebuilds a session's current state, starting from the newest usable snapshot. Also returns the sequence number of
+/// that snapshot (zero without one).
 pub(crate) async fn load_state(
     store: &dyn Store,
     flow: &dyn DynFlow,
@@ -87,19 +86,19 @@ pub(crate) async fn load_state(
         codec::decode_snapshot(flow, &bytes).filter(|state| state.session.last_seq == seq)
     });
     let mut state = usable.unwrap_or_else(|| SessionState::new(flow));
-    let snapshot_at = state.session.last_seq;
+    let snapshot_seq = state.session.last_seq;
     loop {
         let events = read_events(store, session, state.session.last_seq, READ_EVENTS_MAX).await?;
         for event in &events {
             state.apply(flow, event);
         }
         if events.len() < READ_EVENTS_MAX {
-            return Ok((state, snapshot_at));
+            return Ok((state, snapshot_seq));
         }
     }
 }
 
-/// The state right after a given event, folded from the beginning.
+/// Rebuilds the state right after event `at`, from the beginning of the journal.
 pub(crate) async fn load_state_at(
     store: &dyn Store,
     flow: &dyn DynFlow,
@@ -108,8 +107,8 @@ pub(crate) async fn load_state_at(
 ) -> Result<SessionState, Error> {
     let mut state = SessionState::new(flow);
     loop {
-        let left = usize::try_from(at.0.saturating_sub(state.session.last_seq.0)).unwrap_or(usize::MAX);
-        let events = read_events(store, session, state.session.last_seq, left.min(READ_EVENTS_MAX)).await?;
+        let remaining = usize::try_from(at.0.saturating_sub(state.session.last_seq.0)).unwrap_or(usize::MAX);
+        let events = read_events(store, session, state.session.last_seq, remaining.min(READ_EVENTS_MAX)).await?;
         for event in &events {
             state.apply(flow, event);
         }

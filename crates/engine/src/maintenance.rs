@@ -1,5 +1,5 @@
-//! Looking after sessions that are not at work: those a dead process left undone are taken up, those whose time has come
-//! are woken, those that rest for long are given back.
+//! Background work for sessions that are not active: resumes sessions that a dead process left unfinished, wakes
+//! sessions whose timer is due, and releases sessions that have been parked for long.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -10,18 +10,19 @@ use segue_core::decide::SessionInput;
 use segue_core::ids::UnixMillis;
 use segue_store::PendingWork;
 
-use crate::engine::{Engine, EngineShared, RecoveryPolicy};
+use crate::config::RecoveryPolicy;
+use crate::engine::{Engine, EngineShared};
 use crate::limits::{EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS};
 use crate::registry::{ActorMessage, SessionSlot};
 
-/// Keeps house as long as the engine lives.
+/// Runs maintenance rounds as long as the engine exists.
 pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
-    let mut looked = tokio::time::Instant::now();
-    let Some(crowded) = shared.upgrade().map(|shared| shared.eviction_needed.clone()) else { return };
+    let mut last_recovery = tokio::time::Instant::now();
+    let Some(eviction_needed) = shared.upgrade().map(|shared| shared.eviction_needed.clone()) else { return };
     loop {
         let pause = Duration::from_millis(PARKED_LEASE_MS_MAX / 2);
-        if tokio::time::timeout(pause, crowded.notified()).await.is_ok() {
-            // More will come; a round for each would be too much.
+        if tokio::time::timeout(pause, eviction_needed.notified()).await.is_ok() {
+            // More sessions are likely to follow: collect them, and handle them in one round.
             tokio::time::sleep(Duration::from_millis(EVICTION_DELAY_MS)).await;
         }
         let Some(shared) = shared.upgrade() else { return };
@@ -30,26 +31,27 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         }
         let engine = Engine::from_shared(shared);
         engine.wake_due_sessions().await;
-        let since = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
-        engine.shared().release_parked_leases(since, PARKED_SESSIONS_MAX).await;
+        let parked_before = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
+        engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);
-        let adopts = engine.shared().recovery == RecoveryPolicy::Immediate;
-        if adopts && looked.elapsed() >= Duration::from_millis(RECOVERY_POLL_MS) {
-            looked = tokio::time::Instant::now();
-            // A store that cannot be read now is asked again next time.
+        let recovers = engine.shared().recovery == RecoveryPolicy::Immediate;
+        if recovers && last_recovery.elapsed() >= Duration::from_millis(RECOVERY_POLL_MS) {
+            last_recovery = tokio::time::Instant::now();
+            // A store that cannot be read now is asked again in the next round.
             let _ = engine.resume_pending_sessions().await;
         }
     }
 }
 
 impl Engine {
-    /// Takes up what an earlier process, or another that died, left undone. What another process holds is left alone.
+    /// Resumes sessions with work left unfinished by a process that ended. Sessions held by a live process stay
+    /// untouched.
     pub(crate) async fn resume_pending_sessions(&self) -> Result<(), segue_store::Error> {
-        for (session, owes) in self.shared().store.sessions_with_pending_work().await? {
+        for (session, pending_work) in self.shared().store.sessions_with_pending_work().await? {
             if self.shared().registry.holds_lease(&session) {
                 continue;
             }
-            match owes {
+            match pending_work {
                 PendingWork::None => {}
                 PendingWork::At(at) => self.shared().registry.set_alarm(at, &session),
                 PendingWork::Now => {
@@ -62,30 +64,31 @@ impl Engine {
 
     async fn wake_due_sessions(&self) {
         for session in self.shared().registry.take_due_sessions(self.shared().clock.now()) {
-            // A session that is gone needs no waking.
+            // A session that was deleted needs no wake-up.
             self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
         }
     }
 }
 
 impl EngineShared {
-    /// Gives back the claims of sessions that have rested since before `since`, and lets go of all but the `most` newest.
-    pub async fn release_parked_leases(&self, parked_before: UnixMillis, kept_max: usize) {
-        // All at once, so that the store can write them together.
-        let leaving = self.registry.take_evictable(parked_before, kept_max).into_iter().map(
-            |(session, mut resident, at)| async move {
-                if let Some(epoch) = resident.lease_epoch.take() {
-                    // If it cannot be given back it is free once this process ends.
+    /// Releases the leases of sessions parked before `parked_before`, and evicts all but the newest `kept_max` parked
+    /// sessions.
+    pub(crate) async fn release_parked_leases(&self, parked_before: UnixMillis, kept_max: usize) {
+        // Concurrently, so that the store can write them in one transaction.
+        let releases = self.registry.take_evictable(parked_before, kept_max).into_iter().map(
+            |(session, mut cached, at)| async move {
+                if let Some(epoch) = cached.lease_epoch.take() {
+                    // A lease that cannot be released now is free once this process ends.
                     let _ = self.store.release_lease(&session, epoch).await;
                 }
                 if kept_max > 0 {
-                    // Its state may still be good when it is wanted next.
-                    self.registry.with_slots(|places| {
-                        places.entry(session).or_insert(SessionSlot::Parked(resident, at));
+                    // Its state may still be current when the session is used next.
+                    self.registry.with_slots(|slots| {
+                        slots.entry(session).or_insert(SessionSlot::Parked(cached, at));
                     });
                 }
             },
         );
-        join_all(leaving).await;
+        join_all(releases).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Who is played by which model, and how wide each model's window is.
+//! Which model plays each role, and the size of each model's context window.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,46 +8,40 @@ use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_models::ModelRegistry;
 use segue_models::limits::FALLBACK_WINDOW_TOKENS;
 
-/// Which model serves whom. The most particular entry wins: flow, role and phase; then flow and role; then role; then the
-/// default.
+/// Assigns models to roles. The most specific entry wins: flow, role and phase; then flow and role; then role and
+/// phase; then role; then the default model.
 #[derive(Debug, Clone)]
 pub struct ModelAssignment {
     models: Arc<ModelRegistry>,
     default_model: ModelName,
     entries: BTreeMap<(Option<FlowName>, RoleName, Option<PhaseName>), ModelName>,
-    /// Who steps in for everybody, and for a role, in one flow or in all.
+    /// Replaces any role's model that cannot answer, unless the role has a fallback of its own.
     fallback: Option<ModelName>,
     role_fallbacks: BTreeMap<(Option<FlowName>, RoleName), ModelName>,
 }
 
 impl ModelAssignment {
-    /// Everybody is played by `otherwise`.
+    /// Assigns `default_model` to every role.
     #[must_use]
-    pub fn new(models: Arc<ModelRegistry>, otherwise: ModelName) -> Self {
-        Self {
-            models,
-            default_model: otherwise,
-            entries: BTreeMap::new(),
-            fallback: None,
-            role_fallbacks: BTreeMap::new(),
-        }
+    pub fn new(models: Arc<ModelRegistry>, default_model: ModelName) -> Self {
+        Self { models, default_model, entries: BTreeMap::new(), fallback: None, role_fallbacks: BTreeMap::new() }
     }
 
-    /// The same with a model that steps in for everybody whose own cannot answer.
+    /// Adds a fallback model for every role whose own model cannot answer.
     #[must_use]
     pub fn with_fallback(mut self, model: ModelName) -> Self {
         self.fallback = Some(model);
         self
     }
 
-    /// The same with a model that steps in for a role, in one flow only if it is given.
+    /// Adds a fallback model for one role, limited to one flow if given.
     #[must_use]
     pub fn with_role_fallback(mut self, flow: Option<FlowName>, role: RoleName, model: ModelName) -> Self {
         self.role_fallbacks.insert((flow, role), model);
         self
     }
 
-    /// The same with a role played by `model`, in one flow or phase only if they are given.
+    /// Assigns `model` to a role, limited to one flow or phase if given.
     #[must_use]
     pub fn with_role_model(
         mut self,
@@ -60,7 +54,7 @@ impl ModelAssignment {
         self
     }
 
-    /// The model for everybody else.
+    /// Returns the model for roles without an entry.
     #[must_use]
     pub fn default_model(&self) -> &ModelName {
         &self.default_model

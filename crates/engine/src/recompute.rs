@@ -1,4 +1,4 @@
-//! One past call once more, beside the timeline, and both answers side by side.
+//! Runs a past call again with a change, outside of the conversation, and compares both answers.
 
 use std::sync::Arc;
 
@@ -15,158 +15,163 @@ use crate::limits::READ_EVENTS_MAX;
 use crate::subscriptions::{SessionUpdate, Subscription};
 use crate::text_cache::TextCache;
 
-/// A past call and the same once more.
+/// A past call and its rerun.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecomputeResult {
-    /// Who was asked.
     pub role: RoleName,
-    /// The call as it was made then.
     pub original: CallRun,
-    /// The same, now.
     pub rerun: CallRun,
     /// The fragments in which the two prompts differ.
     pub changed_fragments: Vec<FragmentName>,
 }
 
-/// One making of a call.
+/// One run of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRun {
-    /// Its number.
     pub call: CallId,
-    /// The model that was asked.
     pub model: ModelName,
-    /// What came of it, or why nothing did.
+    /// The answer, or why there is none.
     pub answer: Result<CallAnswer, String>,
 }
 
-/// An answer.
+/// The answer of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallAnswer {
-    /// What it says.
     pub text: String,
-    /// What it comes to, where it is not meant to be read as it stands.
+    /// The flow's summary of the answer, if the text itself is not meant to be read.
     pub answer_summary: Option<String>,
-    /// Tokens.
     pub usage: TokenUsage,
-    /// What it cost, in millionths of a dollar, where that is known.
+    /// The cost in millionths of a dollar, if known.
     pub cost_microusd: Option<u64>,
-    /// How long it took.
     pub duration_ms: u64,
 }
 
-const NO_ANSWER_MESSAGE: &str = "nothing was answered";
+const NO_ANSWER_MESSAGE: &str = "the call was not answered";
 
-/// A call that is over.
+/// A call that has ended.
 struct PastCall {
     /// The state right before it was opened.
     before: SessionState,
     opening: RecordedEvent,
-    /// What happened until it ended.
-    since: Vec<RecordedEvent>,
+    /// The events from its opening until it ended.
+    events_since: Vec<RecordedEvent>,
     answer: Option<Box<CallAnswered>>,
 }
 
 impl Engine {
-    /// Makes a past call once more, with a change, and waits for its answer. The session goes on as if nothing had happened;
-    /// the answer stands in its journal and is paid for.
+    /// Runs a past call again with a change and waits for its answer. The conversation is not affected; the new answer
+    /// is recorded in the journal and paid for.
     ///
     /// # Errors
-    /// There is no such call or model, a setting does not fit or would change nothing, or the call cannot be made now.
+    /// The call or model does not exist, a setting is invalid or changes nothing, or the call cannot be made now.
     pub async fn recompute_call(
         &self,
         session: &SessionId,
         call: CallId,
         change: &RecomputeOptions,
     ) -> Result<RecomputeResult, Error> {
-        let (rules, state) = self.load_session(session).await?;
-        self.validate_settings(&*rules, &change.settings)?;
+        let (flow, state) = self.load_session(session).await?;
+        self.validate_settings(&*flow, &change.settings)?;
         if let Some(model) = &change.model {
             self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }
-        let no_call = || Error::NoSuchCall { session: session.clone(), call };
-        let past = self.find_past_call(session, &rules, call).await?.ok_or_else(no_call)?;
-        let again = self.prepare_recomputation(session, &*rules, &past, change).await?.ok_or_else(no_call)?;
-        let is_set = change.settings.as_object().is_some_and(|settings| !settings.is_empty());
-        if is_set && again.changed_fragments.is_empty() {
-            let opened_by = past.before.session.threads.get(&again.opened.receipt.thread.thread_id());
+        let no_such_call = || Error::NoSuchCall { session: session.clone(), call };
+        let past = self.find_past_call(session, &flow, call).await?.ok_or_else(no_such_call)?;
+        let prepared = self.prepare_recomputation(session, &*flow, &past, change).await?.ok_or_else(no_such_call)?;
+        let changes_settings = change.settings.as_object().is_some_and(|settings| !settings.is_empty());
+        if changes_settings && prepared.changed_fragments.is_empty() {
+            let opened_by = past.before.session.threads.get(&prepared.opened.receipt.thread.thread_id());
             return Err(Error::NothingChanges { call, opened_by: opened_by.map(|thread| thread.opened_by) });
         }
-        let then = match &past.answer {
-            Some(answered) => Ok(self.load_answer(session, &*rules, &past, answered).await?),
+        let original_answer = match &past.answer {
+            Some(answered) => Ok(self.load_answer(session, &*flow, &past, answered).await?),
             None => Err(NO_ANSWER_MESSAGE.to_owned()),
         };
-        let then = CallRun { call, model: again.opened.model.clone(), answer: then };
-        let (role, model, changed) = (again.opened.role.clone(), again.model.clone(), again.changed_fragments.clone());
-        let listener = self.subscribe(session, state.session.last_seq).await?;
-        self.submit_input(session, SessionInput::Recompute(Box::new(again))).await?;
-        let (call, answer) = self.wait_for_rerun(session, call, listener).await?;
+        let original = CallRun { call, model: prepared.opened.model.clone(), answer: original_answer };
+        let (role, model, changed_fragments) =
+            (prepared.opened.role.clone(), prepared.model.clone(), prepared.changed_fragments.clone());
+        let subscription = self.subscribe(session, state.session.last_seq).await?;
+        self.submit_input(session, SessionInput::Recompute(Box::new(prepared))).await?;
+        let (call, answer) = self.wait_for_rerun(session, call, subscription).await?;
         let answer = match answer {
-            Ok(answered) => Ok(self.load_answer(session, &*rules, &past, &answered).await?),
-            Err(why) => Err(why),
+            Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
+            Err(reason) => Err(reason),
         };
-        Ok(RecomputeResult { role, original: then, rerun: CallRun { call, model, answer }, changed_fragments: changed })
+        Ok(RecomputeResult { role, original, rerun: CallRun { call, model, answer }, changed_fragments })
     }
 
-    /// A past call and the same once more, as the journal has them; waits for the end of `again`.
+    /// Loads a past call and its rerun from the journal; waits until `rerun` has ended.
     ///
     /// # Errors
-    /// There is no such call, or it makes none once more.
-    pub async fn load_recompute_result(&self, session: &SessionId, again: CallId) -> Result<RecomputeResult, Error> {
-        let (rules, _) = self.load_session(session).await?;
-        let no_call = |call| Error::NoSuchCall { session: session.clone(), call };
-        let opening = self.find_past_call(session, &rules, again).await?.ok_or_else(|| no_call(again))?.opening;
-        let Event::CallOpened(opened) = &opening.event else { return Err(no_call(again)) };
-        let Some(recomputes) = &opened.recomputation else { return Err(no_call(again)) };
-        let past =
-            self.find_past_call(session, &rules, recomputes.call).await?.ok_or_else(|| no_call(recomputes.call))?;
-        let Event::CallOpened(first) = &past.opening.event else { return Err(no_call(recomputes.call)) };
-        let then = match &past.answer {
-            Some(answered) => Ok(self.load_answer(session, &*rules, &past, answered).await?),
+    /// There is no such call, or it is not a rerun.
+    pub async fn load_recompute_result(&self, session: &SessionId, rerun: CallId) -> Result<RecomputeResult, Error> {
+        let (flow, _) = self.load_session(session).await?;
+        let no_such_call = |call| Error::NoSuchCall { session: session.clone(), call };
+        let opening = self.find_past_call(session, &flow, rerun).await?.ok_or_else(|| no_such_call(rerun))?.opening;
+        let Event::CallOpened(opened) = &opening.event else { return Err(no_such_call(rerun)) };
+        let Some(recomputation) = &opened.recomputation else { return Err(no_such_call(rerun)) };
+        let past = self
+            .find_past_call(session, &flow, recomputation.call)
+            .await?
+            .ok_or_else(|| no_such_call(recomputation.call))?;
+        let Event::CallOpened(original_opened) = &past.opening.event else {
+            return Err(no_such_call(recomputation.call));
+        };
+        let original_answer = match &past.answer {
+            Some(answered) => Ok(self.load_answer(session, &*flow, &past, answered).await?),
             None => Err(NO_ANSWER_MESSAGE.to_owned()),
         };
-        let listener = self.subscribe(session, Seq(opening.seq.0.saturating_sub(1))).await?;
-        let (call, answer) = self.wait_for_rerun(session, recomputes.call, listener).await?;
+        let subscription = self.subscribe(session, Seq(opening.seq.0.saturating_sub(1))).await?;
+        let (call, answer) = self.wait_for_rerun(session, recomputation.call, subscription).await?;
         let answer = match answer {
-            Ok(answered) => Ok(self.load_answer(session, &*rules, &past, &answered).await?),
-            Err(why) => Err(why),
+            Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
+            Err(reason) => Err(reason),
         };
         Ok(RecomputeResult {
             role: opened.role.clone(),
-            original: CallRun { call: recomputes.call, model: first.model.clone(), answer: then },
+            original: CallRun {
+                call: recomputation.call,
+                model: original_opened.model.clone(),
+                answer: original_answer,
+            },
             rerun: CallRun { call, model: opened.model.clone(), answer },
-            changed_fragments: recomputes.changed_fragments.clone(),
+            changed_fragments: recomputation.changed_fragments.clone(),
         })
     }
 
-    /// Waits for the end of the call that makes `of` once more.
+    /// Waits for the end of the call that reruns `original`.
     async fn wait_for_rerun(
         &self,
         session: &SessionId,
-        of: CallId,
-        mut listener: Subscription,
+        original: CallId,
+        mut subscription: Subscription,
     ) -> Result<(CallId, Result<Box<CallAnswered>, String>), Error> {
-        let mut new = None;
+        let mut rerun_call = None;
         loop {
-            let SessionUpdate::Event(recorded) = listener.next_update().await? else { continue };
-            let over = match recorded.event {
-                Event::CallOpened(opened) if new.is_none() => {
-                    new = opened.recomputation.as_ref().filter(|again| again.call == of).map(|_| opened.call);
+            let SessionUpdate::Event(recorded) = subscription.next_update().await? else { continue };
+            let answer = match recorded.event {
+                Event::CallOpened(opened) if rerun_call.is_none() => {
+                    rerun_call = opened
+                        .recomputation
+                        .as_ref()
+                        .filter(|recomputation| recomputation.call == original)
+                        .map(|_| opened.call);
                     continue;
                 }
-                Event::CallAnswered(answered) if Some(answered.call) == new => Ok(answered),
-                Event::CallFailed { call, failure, next: RetryDecision::GiveUp, .. } if Some(call) == new => {
+                Event::CallAnswered(answered) if Some(answered.call) == rerun_call => Ok(answered),
+                Event::CallFailed { call, failure, next: RetryDecision::GiveUp, .. } if Some(call) == rerun_call => {
                     Err(failure.to_string())
                 }
                 Event::CallOutcomeUnknown { call, next: RetryDecision::GiveUp, .. }
                 | Event::CallResolved { call, next: RetryDecision::GiveUp }
-                    if Some(call) == new =>
+                    if Some(call) == rerun_call =>
                 {
                     Err("the answer was lost when the process died".to_owned())
                 }
-                Event::CallCancelled { call, reason, .. } if Some(call) == new => Err(reason),
+                Event::CallCancelled { call, reason, .. } if Some(call) == rerun_call => Err(reason),
                 _ => continue,
             };
-            return Ok((new.ok_or_else(|| Error::Stopped(session.clone()))?, over));
+            return Ok((rerun_call.ok_or_else(|| Error::Stopped(session.clone()))?, answer));
         }
     }
 
@@ -179,17 +184,21 @@ impl Engine {
     ) -> Result<CallAnswer, Error> {
         let texts = self.read_texts(session, &[answered.text.body]).await?;
         let text = texts.first().map(ToString::to_string).unwrap_or_default();
-        let (shelf, about) = (TextCache::default(), EventSubject::default());
-        let texts = TextResolver::new(&shelf);
-        let sight =
-            DynFlowContext { session: &past.before.session, state: &past.before.flow, texts: &texts, subject: &about };
-        let gist = match &past.opening.event {
-            Event::CallOpened(opened) => flow.summarize_answer(sight, opened, &text),
+        let (cache, subject) = (TextCache::default(), EventSubject::default());
+        let texts = TextResolver::new(&cache);
+        let context = DynFlowContext {
+            session: &past.before.session,
+            state: &past.before.flow,
+            texts: &texts,
+            subject: &subject,
+        };
+        let answer_summary = match &past.opening.event {
+            Event::CallOpened(opened) => flow.summarize_answer(context, opened, &text),
             _ => None,
         };
         Ok(CallAnswer {
             text,
-            answer_summary: gist,
+            answer_summary,
             usage: answered.usage,
             cost_microusd: answered.cost_microusd,
             duration_ms: answered.duration_ms,
@@ -204,12 +213,12 @@ impl Engine {
     ) -> Result<Option<PastCall>, Error> {
         let mut before = SessionState::new(&**flow);
         let mut opening: Option<RecordedEvent> = None;
-        let mut since = Vec::new();
+        let mut events_since = Vec::new();
         let mut after = Seq(0);
         loop {
             let events = self.read_events(session, after, READ_EVENTS_MAX).await?;
             let Some(last) = events.last().map(|event| event.seq) else {
-                return Ok(opening.map(|opening| PastCall { before, opening, since, answer: None }));
+                return Ok(opening.map(|opening| PastCall { before, opening, events_since, answer: None }));
             };
             after = last;
             for event in events {
@@ -221,9 +230,9 @@ impl Engine {
                             Event::CallAnswered(answered) => Some(answered),
                             _ => None,
                         };
-                        return Ok(opening.map(|opening| PastCall { before, opening, since, answer }));
+                        return Ok(opening.map(|opening| PastCall { before, opening, events_since, answer }));
                     }
-                    (_, Some(_)) => since.push(event),
+                    (_, Some(_)) => events_since.push(event),
                 }
             }
         }
@@ -236,18 +245,19 @@ impl Engine {
         past: &PastCall,
         change: &RecomputeOptions,
     ) -> Result<Option<PreparedRecomputation>, Error> {
-        let mut shelf = TextCache::default();
+        let mut cache = TextCache::default();
         loop {
-            let wanted = match prepare_recomputation(flow, &past.before, &past.opening, &past.since, change, &shelf) {
-                Ok(again) => return Ok(Some(again)),
-                Err(wanted) => wanted,
-            };
-            let missing = shelf.missing_ids(wanted);
+            let needed =
+                match prepare_recomputation(flow, &past.before, &past.opening, &past.events_since, change, &cache) {
+                    Ok(prepared) => return Ok(Some(prepared)),
+                    Err(needed) => needed,
+                };
+            let missing = cache.missing_ids(needed);
             if missing.is_empty() {
                 return Ok(None);
             }
             let texts = self.read_texts(session, &missing).await?;
-            missing.into_iter().zip(texts).for_each(|(id, text)| shelf.insert(id, text));
+            missing.into_iter().zip(texts).for_each(|(id, text)| cache.insert(id, text));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Which sessions are at work, which are at rest, and the way an input finds its session. A session at work has a task; one
-//! at rest has none.
+//! The sessions in memory, and how a message finds its session. An active session has a task; a parked one has only its
+//! state. Also keeps the wake-up times of sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,46 +15,46 @@ use crate::error::Error;
 use crate::text_cache::TextCache;
 use crate::turn_report::TurnReportSender;
 
-/// Something for a session to do.
+/// A message to a session's task.
 #[derive(Debug)]
 pub(crate) struct ActorMessage {
     pub input: SessionInput,
     pub reply_sender: Option<oneshot::Sender<Result<Option<MessageId>, Error>>>,
     pub turn_waiter: Option<TurnReportSender>,
-    /// When the session was opened that is meant, where another may have taken its name meanwhile.
+    /// When the intended session was opened, if another session may have taken its name meanwhile.
     pub session_opened_at: Option<UnixMillis>,
 }
 
 impl ActorMessage {
-    /// An input that nobody waits for.
-    pub fn without_reply(input: SessionInput) -> Self {
+    /// Creates a message that no caller waits for.
+    pub(crate) fn without_reply(input: SessionInput) -> Self {
         Self { input, reply_sender: None, turn_waiter: None, session_opened_at: None }
     }
 
-    /// Whether nobody waits for it.
-    pub fn is_unawaited(&self) -> bool {
+    /// Returns whether no caller waits for the message.
+    pub(crate) fn is_unawaited(&self) -> bool {
         self.reply_sender.is_none() && self.turn_waiter.is_none()
     }
 
-    /// Tells whoever waits that it was not done.
-    pub fn reply_with_error(self, error: &Error) {
-        if let Some(done) = self.reply_sender {
-            let _ = done.send(Err(error.clone()));
+    /// Sends an error to the waiting callers.
+    pub(crate) fn reply_with_error(self, error: &Error) {
+        if let Some(reply_sender) = self.reply_sender {
+            let _ = reply_sender.send(Err(error.clone()));
         }
-        if let Some(waiter) = self.turn_waiter {
-            let _ = waiter.send(Err(error.clone()));
+        if let Some(turn_waiter) = self.turn_waiter {
+            let _ = turn_waiter.send(Err(error.clone()));
         }
     }
 }
 
-/// A session in memory.
+/// A session's state in memory.
 #[derive(Debug)]
 pub(crate) struct CachedSession {
     pub state: SessionState,
     pub texts: TextCache,
-    /// The claim it is written under; nothing once it was given back.
+    /// The epoch of its lease; none once the lease was released.
     pub lease_epoch: Option<LeaseEpoch>,
-    /// Where the newest snapshot stands.
+    /// The sequence number of the newest snapshot.
     pub snapshot_seq: Seq,
 }
 
@@ -65,12 +65,12 @@ pub(crate) enum SessionSlot {
 }
 
 impl SessionSlot {
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         matches!(self, Self::Active(_))
     }
 }
 
-/// The way to a session at work.
+/// The address of an active session's task.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     pub sender: mpsc::Sender<ActorMessage>,
@@ -88,28 +88,28 @@ struct StopSignals {
 }
 
 impl Mailbox {
-    pub fn new(jobs: mpsc::Sender<ActorMessage>) -> Self {
-        Self { sender: jobs, signals: Arc::default() }
+    pub(crate) fn new(sender: mpsc::Sender<ActorMessage>) -> Self {
+        Self { sender, signals: Arc::default() }
     }
 
-    /// Puts a job into the mailbox; gives it back if that is full or closed.
-    pub fn try_send(&self, job: ActorMessage) -> Result<(), Box<(Self, ActorMessage)>> {
-        self.sender.try_send(job).map_err(|refused| Box::new((self.clone(), refused.into_inner())))
+    /// Puts a message into the mailbox. Gives it back if the mailbox is full or closed.
+    pub(crate) fn try_send(&self, message: ActorMessage) -> Result<(), Box<(Self, ActorMessage)>> {
+        self.sender.try_send(message).map_err(|refused| Box::new((self.clone(), refused.into_inner())))
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    fn is_same_mailbox(&self, other: &Self) -> bool {
         self.sender.same_channel(&other.sender)
     }
 
     /// Ends the session's task at once, as a crash of the process would, and waits until it has ended.
-    pub async fn stop_and_wait(&self) {
+    pub(crate) async fn stop_and_wait(&self) {
         self.signals.stop.notify_one();
         self.sender.closed().await;
     }
 
     /// Lets the session's task record what is already in its mailbox, starts nothing new, and waits until it has ended.
     /// A task that does not end in time is stopped.
-    pub async fn drain_and_wait(&self, ms_max: u64) {
+    pub(crate) async fn drain_and_wait(&self, ms_max: u64) {
         self.signals.is_draining.store(true, Ordering::Release);
         self.signals.drain.notify_one();
         if tokio::time::timeout(Duration::from_millis(ms_max), self.sender.closed()).await.is_err() {
@@ -118,22 +118,22 @@ impl Mailbox {
     }
 
     /// Whether the task should end once its mailbox is empty.
-    pub fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.signals.is_draining.load(Ordering::Acquire)
     }
 
     /// Returns when the task should end at once.
-    pub async fn wait_for_stop(&self) {
+    pub(crate) async fn wait_for_stop(&self) {
         self.signals.stop.notified().await;
     }
 
     /// Returns when the task should end once its mailbox is empty.
-    pub async fn wait_for_drain(&self) {
+    pub(crate) async fn wait_for_drain(&self) {
         self.signals.drain.notified().await;
     }
 }
 
-/// Sessions in memory.
+/// The sessions in memory.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRegistry {
     slots: Mutex<BTreeMap<SessionId, SessionSlot>>,
@@ -147,45 +147,45 @@ struct WakeAlarms {
 }
 
 impl SessionRegistry {
-    pub fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionSlot>) -> T) -> T {
+    pub(crate) fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionSlot>) -> T) -> T {
         work(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a session's task out of the registry, unless its place is another's by now.
-    pub fn remove_actor(&self, session: &SessionId, mailbox: &Mailbox) {
-        self.with_slots(|places| {
-            if matches!(places.get(session), Some(SessionSlot::Active(current)) if current.is_same(mailbox)) {
-                places.remove(session);
+    /// Removes a session's task, unless another task has taken its place.
+    pub(crate) fn remove_actor(&self, session: &SessionId, mailbox: &Mailbox) {
+        self.with_slots(|slots| {
+            if matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same_mailbox(mailbox)) {
+                slots.remove(session);
             }
         });
     }
 
-    /// Whether a desk is where the session's inputs go.
-    pub fn is_current_mailbox(
+    /// Returns whether messages for the session go to `mailbox`.
+    pub(crate) fn is_current_mailbox(
         slots: &BTreeMap<SessionId, SessionSlot>,
         session: &SessionId,
         mailbox: &Mailbox,
     ) -> bool {
-        matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same(mailbox))
+        matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same_mailbox(mailbox))
     }
 
-    /// The sessions at work, by name, with the way to each.
-    pub fn active_mailboxes(&self) -> BTreeMap<SessionId, Mailbox> {
-        self.with_slots(|places| {
-            let at_work = places.iter().filter_map(|(session, place)| match place {
-                SessionSlot::Active(desk) if !desk.sender.is_closed() => Some((session.clone(), desk.clone())),
+    /// Returns the mailboxes of all active sessions.
+    pub(crate) fn active_mailboxes(&self) -> BTreeMap<SessionId, Mailbox> {
+        self.with_slots(|slots| {
+            let active = slots.iter().filter_map(|(session, slot)| match slot {
+                SessionSlot::Active(mailbox) if !mailbox.sender.is_closed() => Some((session.clone(), mailbox.clone())),
                 SessionSlot::Active(_) | SessionSlot::Parked(..) => None,
             });
-            at_work.collect()
+            active.collect()
         })
     }
 
-    /// Whether a session is this process's: at work here, or at rest and not given back. One that was given back may be in
-    /// memory, and others may have written it since.
-    pub fn holds_lease(&self, session: &SessionId) -> bool {
-        self.with_slots(|places| match places.get(session) {
+    /// Returns whether this process holds the session's lease: the session is active, or parked with its lease. Without
+    /// the lease, other processes may have written to it.
+    pub(crate) fn holds_lease(&self, session: &SessionId) -> bool {
+        self.with_slots(|slots| match slots.get(session) {
             Some(SessionSlot::Active(_)) => true,
-            Some(SessionSlot::Parked(resident, _)) => resident.lease_epoch.is_some(),
+            Some(SessionSlot::Parked(cached, _)) => cached.lease_epoch.is_some(),
             None => false,
         })
     }
@@ -194,8 +194,8 @@ impl SessionRegistry {
         self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a session at rest looked at when its time comes. It has one alarm: this one from now on.
-    pub fn set_alarm(&self, at: UnixMillis, session: &SessionId) {
+    /// Sets the time at which a parked session is woken. A session has one alarm; a new one replaces it.
+    pub(crate) fn set_alarm(&self, at: UnixMillis, session: &SessionId) {
         let mut alarms = self.lock_alarms();
         if let Some(old) = alarms.by_session.insert(session.clone(), at) {
             alarms.by_time.remove(&(old, session.clone()));
@@ -203,8 +203,8 @@ impl SessionRegistry {
         alarms.by_time.insert((at, session.clone()));
     }
 
-    /// The sessions whose time has come.
-    pub fn take_due_sessions(&self, now: UnixMillis) -> Vec<SessionId> {
+    /// Removes and returns the sessions whose alarm is due.
+    pub(crate) fn take_due_sessions(&self, now: UnixMillis) -> Vec<SessionId> {
         let mut alarms = self.lock_alarms();
         let mut due = Vec::new();
         while let Some((at, session)) = alarms.by_time.pop_first() {
@@ -218,44 +218,49 @@ impl SessionRegistry {
         due
     }
 
-    /// Sessions at rest that should leave: those that rest since before `since` and are still claimed, and the oldest of
-    /// more than `most`. They are taken out; the caller gives them back or puts them back.
-    pub fn take_evictable(&self, since: UnixMillis, most: usize) -> Vec<(SessionId, Box<CachedSession>, UnixMillis)> {
-        self.with_slots(|places| {
-            let mut resting: Vec<(UnixMillis, SessionId, bool)> = places
+    /// Removes and returns parked sessions: those that were parked before `parked_before` and still have their lease,
+    /// and the oldest of more than `kept_max`. The caller releases their leases, and may put them back.
+    pub(crate) fn take_evictable(
+        &self,
+        parked_before: UnixMillis,
+        kept_max: usize,
+    ) -> Vec<(SessionId, Box<CachedSession>, UnixMillis)> {
+        self.with_slots(|slots| {
+            let mut parked: Vec<(UnixMillis, SessionId, bool)> = slots
                 .iter()
-                .filter_map(|(session, place)| match place {
-                    SessionSlot::Parked(resident, at) => Some((*at, session.clone(), resident.lease_epoch.is_some())),
+                .filter_map(|(session, slot)| match slot {
+                    SessionSlot::Parked(cached, at) => Some((*at, session.clone(), cached.lease_epoch.is_some())),
                     SessionSlot::Active(_) => None,
                 })
                 .collect();
-            resting.sort();
-            let extra = resting.len().saturating_sub(most);
-            let chosen = resting.into_iter().enumerate();
-            let chosen = chosen.filter(|(place, (at, _, claimed))| *place < extra || (*claimed && *at <= since));
-            let mut leaving = Vec::new();
+            parked.sort();
+            let excess = parked.len().saturating_sub(kept_max);
+            let chosen = parked.into_iter().enumerate();
+            let chosen =
+                chosen.filter(|(index, (at, _, has_lease))| *index < excess || (*has_lease && *at <= parked_before));
+            let mut removed = Vec::new();
             for (_, (at, session, _)) in chosen {
-                if let Some(SessionSlot::Parked(resident, _)) = places.remove(&session) {
-                    leaving.push((session, resident, at));
+                if let Some(SessionSlot::Parked(cached, _)) = slots.remove(&session) {
+                    removed.push((session, cached, at));
                 }
             }
-            leaving
+            removed
         })
     }
 
-    /// Lets go of the oldest of more than `most` sessions at rest.
-    pub fn evict_oldest_parked(&self, most: usize) {
-        self.with_slots(|places| {
-            let mut resting: Vec<(UnixMillis, SessionId)> = places
+    /// Removes the oldest of more than `kept_max` parked sessions without a lease.
+    pub(crate) fn evict_oldest_parked(&self, kept_max: usize) {
+        self.with_slots(|slots| {
+            let mut parked: Vec<(UnixMillis, SessionId)> = slots
                 .iter()
-                .filter_map(|(session, place)| match place {
-                    SessionSlot::Parked(resident, at) if resident.lease_epoch.is_none() => Some((*at, session.clone())),
+                .filter_map(|(session, slot)| match slot {
+                    SessionSlot::Parked(cached, at) if cached.lease_epoch.is_none() => Some((*at, session.clone())),
                     SessionSlot::Parked(..) | SessionSlot::Active(_) => None,
                 })
                 .collect();
-            resting.sort();
-            for (_, session) in resting.iter().take(resting.len().saturating_sub(most)) {
-                places.remove(session);
+            parked.sort();
+            for (_, session) in parked.iter().take(parked.len().saturating_sub(kept_max)) {
+                slots.remove(session);
             }
         });
     }

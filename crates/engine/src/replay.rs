@@ -1,4 +1,4 @@
-//! What is over, rebuilt from the journal: the prompt of a call, the report of a turn; and what a flow shows of it.
+//! Rebuilds past prompts and turn reports from the journal.
 
 use segue_core::body::BodyId;
 use segue_core::event::Event;
@@ -15,14 +15,14 @@ use crate::text_cache::TextCache;
 use crate::turn_report::TurnReport;
 
 impl Engine {
-    /// The exact prompt of any call, rebuilt from the journal: of its last try, if its thread was shortened or another model
-    /// stepped in between two.
+    /// Rebuilds the exact prompt of a call from the journal. If the prompt changed between two attempts (the thread was
+    /// compacted, or a fallback model took over), this is the prompt of the last one.
     ///
     /// # Errors
     /// There is no such call, or the session cannot be read.
     pub async fn rebuild_prompt(&self, session: &SessionId, call: CallId) -> Result<Prompt, Error> {
-        let rules = self.shared().find_flow(read_flow_name(self.shared(), session).await?.as_ref())?;
-        let mut state = SessionState::new(&*rules);
+        let flow = self.shared().find_flow(read_flow_name(self.shared(), session).await?.as_ref())?;
+        let mut state = SessionState::new(&*flow);
         loop {
             let events = read_events(&*self.shared().store, session, state.session.last_seq, READ_EVENTS_MAX).await?;
             let is_open = state.session.open_calls.contains_key(&call);
@@ -30,7 +30,7 @@ impl Engine {
                 return Err(Error::NoSuchCall { session: session.clone(), call });
             }
             let end = events.iter().position(|event| event.event.ends_call(call));
-            events.iter().take(end.unwrap_or(events.len())).for_each(|event| state.apply(&*rules, event));
+            events.iter().take(end.unwrap_or(events.len())).for_each(|event| state.apply(&*flow, event));
             if end.is_some() || events.is_empty() {
                 return self.shared().render_open_call_prompt(session, &state, call).await;
             }
@@ -39,41 +39,45 @@ impl Engine {
 }
 
 impl EngineShared {
-    /// The prompt of a call that is open in `state`.
-    pub async fn render_open_call_prompt(
+    /// Renders the prompt of a call that is open in `state`.
+    pub(crate) async fn render_open_call_prompt(
         &self,
         session: &SessionId,
         state: &SessionState,
         call: CallId,
     ) -> Result<Prompt, Error> {
-        let no_call = || Error::NoSuchCall { session: session.clone(), call };
-        let plan = state.session.prompt_plan(call).ok_or_else(no_call)?;
+        let no_such_call = || Error::NoSuchCall { session: session.clone(), call };
+        let plan = state.session.prompt_plan(call).ok_or_else(no_such_call)?;
         let ids: Vec<BodyId> = plan.required_body_ids().into_iter().collect();
         let texts =
             self.store.read_bodies(session, &ids).await.map_err(|error| Error::from_store_error(session, error))?;
-        let mut shelf = TextCache::default();
-        ids.into_iter().zip(texts).for_each(|(id, text)| shelf.insert(id, text));
-        plan.resolve_prompt(&shelf).map_err(|_| no_call())
+        let mut cache = TextCache::default();
+        ids.into_iter().zip(texts).for_each(|(id, text)| cache.insert(id, text));
+        plan.resolve_prompt(&cache).map_err(|_| no_such_call())
     }
 
-    /// What the turn of an old message came to: the last of them, if one that failed was tried again.
-    pub async fn rebuild_turn_report(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
-        let rules = self.find_flow(read_flow_name(self, session).await?.as_ref())?;
-        let mut state = SessionState::new(&*rules);
-        let (mut running, mut report, mut said) = (None, None, Vec::new());
+    /// Rebuilds the report of the turn that handled `message`: of the last such turn, if a failed one was retried.
+    pub(crate) async fn rebuild_turn_report(
+        &self,
+        session: &SessionId,
+        message: MessageId,
+    ) -> Result<TurnReport, Error> {
+        let flow = self.find_flow(read_flow_name(self, session).await?.as_ref())?;
+        let mut state = SessionState::new(&*flow);
+        let (mut running, mut report, mut reply_ids) = (None, None, Vec::new());
         loop {
             let events = read_events(&*self.store, session, state.session.last_seq, READ_EVENTS_MAX).await?;
             if events.is_empty() {
                 break;
             }
             for event in &events {
-                state.apply(&*rules, event);
+                state.apply(&*flow, event);
                 match &event.event {
                     Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => {
                         running = Some(*turn);
-                        said.clear();
+                        reply_ids.clear();
                     }
-                    Event::ReplySent(words) if running.is_some() => said.push(words.text.body),
+                    Event::ReplySent(reply) if running.is_some() => reply_ids.push(reply.text.body),
                     Event::TurnEnded { turn, outcome } if running == Some(*turn) => {
                         running = None;
                         report = Some(TurnReport {
@@ -91,8 +95,11 @@ impl EngineShared {
             }
         }
         let report = report.ok_or_else(|| Error::Stopped(session.clone()))?;
-        let texts =
-            self.store.read_bodies(session, &said).await.map_err(|error| Error::from_store_error(session, error))?;
+        let texts = self
+            .store
+            .read_bodies(session, &reply_ids)
+            .await
+            .map_err(|error| Error::from_store_error(session, error))?;
         Ok(TurnReport { replies: texts.iter().map(ToString::to_string).collect(), ..report })
     }
 }

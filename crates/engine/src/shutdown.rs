@@ -1,4 +1,4 @@
-//! How sessions are erased and engines stop.
+//! Deleting sessions and shutting the engine down.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::limits::{DRAIN_MS_MAX, SHUTDOWN_MS_MAX};
 use crate::registry::SessionSlot;
 
 impl Engine {
-    /// Erases a session and all its texts that no other uses.
+    /// Deletes a session and all its texts that no other session uses.
     ///
     /// # Errors
     /// The session does not exist or is in use elsewhere.
     pub async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
-        // Nothing of it may be under way while it goes.
+        // No work of the session may be running while it is deleted.
         self.shared().abandoned_calls.abort_session_calls(session);
-        if let Some(SessionSlot::Active(desk)) = self.shared().registry.with_slots(|places| places.remove(session)) {
-            desk.stop_and_wait().await;
-            // Its last turn may have ended meanwhile.
+        if let Some(SessionSlot::Active(mailbox)) = self.shared().registry.with_slots(|slots| slots.remove(session)) {
+            mailbox.stop_and_wait().await;
+            // Its last turn may have abandoned more calls meanwhile.
             self.shared().abandoned_calls.abort_session_calls(session);
         }
         let deleted = self.shared().store.delete_session(session).await;
@@ -35,10 +35,11 @@ impl Engine {
         })
     }
 
-    /// Stops: no new input is taken, running turns get a little time, and what is not finished then is left to recovery.
+    /// Shuts the engine down: refuses new input, gives running turns a few seconds, and leaves unfinished work to
+    /// recovery.
     pub async fn shutdown(&self) {
         self.shared().is_shutting_down.store(true, Ordering::Release);
-        // Nobody waits for these, and what they cost is not known.
+        // No turn waits for these calls, and their results cannot be recorded any more.
         self.shared().abandoned_calls.abort_all();
         let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
         while !self.shared().registry.active_mailboxes().is_empty() && tokio::time::Instant::now() < deadline {
@@ -49,10 +50,10 @@ impl Engine {
             self.shared().registry.remove_actor(session, mailbox);
         }
         join_all(active.values().map(|mailbox| mailbox.drain_and_wait(DRAIN_MS_MAX))).await;
-        // Turns that ended in that time may have left some more.
+        // Turns that ended meanwhile may have abandoned more calls.
         self.shared().abandoned_calls.abort_all();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;
-        // What is still queued there is written; what is still claimed is free once the process ends.
+        // Queued writes are finished; leases that are still held are free once the process ends.
         let _ = self.shared().store.close().await;
     }
 }

@@ -1,7 +1,7 @@
-//! Who listens to which session. A listener gets every event in order, and the words as they come; one that joins late
-//! gets first what it missed, one that reads too slowly gets it from the store. Nothing is missed, nothing comes twice.
+//! Subscriptions to sessions. A subscriber gets every event in order, and reply text while it is streamed. One that
+//! joins late or reads slowly gets missed events from the store. No event is missed, and none comes twice.
 //!
-//! What other processes write is noticed by looking at the store from time to time: once for all listeners, however many.
+//! Events that other processes write are noticed by polling the store, once for all subscribers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,58 +20,57 @@ use crate::limits::{
 };
 use crate::load::read_events;
 
-/// What a listener gets.
+/// An update that a subscriber receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionUpdate {
-    /// Something was recorded.
+    /// An event was recorded.
     Event(Box<RecordedEvent>),
-    /// More words of a call that is being answered, as the user may see them. The recorded text follows as an event.
+    /// More text of a call that is being answered, as far as the user may see it. The complete text follows as an
+    /// event.
     TextDelta {
-        /// Which call.
         call: CallId,
-        /// Which try; the words of another try start over.
+        /// The attempt; the text of another attempt starts again at offset 0.
         attempt: u32,
-        /// How many bytes of that try's words came before these.
+        /// Bytes of this attempt's text before this part.
         offset: usize,
-        /// The words.
         text: Arc<str>,
     },
 }
 
-/// What listeners are told.
+/// A message in a session's broadcast channel.
 #[derive(Debug, Clone)]
 enum ChannelMessage {
-    /// What happened here.
+    /// An update from this process.
     Update(SessionUpdate),
-    /// The store holds events up to here.
+    /// The sequence number of the last event in the store.
     Head(Seq),
-    /// The session is gone, or the store cannot be read: whoever reads will know.
+    /// The session is gone or the store cannot be read; reading it will return the error.
     CheckStore,
 }
 
-/// What is said and heard in one session now.
+/// The subscribers and partial texts of one session.
 #[derive(Debug, Default)]
 struct SessionChannel {
-    /// Made when somebody first listens.
+    /// Created for the first subscriber.
     updates: Option<broadcast::Sender<ChannelMessage>>,
-    /// The last event listeners were told of.
+    /// The last event that subscribers know of.
     head: Seq,
-    /// The words so far of calls that are being answered.
+    /// The text so far of calls that are being answered, with the number of the attempt.
     partial_texts: BTreeMap<CallId, (u32, String)>,
 }
 
-/// All listeners.
+/// All subscriptions of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct SubscriptionHub {
     inner: Mutex<SubscriptionHubState>,
-    /// Why sessions wait for their store.
+    /// The errors because of which sessions cannot write at the moment.
     write_errors: Mutex<BTreeMap<SessionId, Error>>,
 }
 
 #[derive(Debug, Default)]
 struct SubscriptionHubState {
     channels: BTreeMap<SessionId, SessionChannel>,
-    /// Whether the store is being looked at.
+    /// Whether the polling task is running.
     is_polling: bool,
 }
 
@@ -80,8 +79,8 @@ impl SubscriptionHub {
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner).channels)
     }
 
-    /// Tells everybody what was recorded.
-    pub fn publish_events(&self, session: &SessionId, events: &[RecordedEvent]) {
+    /// Publishes recorded events.
+    pub(crate) fn publish_events(&self, session: &SessionId, events: &[RecordedEvent]) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             for event in events {
@@ -94,52 +93,59 @@ impl SubscriptionHub {
         });
     }
 
-    /// Tells everybody more words of a try, as long as it is wanted.
-    pub fn publish_text(&self, session: &SessionId, (call, attempt): (CallId, u32), text: &str, wanted: &AtomicBool) {
+    /// Publishes more text of an attempt, unless it is no longer wanted.
+    pub(crate) fn publish_text(
+        &self,
+        session: &SessionId,
+        (call, attempt): (CallId, u32),
+        text: &str,
+        is_wanted: &AtomicBool,
+    ) {
         self.with_channels(|channels| {
-            if !wanted.load(Ordering::Acquire) {
+            if !is_wanted.load(Ordering::Acquire) {
                 return;
             }
-            // Words are kept even while nobody listens: somebody may join in the middle.
+            // Text is kept even without subscribers: one may join in the middle.
             let channel = channels.entry(session.clone()).or_default();
-            let (of_attempt, so_far) = channel.partial_texts.entry(call).or_insert_with(|| (attempt, String::new()));
-            if *of_attempt != attempt {
-                *of_attempt = attempt;
-                so_far.clear();
+            let (text_attempt, partial_text) =
+                channel.partial_texts.entry(call).or_insert_with(|| (attempt, String::new()));
+            if *text_attempt != attempt {
+                *text_attempt = attempt;
+                partial_text.clear();
             }
-            let at = so_far.len();
-            so_far.push_str(text);
+            let offset = partial_text.len();
+            partial_text.push_str(text);
             channel.broadcast(|| {
-                ChannelMessage::Update(SessionUpdate::TextDelta { call, attempt, offset: at, text: text.into() })
+                ChannelMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text: text.into() })
             });
         });
     }
 
-    /// Lets go of the words of tries that are not wanted any more.
-    pub fn retain_partial_texts(&self, session: &SessionId, wanted: &dyn Fn(&(CallId, u32)) -> bool) {
+    /// Drops the partial texts of attempts that are no longer wanted.
+    pub(crate) fn retain_partial_texts(&self, session: &SessionId, is_wanted: &dyn Fn(&(CallId, u32)) -> bool) {
         self.with_channels(|channels| {
             if let Some(channel) = channels.get_mut(session) {
-                channel.partial_texts.retain(|call, (attempt, _)| wanted(&(*call, *attempt)));
+                channel.partial_texts.retain(|call, (attempt, _)| is_wanted(&(*call, *attempt)));
             }
         });
     }
 
-    /// Says why what a session has to record cannot be written now, or that it can again.
-    pub fn set_write_error(&self, session: &SessionId, trouble: Option<Error>) {
-        let mut troubles = self.write_errors.lock().unwrap_or_else(PoisonError::into_inner);
-        match trouble {
-            Some(error) => troubles.insert(session.clone(), error),
-            None => troubles.remove(session),
+    /// Sets or clears the error because of which a session cannot write.
+    pub(crate) fn set_write_error(&self, session: &SessionId, error: Option<Error>) {
+        let mut write_errors = self.write_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) => write_errors.insert(session.clone(), error),
+            None => write_errors.remove(session),
         };
     }
 
-    /// Why what a session has to record cannot be written now, if so.
-    pub fn write_error(&self, session: &SessionId) -> Option<Error> {
+    /// Returns the error because of which a session cannot write, if any.
+    pub(crate) fn write_error(&self, session: &SessionId) -> Option<Error> {
         self.write_errors.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
     }
 
-    /// A session goes to rest: no call is being answered, and a channel nobody listens to is not needed.
-    pub fn clear_parked_session(&self, session: &SessionId) {
+    /// Cleans up when a session is parked: no call is being answered, and a channel without subscribers is not needed.
+    pub(crate) fn clear_parked_session(&self, session: &SessionId) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             channel.partial_texts.clear();
@@ -149,39 +155,39 @@ impl SubscriptionHub {
         });
     }
 
-    /// The words so far, and the updates from this moment on.
+    /// Subscribes to a session's channel. Also returns the texts so far.
     fn join_channel(&self, session: &SessionId) -> (Vec<SessionUpdate>, broadcast::Receiver<ChannelMessage>) {
         self.with_channels(|channels| {
             let channel = channels.entry(session.clone()).or_default();
-            let so_far = channel.partial_text_updates();
+            let partial_texts = channel.partial_text_updates();
             let updates = channel.updates.get_or_insert_with(|| broadcast::channel(UPDATES_BUFFERED_MAX).0);
-            (so_far, updates.subscribe())
+            (partial_texts, updates.subscribe())
         })
     }
 
-    /// The last listener of a session at rest takes its channel along.
+    /// Removes the channel together with its last subscriber, unless a call is being answered.
     fn leave_channel(&self, session: &SessionId) {
         self.with_channels(|channels| {
-            let alone = channels.get(session).is_some_and(|channel| {
-                let listeners = channel.updates.as_ref().map_or(0, broadcast::Sender::receiver_count);
-                channel.partial_texts.is_empty() && listeners <= 1
+            let is_last = channels.get(session).is_some_and(|channel| {
+                let subscribers = channel.updates.as_ref().map_or(0, broadcast::Sender::receiver_count);
+                channel.partial_texts.is_empty() && subscribers <= 1
             });
-            if alone {
+            if is_last {
                 channels.remove(session);
             }
         });
     }
 
-    /// Has the store looked at as long as somebody listens.
+    /// Starts the polling task if it is not running.
     fn ensure_polling(self: &Arc<Self>, store: &Arc<dyn Store>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut inner.is_polling, true) {
-            // Neither the hub nor the store lives longer for it.
+            // The task keeps neither the hub nor the store alive.
             tokio::spawn(poll_store_heads(Arc::downgrade(self), Arc::downgrade(store)));
         }
     }
 
-    /// The sessions that are listened to, in order; none if the watch can end.
+    /// Returns the sessions that have subscribers, in order. Returns none, and ends polling, if there are none.
     fn subscribed_sessions(&self) -> Option<Vec<SessionId>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let channels = inner.channels.iter().filter(|(_, channel)| channel.has_subscribers());
@@ -191,12 +197,12 @@ impl SubscriptionHub {
         inner.is_polling.then_some(sessions)
     }
 
-    /// Tells listeners of a session how far the store is, if that is news.
+    /// Informs a session's subscribers about the last event in the store, if it changed.
     fn announce_head(&self, session: &SessionId, head: Option<Seq>) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             match head {
-                // One that is lower is told too: a session of the same name may have begun anew.
+                // A lower number counts as well: the session may have been deleted and created again.
                 Some(head) if head != channel.head => {
                     channel.head = head;
                     channel.broadcast(|| ChannelMessage::Head(head));
@@ -208,16 +214,16 @@ impl SubscriptionHub {
     }
 }
 
-/// Looks from time to time at what other processes wrote, until nobody listens.
+/// Polls the store for events of other processes, until there are no subscribers.
 async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
     loop {
         tokio::time::sleep(Duration::from_millis(HEAD_POLL_MS)).await;
         let (Some(hub), Some(store)) = (hub.upgrade(), store.upgrade()) else { return };
         let Some(sessions) = hub.subscribed_sessions() else { return };
-        for some in sessions.chunks(HEAD_POLL_SESSIONS_MAX) {
-            match store.read_heads(some).await {
-                Ok(heads) => some.iter().zip(heads).for_each(|(session, head)| hub.announce_head(session, head)),
-                Err(_) => some.iter().for_each(|session| hub.announce_head(session, None)),
+        for batch in sessions.chunks(HEAD_POLL_SESSIONS_MAX) {
+            match store.read_heads(batch).await {
+                Ok(heads) => batch.iter().zip(heads).for_each(|(session, head)| hub.announce_head(session, head)),
+                Err(_) => batch.iter().for_each(|session| hub.announce_head(session, None)),
             }
         }
     }
@@ -228,16 +234,16 @@ impl SessionChannel {
         self.updates.as_ref().is_some_and(|updates| updates.receiver_count() > 0)
     }
 
-    fn broadcast(&self, told: impl FnOnce() -> ChannelMessage) {
+    fn broadcast(&self, make_message: impl FnOnce() -> ChannelMessage) {
         if let Some(updates) = self.updates.as_ref().filter(|updates| updates.receiver_count() > 0) {
-            // Nobody listening any more is no failure.
-            let _ = updates.send(told());
+            // Having no subscribers is not an error.
+            let _ = updates.send(make_message());
         }
     }
 
     fn partial_text_updates(&self) -> Vec<SessionUpdate> {
-        let words = self.partial_texts.iter().filter(|(_, (_, text))| !text.is_empty());
-        words
+        let texts = self.partial_texts.iter().filter(|(_, (_, text))| !text.is_empty());
+        texts
             .map(|(call, (attempt, text))| SessionUpdate::TextDelta {
                 call: *call,
                 attempt: *attempt,
@@ -248,7 +254,7 @@ impl SessionChannel {
     }
 }
 
-/// The call of which an event ends a try, and the last try that is over with it.
+/// Returns the call of which the event ends an attempt, and the last attempt that has ended.
 fn find_ended_attempt(event: &RecordedEvent) -> Option<(CallId, u32)> {
     use segue_core::event::{Event, RetryDecision};
     match &event.event {
@@ -263,31 +269,31 @@ fn find_ended_attempt(event: &RecordedEvent) -> Option<(CallId, u32)> {
     }
 }
 
-/// A listener's end: updates of one session, without gap and without repetition.
+/// A stream of one session's updates, without gaps and repetitions.
 #[derive(Debug)]
 pub struct Subscription {
     hub: Arc<SubscriptionHub>,
     store: Arc<dyn Store>,
     session: SessionId,
     updates: broadcast::Receiver<ChannelMessage>,
-    /// The last event given out.
+    /// The last event that was delivered.
     last_seq: Seq,
-    /// Bytes of words given out, by call and try.
+    /// Bytes of text delivered, by call and attempt.
     delivered_bytes: BTreeMap<CallId, (u32, usize)>,
-    /// The last try that is over of calls that ended lately. The store may be ahead of the channel: then words come after
-    /// the event that made an end of them.
+    /// The last ended attempt of calls that ended recently. The store may be ahead of the channel; then text arrives
+    /// after the event that ended its call.
     ended_attempts: BTreeMap<CallId, u32>,
     /// Events read from the store.
     missed: VecDeque<RecordedEvent>,
-    /// What came through the channel.
+    /// Updates received from the channel.
     ready: VecDeque<SessionUpdate>,
-    /// Whether the store may hold events that have not come through the channel.
+    /// Whether the store may have events that did not come through the channel.
     is_behind: bool,
 }
 
 impl Subscription {
     pub(crate) fn new(hub: Arc<SubscriptionHub>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
-        let (words, updates) = hub.join_channel(&session);
+        let (partial_texts, updates) = hub.join_channel(&session);
         hub.ensure_polling(&store);
         Self {
             hub,
@@ -298,18 +304,18 @@ impl Subscription {
             delivered_bytes: BTreeMap::new(),
             ended_attempts: BTreeMap::new(),
             missed: VecDeque::new(),
-            ready: words.into(),
+            ready: partial_texts.into(),
             is_behind: true,
         }
     }
 
-    /// The next update. Waits as long as it takes; dropping the future loses nothing.
+    /// Returns the next update, waiting for it if necessary. Cancel-safe.
     ///
     /// # Errors
-    /// The store cannot be read, or the session is gone.
+    /// The store cannot be read, or the session was deleted.
     pub async fn next_update(&mut self) -> Result<SessionUpdate, Error> {
         loop {
-            // Events first: words belong to calls that were recorded before.
+            // Events first: text belongs to calls that were recorded before it.
             let update = match self.missed.pop_front() {
                 Some(event) => Some(self.pending_text_or_event(event)),
                 None if self.is_behind => {
@@ -325,30 +331,30 @@ impl Subscription {
                 }
             }
             match self.updates.recv().await {
-                Ok(told) => self.handle_channel_message(told),
+                Ok(message) => self.handle_channel_message(message),
                 Err(RecvError::Lagged(_) | RecvError::Closed) => self.rejoin_channel(),
             }
         }
     }
 
-    fn handle_channel_message(&mut self, told: ChannelMessage) {
-        match told {
+    fn handle_channel_message(&mut self, message: ChannelMessage) {
+        match message {
             ChannelMessage::Update(update) => self.ready.push_back(update),
             ChannelMessage::Head(head) => self.is_behind |= head > self.last_seq,
             ChannelMessage::CheckStore => self.is_behind = true,
         }
     }
 
-    /// The place of the last event given out.
+    /// Returns the sequence number of the last delivered event.
     #[must_use]
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }
 
     fn rejoin_channel(&mut self) {
-        let (words, updates) = self.hub.join_channel(&self.session);
+        let (partial_texts, updates) = self.hub.join_channel(&self.session);
         self.updates = updates;
-        self.ready.extend(words);
+        self.ready.extend(partial_texts);
         self.is_behind = true;
     }
 
@@ -356,38 +362,39 @@ impl Subscription {
         let events = read_events(&*self.store, &self.session, self.last_seq, READ_EVENTS_MAX).await?;
         self.is_behind = events.len() == READ_EVENTS_MAX;
         self.missed = events.into();
-        // Words are told before the event that makes an end of them is recorded, so those of these events are there by now.
+        // Text is published before the event that ends its call is recorded, so the text of these events is in the
+        // channel by now.
         loop {
             match self.updates.try_recv() {
-                Ok(told) => self.handle_channel_message(told),
+                Ok(message) => self.handle_channel_message(message),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => self.rejoin_channel(),
             }
         }
     }
 
-    /// An event from the store, or words that came before it and have not been given out.
+    /// Returns text that belongs before the event and was not delivered yet, or else the event.
     fn pending_text_or_event(&mut self, event: RecordedEvent) -> SessionUpdate {
-        let words = find_ended_attempt(&event).and_then(|(ended, last)| {
-            let before = |update: &SessionUpdate| matches!(update, SessionUpdate::TextDelta { call, attempt, .. } if *call == ended && *attempt <= last);
-            let place = self.ready.iter().position(before)?;
-            self.ready.remove(place)
+        let text = find_ended_attempt(&event).and_then(|(ended, last_attempt)| {
+            let before = |update: &SessionUpdate| matches!(update, SessionUpdate::TextDelta { call, attempt, .. } if *call == ended && *attempt <= last_attempt);
+            let index = self.ready.iter().position(before)?;
+            self.ready.remove(index)
         });
-        match words {
-            Some(words) => {
+        match text {
+            Some(text) => {
                 self.missed.push_front(event);
-                words
+                text
             }
             None => SessionUpdate::Event(Box::new(event)),
         }
     }
 
-    /// Gives out an update unless it, or a part of it, was given out before.
+    /// Returns the part of an update that was not delivered before, if any.
     fn deduplicate(&mut self, update: SessionUpdate) -> Option<SessionUpdate> {
         match update {
             SessionUpdate::Event(event) if event.seq <= self.last_seq => None,
             SessionUpdate::Event(event) if event.seq > self.last_seq.next() => {
-                // A gap: the store has what is missing, and this one too.
+                // A gap: the store has the missing events, and this one too.
                 self.is_behind = true;
                 None
             }
@@ -403,22 +410,22 @@ impl Subscription {
                 Some(SessionUpdate::Event(event))
             }
             SessionUpdate::TextDelta { call, attempt, .. }
-                if self.ended_attempts.get(&call).is_some_and(|over| *over >= attempt) =>
+                if self.ended_attempts.get(&call).is_some_and(|last_ended| *last_ended >= attempt) =>
             {
                 None
             }
             SessionUpdate::TextDelta { call, attempt, offset: at, text } => {
-                let (of_attempt, heard) = self.delivered_bytes.entry(call).or_insert((attempt, 0));
-                if *of_attempt != attempt {
-                    (*of_attempt, *heard) = (attempt, 0);
+                let (text_attempt, delivered) = self.delivered_bytes.entry(call).or_insert((attempt, 0));
+                if *text_attempt != attempt {
+                    (*text_attempt, *delivered) = (attempt, 0);
                 }
                 let end = at + text.len();
-                if at > *heard || end <= *heard {
+                if at > *delivered || end <= *delivered {
                     return None;
                 }
-                let new: Arc<str> = if at == *heard { text } else { text[*heard - at..].into() };
-                let at = *heard;
-                *heard = end;
+                let new: Arc<str> = if at == *delivered { text } else { text[*delivered - at..].into() };
+                let at = *delivered;
+                *delivered = end;
                 Some(SessionUpdate::TextDelta { call, attempt, offset: at, text: new })
             }
         }

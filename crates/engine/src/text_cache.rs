@@ -1,4 +1,4 @@
-//! Texts of one session kept at hand, so that prompts are put together without asking the store.
+//! The cached texts of one session, so that prompts are rendered without reading the store.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,16 +13,16 @@ use segue_core::session::{PromptPlan, Session, ThreadPromptCache};
 
 use crate::limits::CACHED_TEXT_BYTES_MAX;
 
-/// Texts by id.
+/// Cached texts by id, and rendered thread prefixes.
 #[derive(Debug, Default)]
 pub(crate) struct TextCache {
     texts: HashMap<BodyId, Arc<str>, BuildHasherDefault<BodyIdHasher>>,
     bytes: usize,
-    /// What each thread was last sent that goes on.
+    /// The rendered messages of threads that continue.
     rendered_threads: BTreeMap<ThreadId, ThreadPromptCache>,
 }
 
-/// An id is a hash already: its first bytes will do.
+/// Uses the first bytes of a body id, which is a hash already.
 #[derive(Debug, Default)]
 struct BodyIdHasher(u64);
 
@@ -41,54 +41,54 @@ impl Hasher for BodyIdHasher {
 }
 
 impl TextCache {
-    /// Of a text that is here already, the first copy stays: prompts may hold it.
-    pub fn insert(&mut self, id: BodyId, text: Arc<str>) {
-        if let Entry::Vacant(place) = self.texts.entry(id) {
+    /// Adds a text. If it is cached already, the first copy stays, because prompts may share it.
+    pub(crate) fn insert(&mut self, id: BodyId, text: Arc<str>) {
+        if let Entry::Vacant(entry) = self.texts.entry(id) {
             self.bytes += text.len();
-            place.insert(text);
+            entry.insert(text);
         }
     }
 
-    pub fn insert_bodies(&mut self, bodies: &[TextBody]) {
+    pub(crate) fn insert_bodies(&mut self, bodies: &[TextBody]) {
         for body in bodies {
             self.insert(body.id, body.text.clone());
         }
     }
 
-    /// The prompt of a call, if all its texts are here.
-    pub fn render_prompt(&mut self, plan: &PromptPlan) -> Result<Prompt, BodyId> {
+    /// Renders the prompt of a call, if all its texts are cached.
+    pub(crate) fn render_prompt(&mut self, plan: &PromptPlan) -> Result<Prompt, BodyId> {
         let receipt = &plan.opened.receipt;
-        // As a rule a thread that holds nothing yet ends with its call.
+        // A thread without entries usually ends with its first call, so there is nothing to cache.
         if receipt.carried.entries == 0 {
             return plan.resolve_prompt(self);
         }
         let thread = receipt.thread.thread_id();
-        let mut filled = self.rendered_threads.remove(&thread).unwrap_or_default();
-        let prompt = plan.resolve_prompt_cached(&mut filled, self);
-        self.rendered_threads.insert(thread, filled);
+        let mut rendered = self.rendered_threads.remove(&thread).unwrap_or_default();
+        let prompt = plan.resolve_prompt_cached(&mut rendered, self);
+        self.rendered_threads.insert(thread, rendered);
         prompt
     }
 
-    pub fn missing_ids(&self, ids: impl IntoIterator<Item = BodyId>) -> Vec<BodyId> {
+    pub(crate) fn missing_ids(&self, ids: impl IntoIterator<Item = BodyId>) -> Vec<BodyId> {
         ids.into_iter().filter(|id| !self.texts.contains_key(id)).collect()
     }
 
-    pub fn byte_len(&self) -> usize {
+    pub(crate) fn byte_len(&self) -> usize {
         self.bytes
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Lets go of what no prompt will need, of texts once there is a lot of them.
-    pub fn evict_unneeded(&mut self, session: &Session) {
+    /// Evicts rendered threads that have ended, and texts that no prompt needs once there are too many bytes.
+    pub(crate) fn evict_unneeded(&mut self, session: &Session) {
         self.rendered_threads.retain(|thread, _| session.threads.contains_key(thread));
         if self.bytes <= CACHED_TEXT_BYTES_MAX {
             return;
         }
         let needed = bodies_needed_by(session);
-        // They hold texts that are let go here.
+        // These hold on to texts that are evicted here.
         self.rendered_threads.clear();
         self.texts.retain(|id, _| needed.contains(id));
         self.bytes = self.texts.values().map(|text| text.len()).sum();
@@ -106,8 +106,8 @@ fn bodies_needed_by(session: &Session) -> BTreeSet<BodyId> {
         let opening = thread.opening.iter().map(|(_, text)| text.body);
         opening.chain(thread.entries.iter().flat_map(|entry| entry.parts.iter().map(|text| text.body)))
     });
-    let waiting = session.queued_messages.iter().chain(session.current_turn.iter().flat_map(|turn| &turn.messages));
-    threads.chain(waiting.map(|waiting| waiting.text.body)).collect()
+    let messages = session.queued_messages.iter().chain(session.current_turn.iter().flat_map(|turn| &turn.messages));
+    threads.chain(messages.map(|message| message.text.body)).collect()
 }
 
 #[cfg(test)]
@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_text_that_comes_again_the_first_copy_stays_and_is_counted_once() {
-        let (mut shelf, id) = (TextCache::default(), BodyId::hash_text("hello"));
+    fn a_text_inserted_twice_keeps_its_first_copy_and_is_counted_once() {
+        let (mut cache, id) = (TextCache::default(), BodyId::hash_text("hello"));
         let first: Arc<str> = "hello".into();
-        shelf.insert(id, first.clone());
-        shelf.insert(id, "hello".into());
-        assert!(shelf.find_text(id).is_some_and(|found| Arc::ptr_eq(&found, &first)));
+        cache.insert(id, first.clone());
+        cache.insert(id, "hello".into());
+        assert!(cache.find_text(id).is_some_and(|found| Arc::ptr_eq(&found, &first)));
         assert_eq!(
-            (shelf.byte_len(), shelf.missing_ids([id, BodyId::hash_text("other")])),
+            (cache.byte_len(), cache.missing_ids([id, BodyId::hash_text("other")])),
             (5, vec![BodyId::hash_text("other")])
         );
     }

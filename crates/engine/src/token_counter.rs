@@ -1,7 +1,7 @@
-//! Token counts. One vocabulary for all models: an estimate for those that have another, which core corrects for each model by what its
-//! vendor reports with its answers.
+//! Counts tokens. One vocabulary serves all models: for those with another vocabulary the count is an estimate, which
+//! core corrects per model by the counts that the vendor reports.
 //!
-//! Every text is counted once and there are many, so the counts of single words are remembered.
+//! Texts are many and each is counted once, so the counts of single words are cached.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -9,26 +9,28 @@ use std::sync::LazyLock;
 use segue_core::context::TokenCounter;
 use tiktoken::CoreBpe;
 
-/// Loaded on a thread of its own: what that takes beside the vocabulary itself, which is as much again, goes back with the thread.
+/// Loaded on a separate thread: loading needs as much memory again as the vocabulary, which is returned when the thread
+/// ends.
 static VOCABULARY: LazyLock<CoreBpe> = LazyLock::new(|| {
     let load = tiktoken::encoding::o200k_base;
     std::thread::Builder::new().spawn(load).ok().and_then(|thread| thread.join().ok()).unwrap_or_else(load)
 });
 
-/// Counts with the o200k vocabulary, which is loaded when it is first needed.
+/// Counts with the o200k vocabulary, which is loaded on first use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct O200kTokenCounter;
 
 impl TokenCounter for O200kTokenCounter {
     fn count_tokens(&self, text: &str) -> u32 {
-        let count: usize = TOKEN_COUNT_CACHE
-            .with_borrow_mut(|known| split_before_spaces(text).map(|stretch| known.count(stretch)).sum());
+        let count: usize =
+            TOKEN_COUNT_CACHE.with_borrow_mut(|cache| split_before_spaces(text).map(|word| cache.count(word)).sum());
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 }
 
-/// Parts a text before each blank that follows something visible. The vocabulary's own rules part it there too, since a
-/// blank only ever begins a token, and never look back across such a place; so the parts can be counted one by one.
+/// Splits a text before each space that follows a visible character. The vocabulary's own rules split there too, since
+/// a space can only begin a token, and they never look back across such a point. So the parts can be counted
+/// separately.
 fn split_before_spaces(text: &str) -> impl Iterator<Item = &str> {
     let bytes = text.as_bytes();
     let mut start = 0;
@@ -40,26 +42,26 @@ fn split_before_spaces(text: &str) -> impl Iterator<Item = &str> {
         while end < bytes.len() && !bytes[end - 1].is_ascii_graphic() {
             end = find_next_space(bytes, end + 1);
         }
-        let stretch = &text[start..end];
+        let word = &text[start..end];
         start = end;
-        Some(stretch)
+        Some(word)
     })
 }
 
-/// The place of the next blank from here on, or the end. Looks at eight bytes at a time: most words have no more.
+/// Returns the index of the next space from `from` on, or the length. Checks eight bytes at a time.
 fn find_next_space(bytes: &[u8], from: usize) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
-    let (eights, rest) = bytes[from..].as_chunks::<8>();
-    for (place, eight) in eights.iter().enumerate() {
-        // A blank is zero in here, and the lowest of the high bits that are left stands where the first zero does.
-        let zeroed = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b' '));
+    let (chunks, rest) = bytes[from..].as_chunks::<8>();
+    for (index, chunk) in chunks.iter().enumerate() {
+        // A space becomes a zero byte here; the lowest set bit of `found` marks the first zero byte.
+        let zeroed = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(b' '));
         let found = zeroed.wrapping_sub(ONES) & !zeroed & (ONES << 7);
         if found != 0 {
-            return from + place * 8 + found.trailing_zeros() as usize / 8;
+            return from + index * 8 + found.trailing_zeros() as usize / 8;
         }
     }
-    let place = rest.iter().position(|byte| *byte == b' ');
-    place.map_or(bytes.len(), |place| bytes.len() - rest.len() + place)
+    let index = rest.iter().position(|byte| *byte == b' ');
+    index.map_or(bytes.len(), |index| bytes.len() - rest.len() + index)
 }
 
 const CACHED_WORD_BYTES_MAX: usize = 24;
@@ -69,45 +71,44 @@ thread_local! {
     static TOKEN_COUNT_CACHE: RefCell<TokenCountCache> = RefCell::new(TokenCountCache(vec![0; TOKEN_CACHE_SLOTS]));
 }
 
-/// Short stretches counted lately; a new one takes the place of an old one. A slot holds the upper 56 bits of a stretch's
-/// hash, which tell one from another, and its count below them: eight bytes each, so that all of it stays close to the
-/// processor.
+/// A cache of the counts of short words. A slot holds the upper 56 bits of the word's hash, which identify the word,
+/// and its count in the lower 8 bits: eight bytes per slot, so that the cache fits the processor's cache.
 struct TokenCountCache(Vec<u64>);
 
-/// The bits of a slot that hold its count.
+/// The bits of a slot that hold the count.
 const COUNT_MASK: u64 = 0xff;
 
 impl TokenCountCache {
-    fn count(&mut self, stretch: &str) -> usize {
-        let Some(hash) = hash_word(stretch.as_bytes()) else { return VOCABULARY.count(stretch) };
-        // Two slots share a place, so that two words that meet there do not drive each other out.
-        let newer = usize::try_from(hash >> 48).unwrap_or(0) % (TOKEN_CACHE_SLOTS / 2) * 2;
-        let is = |slot: u64| slot & !COUNT_MASK == hash & !COUNT_MASK;
-        if !is(self.0[newer]) {
-            self.0.swap(newer, newer + 1);
-            if !is(self.0[newer]) {
-                // A stretch has no more tokens than bytes, and few bytes.
-                let count = VOCABULARY.count(stretch) as u64;
-                self.0[newer] = (hash & !COUNT_MASK) | (count & COUNT_MASK);
+    fn count(&mut self, word: &str) -> usize {
+        let Some(hash) = hash_word(word.as_bytes()) else { return VOCABULARY.count(word) };
+        // Each hash has two slots, so that two words of the same place do not evict each other.
+        let slot_index = usize::try_from(hash >> 48).unwrap_or(0) % (TOKEN_CACHE_SLOTS / 2) * 2;
+        let matches_hash = |slot: u64| slot & !COUNT_MASK == hash & !COUNT_MASK;
+        if !matches_hash(self.0[slot_index]) {
+            self.0.swap(slot_index, slot_index + 1);
+            if !matches_hash(self.0[slot_index]) {
+                // A word has at most one token per byte, so the count fits.
+                let count = VOCABULARY.count(word) as u64;
+                self.0[slot_index] = (hash & !COUNT_MASK) | (count & COUNT_MASK);
             }
         }
-        (self.0[newer] & COUNT_MASK) as usize
+        (self.0[slot_index] & COUNT_MASK) as usize
     }
 }
 
-/// Of a stretch that is short enough to be remembered. Never that of an empty slot.
-fn hash_word(stretch: &[u8]) -> Option<u64> {
-    if stretch.len() > CACHED_WORD_BYTES_MAX {
+/// Hashes a word that is short enough to be cached. The hash is never that of an empty slot.
+fn hash_word(word: &[u8]) -> Option<u64> {
+    if word.len() > CACHED_WORD_BYTES_MAX {
         return None;
     }
-    let mix = |hash: u64, word: u64| {
-        let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
+    let mix = |hash: u64, value: u64| {
+        let product = u128::from(hash ^ value) * 0x9e37_79b9_7f4a_7c15_u128;
         product as u64 ^ (product >> 64) as u64
     };
-    let (eights, rest) = stretch.as_chunks::<8>();
-    let hash = eights.iter().fold(0x2545_f491_4f6c_dd1d, |hash, eight| mix(hash, u64::from_le_bytes(*eight)));
-    // Seven bytes at most, and the length above them: no two stretches give the same words.
-    let rest = rest.iter().fold(stretch.len() as u64, |word, byte| word << 8 | u64::from(*byte));
+    let (chunks, rest) = word.as_chunks::<8>();
+    let hash = chunks.iter().fold(0x2545_f491_4f6c_dd1d, |hash, chunk| mix(hash, u64::from_le_bytes(*chunk)));
+    // At most seven bytes, with the length above them, so that no two words give the same number.
+    let rest = rest.iter().fold(word.len() as u64, |value, byte| value << 8 | u64::from(*byte));
     Some(mix(hash, rest) | (COUNT_MASK + 1))
 }
 
@@ -117,9 +118,9 @@ mod tests {
 
     use super::*;
 
-    fn is_counted_as_a_whole(text: &str) {
+    fn check_count(text: &str) {
         let whole = u32::try_from(VOCABULARY.count(text)).expect("short");
-        // Twice: counted anew, and remembered.
+        // Twice: computed, and cached.
         assert_eq!(
             (O200kTokenCounter.count_tokens(text), O200kTokenCounter.count_tokens(text)),
             (whole, whole),
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn words_counted_one_by_one_give_the_count_of_the_text() {
+    fn counting_word_by_word_gives_the_count_of_the_text() {
         for text in [
             "",
             " ",
@@ -142,14 +143,14 @@ mod tests {
             "abcdefgh",
             "`bcdefgh\0",
         ] {
-            is_counted_as_a_whole(text);
+            check_count(text);
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_has_the_same_count_in_parts(text in "([a-zA-Z]{1,9}|[ \t\n]{1,3}|'(s|ll|D)|[0-9]{1,5}|[.,;:!?/'\"-]{1,3}| |\\PC){0,60}") {
-            is_counted_as_a_whole(&text);
+        fn any_text_has_the_same_count_word_by_word(text in "([a-zA-Z]{1,9}|[ \t\n]{1,3}|'(s|ll|D)|[0-9]{1,5}|[.,;:!?/'\"-]{1,3}| |\\PC){0,60}") {
+            check_count(&text);
         }
     }
 }

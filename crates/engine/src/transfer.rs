@@ -1,4 +1,4 @@
-//! Sessions as files, and sessions from sessions: export, import, fork.
+//! Export and import of sessions as JSON lines, and forks.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
 use crate::load::body_ids_in_record;
 
-/// One line of an exported session: a heading, then each event after the texts it is the first to name.
+/// One line of an exported session. The header comes first; each text comes before the first event that refers to it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum ExportLine {
@@ -29,7 +29,7 @@ enum ExportLine {
 const EXPORT_HEADER: &str = "session";
 
 impl Engine {
-    /// A session as JSON lines, handed to `write` piece by piece.
+    /// Exports a session as JSON lines, one call of `write` for each line.
     ///
     /// # Errors
     /// The session does not exist or cannot be read, or `write` failed.
@@ -38,12 +38,12 @@ impl Engine {
         session: &SessionId,
         mut write: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut put = |line: &ExportLine| {
-            let mut text = serde_json::to_string(line).expect("lines are plain JSON");
+        let mut write_line = |line: &ExportLine| {
+            let mut text = serde_json::to_string(line).expect("lines serialize to JSON");
             text.push('\n');
             write(&text)
         };
-        put(&ExportLine::Header {
+        write_line(&ExportLine::Header {
             segue: EXPORT_HEADER.to_owned(),
             format: codec::EVENT_FORMAT,
             session: session.clone(),
@@ -60,18 +60,22 @@ impl Engine {
                 let ids: Vec<BodyId> = new.iter().map(|(id, _)| *id).collect();
                 let texts = self.read_texts(session, &ids).await?;
                 for ((body, kind), text) in new.into_iter().zip(texts) {
-                    put(&ExportLine::Text { body, visible: kind == BodyKind::Conversation, text: text.to_string() })?;
+                    write_line(&ExportLine::Text {
+                        body,
+                        visible: kind == BodyKind::Conversation,
+                        text: text.to_string(),
+                    })?;
                 }
-                let event = serde_json::to_value(&recorded.event).expect("events are plain JSON");
-                put(&ExportLine::Event { seq: recorded.seq, at: recorded.at, event })?;
+                let event = serde_json::to_value(&recorded.event).expect("events serialize to JSON");
+                write_line(&ExportLine::Event { seq: recorded.seq, at: recorded.at, event })?;
             }
         }
     }
 
-    /// A session from the lines of an export, under its own name or another.
+    /// Creates a session from the lines of an export, under its original name or another.
     ///
     /// # Errors
-    /// The lines are no export of this or an older format, or the name is taken. Then nothing is kept.
+    /// The lines are not an export of this or an older format, or the name is taken. Then nothing is stored.
     pub async fn import_session(
         &self,
         lines: impl Iterator<Item = String>,
@@ -79,21 +83,21 @@ impl Engine {
     ) -> Result<SessionId, Error> {
         let parsed = parse_import(lines)?;
         let session = validate_session_name(name.unwrap_or(parsed.session))?;
-        let flow = match parsed.events.first().map(|event| &event.event) {
+        let flow_name = match parsed.events.first().map(|event| &event.event) {
             Some(Event::SessionOpened(opened)) => opened.flow.clone(),
             _ => return Err(Error::BadImport { line: 2, why: "the first event must open the session".to_owned() }),
         };
-        let rules = self.shared().find_flow(Some(&flow))?;
-        let state = SessionState::fold(&*rules, &parsed.events);
-        let epoch = self.write_new_session(&session, &parsed.events, parsed.bodies, &state, &*rules).await?;
-        // If it cannot be given back now, taking it up claims it again.
+        let flow = self.shared().find_flow(Some(&flow_name))?;
+        let state = SessionState::fold(&*flow, &parsed.events);
+        let epoch = self.write_new_session(&session, &parsed.events, parsed.bodies, &state, &*flow).await?;
+        // If the lease cannot be released now, waking the session acquires it again.
         let _ = self.store().release_lease(&session, epoch).await;
-        // Under another name it is a branch of the one exported: taking it up records that.
+        // Under another name the session is a fork of the exported one; waking it records that.
         self.wake_session(&session).await?;
         Ok(session)
     }
 
-    /// A new session that begins with another's events up to a place; up to its last event if none is given.
+    /// Creates a session that begins with the events of another up to `at`, or with all of them.
     ///
     /// # Errors
     /// The session does not exist, or the name is taken.
@@ -112,11 +116,11 @@ impl Engine {
             None => self.load_session(from).await?,
         };
         let at = at.unwrap_or(state.session.last_seq);
-        // That it is a branch is still to be recorded, by whoever takes it up first.
+        // The fork is recorded when the new session is resumed for the first time.
         let summary = summarize_session(&state.session, PendingWork::Now);
-        let fork =
+        let spec =
             ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary, extract_body_ids: body_ids_in_record };
-        self.store().fork_session(fork).await.map_err(|error| Error::from_store_error(from, error))?;
+        self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
         self.wake_session(&to).await?;
         Ok(to)
     }
@@ -132,47 +136,55 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedImport, Err
     let mut session = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut bodies: Vec<TextBody> = Vec::new();
-    let mut known = BTreeSet::new();
-    let mut count = 0;
-    for (place, line) in lines.enumerate() {
-        let bad = |why: String| Error::BadImport { line: place + 1, why };
-        count = place + 1;
+    let mut known_bodies = BTreeSet::new();
+    let mut line_count = 0;
+    for (index, line) in lines.enumerate() {
+        let bad_import = |why: String| Error::BadImport { line: index + 1, why };
+        line_count = index + 1;
         if line.trim().is_empty() {
             continue;
         }
         let line: ExportLine = serde_json::from_str(&line).map_err(|_| {
-            bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned())
+            bad_import(
+                "this is not a line of an exported session; expected JSON as written by `segue export`".to_owned(),
+            )
         })?;
         match line {
             ExportLine::Header { segue, format, session: name } if segue == EXPORT_HEADER && session.is_none() => {
                 if format > codec::EVENT_FORMAT {
-                    let reads = codec::EVENT_FORMAT;
-                    return Err(bad(format!(
-                        "it is of format {format}, and this version reads up to {reads}; use a newer one"
+                    let supported = codec::EVENT_FORMAT;
+                    return Err(bad_import(format!(
+                        "it has format {format}, but this version reads formats up to {supported}; use a newer version"
                     )));
                 }
                 session = Some(name);
             }
-            ExportLine::Header { .. } => return Err(bad("a heading where none belongs".to_owned())),
-            ExportLine::Text { body, visible: said, text } => {
+            ExportLine::Header { .. } => {
+                return Err(bad_import("a second header; the header must be the first line".to_owned()));
+            }
+            ExportLine::Text { body, visible, text } => {
                 if BodyId::hash_text(&text) != body {
-                    return Err(bad(format!("the text is not the one that {body} names; the file was changed")));
+                    return Err(bad_import(format!("the text does not match its id {body}; the file was changed")));
                 }
-                known.insert(body);
-                let kind = if said { BodyKind::Conversation } else { BodyKind::Internal };
+                known_bodies.insert(body);
+                let kind = if visible { BodyKind::Conversation } else { BodyKind::Internal };
                 bodies.push(TextBody { id: body, text: text.into(), kind });
             }
             ExportLine::Event { seq, at, event } => {
-                let due = events.last().map_or(Seq(1), |last| last.seq.next());
-                if seq != due {
-                    return Err(bad(format!("event {seq} where {due} was due; lines are missing or out of order")));
+                let expected = events.last().map_or(Seq(1), |last| last.seq.next());
+                if seq != expected {
+                    return Err(bad_import(format!(
+                        "event {seq} where event {expected} was expected; lines are missing or out of order"
+                    )));
                 }
                 let bytes = encode_event_json(event);
-                let recorded = codec::decode_event(seq, at, &bytes).map_err(|error| bad(error.to_string()))?;
+                let recorded = codec::decode_event(seq, at, &bytes).map_err(|error| bad_import(error.to_string()))?;
                 if let Some((missing, _)) =
-                    recorded.event.referenced_bodies().into_iter().find(|(id, _)| !known.contains(id))
+                    recorded.event.referenced_bodies().into_iter().find(|(id, _)| !known_bodies.contains(id))
                 {
-                    return Err(bad(format!("event {seq} names the text {missing}, which is not in the file")));
+                    return Err(bad_import(format!(
+                        "event {seq} refers to the text {missing}, which is not in the file"
+                    )));
                 }
                 events.push(recorded);
             }
@@ -180,20 +192,21 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedImport, Err
     }
     match session {
         Some(session) if !events.is_empty() => Ok(ParsedImport { session, events, bodies }),
-        Some(_) => Err(Error::BadImport { line: count, why: "the file ends before the first event".to_owned() }),
+        Some(_) => Err(Error::BadImport { line: line_count, why: "the file ends before the first event".to_owned() }),
         None => {
-            Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() })
+            Err(Error::BadImport { line: 1, why: "the file does not begin with the header of an export".to_owned() })
         }
     }
 }
 
-/// An event as the codec knows it: the mark of its format, if it has one, comes first, wherever it stood in the file.
+/// Serializes an event as the codec expects it: its format number, if it has one, comes first, wherever it was in the
+/// file.
 fn encode_event_json(mut event: Value) -> Vec<u8> {
-    let mark = event.as_object_mut().and_then(|fields| fields.remove("v"));
+    let format_field = event.as_object_mut().and_then(|fields| fields.remove("v"));
     let rest = event.to_string();
-    let bytes = match (mark, rest.strip_prefix('{')) {
-        (Some(mark), Some("}")) => format!("{{\"v\":{mark}}}"),
-        (Some(mark), Some(rest)) => format!("{{\"v\":{mark},{rest}"),
+    let bytes = match (format_field, rest.strip_prefix('{')) {
+        (Some(format_field), Some("}")) => format!("{{\"v\":{format_field}}}"),
+        (Some(format_field), Some(rest)) => format!("{{\"v\":{format_field},{rest}"),
         (Some(_), None) | (None, _) => rest,
     };
     bytes.into_bytes()

@@ -1,4 +1,4 @@
-//! What a turn came to, for whoever waits for it.
+//! Reports of ended turns, and the callers that wait for them.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,18 @@ use tokio::sync::oneshot;
 
 use crate::error::Error;
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnReport {
-    /// The message it was waited for with.
+    /// The message that the caller sent.
     pub message: MessageId,
-    /// The place of its last event.
+    /// The sequence number of the turn's last event.
     pub last_seq: Seq,
-    /// Which.
     pub turn: TurnId,
-    /// How it ended.
     pub outcome: TurnResult,
-    /// What was said to the user, in order.
+    /// The replies shown to the user, in order.
     pub replies: Vec<String>,
-    /// The phase afterwards, in words; empty where there is none.
+    /// The phase after the turn, as text; empty if the flow has no phases.
     pub phase: String,
     /// Calls, tokens and cost of the turn.
     pub spent: UsageTotals,
@@ -33,25 +31,24 @@ pub struct TurnReport {
 
 pub(crate) type TurnReportSender = oneshot::Sender<Result<TurnReport, Error>>;
 
-/// Those who wait for a turn's end, by the message they sent.
+/// Callers that wait for the end of a turn, by the message they sent.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWaiters {
     by_message: BTreeMap<MessageId, Vec<TurnReportSender>>,
     turn: Option<RunningTurn>,
 }
 
-/// The turn that runs, as far as it was followed.
+/// The running turn, as far as its events are known.
 #[derive(Debug)]
 struct RunningTurn {
     messages: Vec<MessageId>,
-    /// What was said in it; not known where its beginning was not followed.
+    /// The replies so far; unknown if the turn started before this task.
     replies: Option<Vec<TextRef>>,
 }
 
-/// A turn that ended, and those who waited for it.
+/// An ended turn and the callers that wait for it.
 #[derive(Debug)]
 pub(crate) struct EndedTurn {
-    /// Its last event.
     pub last_seq: Seq,
     pub turn: TurnId,
     pub outcome: TurnResult,
@@ -62,50 +59,43 @@ pub(crate) struct EndedTurn {
 }
 
 impl TurnWaiters {
-    /// Nobody waits yet; a turn may run that somebody will wait for.
-    pub fn from_session(session: &Session) -> Self {
+    /// Creates an empty list for a session, in which a turn may be running.
+    pub(crate) fn from_session(session: &Session) -> Self {
         let turn = session.current_turn.as_ref().map(|turn| {
-            let messages = turn.messages.iter().map(|waiting| waiting.message).collect();
+            let messages = turn.messages.iter().map(|queued| queued.message).collect();
             RunningTurn { messages, replies: None }
         });
         Self { by_message: BTreeMap::new(), turn }
     }
 
-    pub fn add(&mut self, message: MessageId, waiter: TurnReportSender) {
+    pub(crate) fn add(&mut self, message: MessageId, waiter: TurnReportSender) {
         self.by_message.entry(message).or_default().push(waiter);
     }
 
-    /// Follows what was recorded. Gives the turns that ended and were waited for.
-    pub fn apply_events(&mut self, events: &[RecordedEvent]) -> Vec<EndedTurn> {
+    /// Applies recorded events. Returns the turns that ended and have waiting callers.
+    pub(crate) fn apply_events(&mut self, events: &[RecordedEvent]) -> Vec<EndedTurn> {
         let mut ended = Vec::new();
         for recorded in events {
             match &recorded.event {
                 Event::TurnStarted { messages, .. } => {
                     self.turn = Some(RunningTurn { messages: messages.clone(), replies: Some(Vec::new()) });
                 }
-                Event::ReplySent(words) => {
-                    if let Some(said) = self.turn.as_mut().and_then(|turn| turn.replies.as_mut()) {
-                        said.push(words.text);
+                Event::ReplySent(reply) => {
+                    if let Some(replies) = self.turn.as_mut().and_then(|turn| turn.replies.as_mut()) {
+                        replies.push(reply.text);
                     }
                 }
                 Event::TurnEnded { turn, outcome } => {
-                    let Some(RunningTurn { messages, replies: said }) = self.turn.take() else { continue };
-                    let waiting = |message: &MessageId| {
+                    let Some(RunningTurn { messages, replies }) = self.turn.take() else { continue };
+                    let take_waiters = |message: &MessageId| {
                         let waiters = self.by_message.remove(message).unwrap_or_default();
                         let message = *message;
                         waiters.into_iter().map(move |waiter| (message, waiter))
                     };
-                    let waiters: Vec<(MessageId, TurnReportSender)> = messages.iter().flat_map(waiting).collect();
+                    let waiters: Vec<(MessageId, TurnReportSender)> = messages.iter().flat_map(take_waiters).collect();
                     if let Some(message) = messages.first().filter(|_| !waiters.is_empty()) {
                         let (seq, turn, outcome) = (recorded.seq, *turn, outcome.clone());
-                        ended.push(EndedTurn {
-                            last_seq: seq,
-                            turn,
-                            outcome,
-                            message: *message,
-                            replies: said,
-                            waiters,
-                        });
+                        ended.push(EndedTurn { last_seq: seq, turn, outcome, message: *message, replies, waiters });
                     }
                 }
                 Event::SessionClosed { reason } => self.fail_queued(reason),
@@ -115,21 +105,22 @@ impl TurnWaiters {
         ended
     }
 
-    /// Messages that waited when the session closed get no turn.
+    /// Fails the callers whose message was still queued when the session closed.
     fn fail_queued(&mut self, reason: &str) {
         let error = Error::Refused(InputRefusal::Closed { reason: reason.to_owned() });
         let running = self.turn.as_ref().map(|turn| turn.messages.clone()).unwrap_or_default();
-        let (go_on, over) = std::mem::take(&mut self.by_message).into_iter().partition(|(of, _)| running.contains(of));
-        self.by_message = go_on;
-        let over: BTreeMap<MessageId, Vec<TurnReportSender>> = over;
-        for waiter in over.into_values().flatten() {
-            // Whoever asked may have gone away.
+        let (kept, failed) =
+            std::mem::take(&mut self.by_message).into_iter().partition(|(message, _)| running.contains(message));
+        self.by_message = kept;
+        let failed: BTreeMap<MessageId, Vec<TurnReportSender>> = failed;
+        for waiter in failed.into_values().flatten() {
+            // The caller may be gone.
             let _ = waiter.send(Err(error.clone()));
         }
     }
 
-    /// Tells everybody that it will not come.
-    pub fn fail_all(&mut self, error: &Error) {
+    /// Fails all waiting callers.
+    pub(crate) fn fail_all(&mut self, error: &Error) {
         for waiter in std::mem::take(&mut self.by_message).into_values().flatten() {
             let _ = waiter.send(Err(error.clone()));
         }
@@ -137,10 +128,10 @@ impl TurnWaiters {
 }
 
 impl EndedTurn {
-    /// Tells those who waited.
-    pub fn notify_waiters(self, report: &Result<TurnReport, Error>) {
+    /// Sends the report to the waiting callers.
+    pub(crate) fn notify_waiters(self, report: &Result<TurnReport, Error>) {
         for (message, waiter) in self.waiters {
-            // Whoever asked may have gone away.
+            // The caller may be gone.
             let _ = waiter.send(report.clone().map(|report| TurnReport { message, ..report }));
         }
     }

@@ -1,4 +1,4 @@
-//! An engine with a real loop, a store in memory and a scripted model.
+//! Basic behaviour of an engine with a memory store and a scripted model.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
 }
 
 async fn engine_with(disk: &MemoryDisk, script: &str, recovery: RecoveryPolicy) -> Engine {
-    let model: ScriptedModel = script.parse().expect("a sound script");
+    let model: ScriptedModel = script.parse().expect("a valid script");
     let model = ModelRegistry::from_single_model(Arc::new(model));
     let store = Arc::new(MemoryStore::open(disk));
-    let setup = EngineConfig { recovery, ..EngineConfig::new(store, segue_flows::built_in_flows(), model, "scripted") };
-    Engine::start(setup).await.expect("the engine starts")
+    let config =
+        EngineConfig { recovery, ..EngineConfig::new(store, segue_flows::built_in_flows(), model, "scripted") };
+    Engine::start(config).await.expect("the engine starts")
 }
 
 async fn open(engine: &Engine) -> SessionId {
@@ -36,16 +37,16 @@ async fn a_message_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_joins_late_hears_everything_once() {
+async fn a_late_subscriber_receives_everything_once() {
     let engine = engine(&MemoryDisk::new(), "[default]\nchunks = [\"a\", \"b\", \"c\"]\nchunk_delay_ms = 10").await;
     let session = open(&engine).await;
     engine.send_message(&session, UserMessage::from("hello")).await.expect("accepted");
     tokio::time::sleep(std::time::Duration::from_millis(15)).await;
-    let mut listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    let (mut words, mut seqs) = (String::new(), Vec::new());
+    let mut subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let (mut streamed, mut seqs) = (String::new(), Vec::new());
     loop {
-        match listener.next_update().await.expect("it can be read") {
-            SessionUpdate::TextDelta { text, .. } => words.push_str(&text),
+        match subscription.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
             SessionUpdate::Event(event) => {
                 seqs.push(event.seq.0);
                 if matches!(event.event, Event::TurnEnded { .. }) {
@@ -54,22 +55,22 @@ async fn a_listener_that_joins_late_hears_everything_once() {
             }
         }
     }
-    assert_eq!(words, "abc");
+    assert_eq!(streamed, "abc");
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_never_recovers_records_and_leaves_the_rest() {
+async fn an_engine_without_recovery_records_inputs_and_starts_nothing() {
     let disk = MemoryDisk::new();
-    let hand = engine_with(&disk, ECHO, RecoveryPolicy::Never).await;
-    let session = open(&hand).await;
-    hand.send_message(&session, UserMessage::from("hello")).await.expect("accepted");
-    let title = "by hand".to_owned();
-    hand.apply_command(&session, OperatorCommand::Rename { title }).await.expect("renamed");
-    let (_, state) = hand.load_session(&session).await.expect("it can be read");
-    assert_eq!((state.session.queued_messages.len(), state.session.title.as_str()), (1, "by hand"));
-    assert!(state.session.open_calls.is_empty(), "it calls nobody, so it opens no call");
-    hand.shutdown().await;
+    let recorder = engine_with(&disk, ECHO, RecoveryPolicy::Never).await;
+    let session = open(&recorder).await;
+    recorder.send_message(&session, UserMessage::from("hello")).await.expect("accepted");
+    let title = "renamed".to_owned();
+    recorder.apply_command(&session, OperatorCommand::Rename { title }).await.expect("renamed");
+    let (_, state) = recorder.load_session(&session).await.expect("it can be read");
+    assert_eq!((state.session.queued_messages.len(), state.session.title.as_str()), (1, "renamed"));
+    assert!(state.session.open_calls.is_empty(), "it starts no effect, so it opens no call");
+    recorder.shutdown().await;
 
     let later = engine_with(&disk, ECHO, RecoveryPolicy::OnUse).await;
     let report = later.send_and_wait(&session, UserMessage::from("again")).await.expect("it is answered");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use segue_core::ids::{FlowName, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
-use segue_engine::{SessionQuery, engine::validate_session_name};
+use segue_engine::{SessionQuery, validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;

@@ -1,5 +1,6 @@
-//! Prints how many commits a second the SQLite store takes from concurrent writers, beside a plain loop that inserts as
-//! many bytes in groups as large. Run it with `--release`; arguments: seconds, writers, folder.
+//! Prints how many commits per second the SQLite store accepts from concurrent writers, and how many a plain loop
+//! reaches that inserts as many bytes in groups of the same size. Run it with `--release`; arguments: seconds, writers,
+//! folder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,33 +15,36 @@ const TEXT_CHARS: usize = 900;
 const EVENT_CHARS: usize = 200;
 const EVENTS: usize = 3;
 
-#[expect(clippy::print_stdout, reason = "printing is what it is for")]
+#[expect(clippy::print_stdout, reason = "the result is printed")]
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(5);
     let writers = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(64);
     let folder = arguments.next().unwrap_or_else(|| ".".into());
     let folder = tempfile::tempdir_in(folder).expect("a folder to write in");
-    let span = Duration::from_secs(seconds);
+    let duration = Duration::from_secs(seconds);
     for round in 1..=3 {
-        let raw = raw_loop(&folder.path().join(format!("raw{round}.db")), span, writers);
+        let raw_rate = run_raw_loop(&folder.path().join(format!("raw{round}.db")), duration, writers);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        let ours = runtime.block_on(appenders(&folder.path().join(format!("ours{round}.db")), span, writers));
-        println!("{writers} writers: {ours:.0} commits/s; raw loop {raw:.0} commits/s; ratio {:.2}", ours / raw);
+        let store_rate = runtime.block_on(run_store(&folder.path().join(format!("ours{round}.db")), duration, writers));
+        println!(
+            "{writers} writers: {store_rate:.0} commits/s; raw loop {raw_rate:.0} commits/s; ratio {:.2}",
+            store_rate / raw_rate
+        );
     }
 }
 
-/// Inserts blobs of the size of a commit into one table, a group of `group` in each transaction.
-fn raw_loop(path: &std::path::Path, span: Duration, group: usize) -> f64 {
+/// Inserts blobs of the size of a commit into one table, `group` blobs per transaction.
+fn run_raw_loop(path: &std::path::Path, duration: Duration, group: usize) -> f64 {
     let db = rusqlite::Connection::open(path).expect("opens");
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (id INTEGER PRIMARY KEY, b BLOB)",
     )
     .expect("sets up");
-    let mut prose = Prose(1);
-    let blob = prose.text(TEXT_CHARS + EVENTS * EVENT_CHARS);
+    let mut generator = ProseGenerator(1);
+    let blob = generator.text(TEXT_CHARS + EVENTS * EVENT_CHARS);
     let (start, mut done) = (Instant::now(), 0u32);
-    while start.elapsed() < span {
+    while start.elapsed() < duration {
         db.execute_batch("BEGIN IMMEDIATE").expect("begins");
         for _ in 0..group {
             db.prepare_cached("INSERT INTO t (b) VALUES (?1)")
@@ -54,7 +58,7 @@ fn raw_loop(path: &std::path::Path, span: Duration, group: usize) -> f64 {
     f64::from(done) / start.elapsed().as_secs_f64()
 }
 
-async fn appenders(path: &std::path::Path, span: Duration, writers: usize) -> f64 {
+async fn run_store(path: &std::path::Path, duration: Duration, writers: usize) -> f64 {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path).expect("opens"));
     let done = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -63,18 +67,18 @@ async fn appenders(path: &std::path::Path, span: Duration, writers: usize) -> f6
         let (store, done) = (store.clone(), done.clone());
         tasks.spawn(async move {
             let session = SessionId::from(format!("session-{number}"));
-            let mut claim = store.create_session(&session).await.expect("a new name");
-            let mut prose = Prose(number as u64 + 7);
-            // Made beforehand: what is measured is the store.
-            let notes: Vec<String> = (0..64).map(|_| prose.text(EVENT_CHARS)).collect();
-            let texts: Vec<String> = (0..64).map(|_| prose.text(TEXT_CHARS)).collect();
+            let mut lease = store.create_session(&session).await.expect("a new name");
+            let mut generator = ProseGenerator(number as u64 + 7);
+            // Prepared in advance, so that only the store is measured.
+            let fillers: Vec<String> = (0..64).map(|_| generator.text(EVENT_CHARS)).collect();
+            let texts: Vec<String> = (0..64).map(|_| generator.text(TEXT_CHARS)).collect();
             for round in 0.. {
-                if start.elapsed() >= span {
+                if start.elapsed() >= duration {
                     break;
                 }
                 let text = format!("{number}.{round} {}", texts[round % 64]);
-                let commit = commit(&session, claim, text, &notes[round % 64]);
-                claim.head = store.append_commit(commit).await.expect("in time");
+                let commit = make_commit(&session, lease, text, &fillers[round % 64]);
+                lease.head = store.append_commit(commit).await.expect("in time");
                 done.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -85,10 +89,10 @@ async fn appenders(path: &std::path::Path, span: Duration, writers: usize) -> f6
     rate
 }
 
-/// Words that do not repeat within the reach of a compressor.
-struct Prose(u64);
+/// Generates words that do not repeat within the window of a compressor.
+struct ProseGenerator(u64);
 
-impl Prose {
+impl ProseGenerator {
     fn text(&mut self, chars: usize) -> String {
         const SYLLABLES: [&str; 16] =
             ["ka", "re", "ton", "mi", "sal", "lu", "ne", "dor", "vi", "pas", "ro", "ti", "mer", "su", "lan", "ni"];
@@ -106,12 +110,12 @@ impl Prose {
     }
 }
 
-fn commit(session: &SessionId, claim: segue_store::Lease, text: String, note: &str) -> Commit {
+fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, filler: &str) -> Commit {
     let id = BodyId::hash_text(&text);
     let records = (1..=EVENTS as u64).map(|step| {
-        let seq = claim.head.0 + step;
-        let mut event = format!(r#"{{"at":{seq},"type":"message_recorded","body":"{id}","tokens":212,"note":""#);
-        event.push_str(&note[step as usize..EVENT_CHARS - event.len()]);
+        let seq = lease.head.0 + step;
+        let mut event = format!(r#"{{"at":{seq},"type":"user_message_received","body":"{id}","tokens":212,"text":""#);
+        event.push_str(&filler[step as usize..EVENT_CHARS - event.len()]);
         event.push_str("\"}");
         JournalRecord { seq: Seq(seq), at: UnixMillis(1_700_000_000_000 + seq), bytes: event.into_bytes() }
     });
@@ -124,19 +128,19 @@ fn commit(session: &SessionId, claim: segue_store::Lease, text: String, note: &s
         calls: 1,
         cost_microusd: None,
         created_at: UnixMillis(1),
-        updated_at: UnixMillis(claim.head.0),
+        updated_at: UnixMillis(lease.head.0),
         pending_work: PendingWork::Now,
     };
     let bodies = vec![TextBody { id, text: text.into(), kind: BodyKind::Conversation }];
-    let (epoch, expected) = (claim.epoch, claim.head);
-    let names = |_: &JournalRecord| Vec::new();
+    let (epoch, expected_head) = (lease.epoch, lease.head);
+    let no_bodies = |_: &JournalRecord| Vec::new();
     Commit {
         session: session.clone(),
         epoch,
-        expected_head: expected,
+        expected_head,
         records,
         bodies,
-        extract_body_ids: names,
+        extract_body_ids: no_bodies,
         summary: Some(summary),
     }
 }

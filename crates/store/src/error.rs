@@ -1,136 +1,102 @@
-//! What a store refuses, and why. Each message says what to do next.
+//! The errors of a store. Each message says what to do next.
 
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
-/// Why a store did not do what it was asked.
+/// An error returned by a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No session has this name.
     #[error("there is no session `{session}`; list the sessions to see their names")]
-    NoSuchSession {
-        /// The name asked for.
-        session: SessionId,
-    },
-    /// The name is taken.
-    #[error("session `{session}` exists already; choose another name or open that one")]
-    SessionExists {
-        /// The name asked for.
-        session: SessionId,
-    },
-    /// A live process writes this session.
+    NoSuchSession { session: SessionId },
+    #[error("session `{session}` already exists; choose another name, or open that session")]
+    SessionExists { session: SessionId },
+    /// A live process holds the session's lease.
     #[error(
-        "session `{session}` is held by the live process {by}; stop that process or take the session over by force"
+        "session `{session}` is held by the running process {by}; stop that process, or take the session over by force"
     )]
     HeldByOtherProcess {
-        /// The session asked for.
         session: SessionId,
-        /// The holder's node name.
+        /// The name of the process that holds it.
         by: String,
     },
-    /// The writer's claim is over.
-    #[error("session `{session}` was claimed by another writer (epoch {} after our {}); claim it again before writing", current.0, epoch.0)]
+    /// The writer's lease has ended.
+    #[error("session `{session}` was taken over by another writer (epoch {} after {}); acquire its lease again before writing", current.0, epoch.0)]
     Fenced {
-        /// The session written to.
         session: SessionId,
         /// The writer's epoch.
         epoch: LeaseEpoch,
-        /// The epoch that counts.
+        /// The current epoch.
         current: LeaseEpoch,
     },
     /// The writer does not know the newest records.
-    #[error("session `{session}` stands at record {head}, not at {expected}; read what is new and decide again")]
+    #[error("session `{session}` is at record {head}, not at {expected}; read the new records and decide again")]
     Conflict {
-        /// The session written to.
         session: SessionId,
-        /// Where the writer believed it to be.
+        /// The last record that the writer knows.
         expected: Seq,
-        /// Where it is.
+        /// The last record in the store.
         head: Seq,
     },
-    /// The caller asks for something that can never be stored.
-    #[error("session `{session}` was handed something that cannot be stored: {detail}")]
-    Malformed {
-        /// The session meant.
-        session: SessionId,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// A fork from outside the journal.
-    #[error("session `{session}` has records 1 to {head}, so it cannot be forked at {at}; choose one of those")]
+    /// The data is invalid and can never be stored.
+    #[error("invalid data for session `{session}`: {detail}")]
+    Malformed { session: SessionId, detail: String },
+    #[error("session `{session}` has records 1 to {head}, so it cannot be forked at {at}; choose one of these")]
     ForkOutOfRange {
-        /// The session to fork.
         session: SessionId,
-        /// The record asked for.
         at: Seq,
-        /// The last there is.
+        /// The last record.
         head: Seq,
     },
-    /// A text this session never brought.
-    #[error("session `{session}` has no body {body}; a session reads only the texts it brought or was forked with")]
-    NoSuchBody {
-        /// The session reading.
-        session: SessionId,
-        /// The address asked for.
-        body: BodyId,
-    },
-    /// One session's bytes are not what was written. Others are not affected.
+    /// The session never stored this body.
+    #[error("session `{session}` has no body {body}; a session can read only bodies that it stored or was forked with")]
+    NoSuchBody { session: SessionId, body: BodyId },
+    /// The stored data of one session is not what was written. Other sessions are not affected.
     #[error(
-        "session `{session}` is damaged ({detail}); restore it from an export or delete it, other sessions are not affected"
+        "session `{session}` is corrupted ({detail}); restore it from an export or delete it; other sessions are not affected"
     )]
     SessionCorrupted {
-        /// The damaged session.
         session: SessionId,
         /// What was found.
         detail: String,
     },
-    /// The store as a whole cannot be trusted.
-    #[error("the store {path} is damaged ({detail}); restore it from a backup")]
+    /// The store as a whole is corrupted.
+    #[error("the store {path} is corrupted ({detail}); restore it from a backup")]
     StoreCorrupted {
-        /// Where it is.
         path: String,
         /// What was found.
         detail: String,
     },
-    /// No room; nothing was written.
-    #[error("no room on disk for {what}; nothing of it was written, make room and try again")]
+    /// The disk is full; nothing was written.
+    #[error("the disk is full ({what}); nothing was written; free some space and try again")]
     DiskFull {
-        /// What was to be written.
+        /// What was being written.
         what: String,
     },
     /// Another process keeps the store locked.
     #[error("another process kept the store locked for too long while {what}; try again")]
     StoreLocked {
-        /// What was to be done.
+        /// What was being done.
         what: String,
     },
-    /// The machine failed us; whether a write took effect is open: the session has to be claimed again.
-    #[error("input or output failed while {what}: {detail}; look at the disk and at who may write there")]
+    /// I/O failed. A write may or may not have happened: acquire the lease again and read.
+    #[error("I/O failed while {what}: {detail}; check the disk and the file permissions")]
     Io {
-        /// What was to be done.
+        /// What was being done.
         what: String,
-        /// What the system said.
+        /// The system's message.
         detail: String,
     },
-    /// The file is something else.
-    #[error("{path} is not a store of ours ({detail}); name another file")]
-    NotAStore {
-        /// Where it is.
-        path: String,
-        /// What was found.
-        detail: String,
-    },
-    /// Written by a later program.
-    #[error("{path} has format {found}, this program knows formats up to {known}; use a newer program")]
+    /// The file is not a Segue store.
+    #[error("{path} is not a Segue store ({detail}); choose another file")]
+    NotAStore { path: String, detail: String },
+    /// The file was written by a newer version.
+    #[error("{path} has format {found}, but this version supports formats up to {known}; use a newer version")]
     NewerFormat {
-        /// Where it is.
         path: String,
-        /// Its format.
         found: u32,
-        /// Our newest.
+        /// The newest format that this version supports.
         known: u32,
     },
-    /// The store was closed.
     #[error("the store is closed; open it again")]
     Closed,
 }

@@ -1,7 +1,7 @@
-//! A store in memory: for tests, for the simulator, and the plainest statement of what every store does.
+//! A store in memory, for tests and for the simulator. It is also the simplest implementation of what every store does.
 //!
-//! Everything happens inside the call, in order, without tasks or threads, so a run is reproducible. A [`MemoryDisk`]
-//! outlives the [`MemoryStore`]s opened on it: dropping a store is the death of its process.
+//! Everything happens inside the call, in order and without tasks or threads, so a run is reproducible. A
+//! [`MemoryDisk`] outlives the [`MemoryStore`]s opened on it; dropping a store simulates the death of its process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,21 @@ use crate::{
     SessionListPage, SessionQuery, SessionSummary, Snapshot, Store, TakeoverPolicy, validate_session_id,
 };
 
-/// What survives the stores opened on it. Clones share.
+/// The data that survives the stores opened on it. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
 
-/// How the next append goes wrong.
+/// How the next append fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendFault {
-    /// It fails and has no effect.
+    /// It fails and writes nothing.
     BeforeCommit,
-    /// It takes effect and fails nevertheless.
+    /// It writes the commit, but returns an error.
     AfterCommit,
-    /// There is no room.
     DiskFull,
 }
 
-/// One process' view of a [`MemoryDisk`].
+/// One process's view of a [`MemoryDisk`].
 #[derive(Debug)]
 pub struct MemoryStore {
     disk: MemoryDisk,
@@ -39,24 +38,24 @@ pub struct MemoryStore {
 }
 
 impl MemoryDisk {
-    /// A new, empty disk.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the next append that no earlier fault is waiting for go wrong, whichever store it comes through.
+    /// Makes the next append fail, of any store on this disk. Several faults apply to consecutive appends.
     pub fn inject_fault(&self, fault: AppendFault) {
         self.lock().faults.push_back(fault);
     }
 
-    /// How many bodies it holds.
+    /// Returns the number of bodies on the disk.
     #[must_use]
     pub fn body_count(&self) -> usize {
         self.lock().bodies.len()
     }
 
-    /// Whether `text` is in any body, record, snapshot or summary.
+    /// Returns whether `text` is part of any body, record, snapshot or summary.
     #[must_use]
     pub fn contains_text(&self, text: &str) -> bool {
         let disk = self.lock();
@@ -75,24 +74,24 @@ impl MemoryDisk {
 }
 
 impl MemoryStore {
-    /// A new process on `disk`.
+    /// Opens a store on `disk`, as a new process.
     #[must_use]
     pub fn open(disk: &MemoryDisk) -> Self {
-        let mut inside = disk.lock();
-        inside.last_node += 1;
-        let node = inside.last_node;
-        inside.live_nodes.insert(node);
-        drop(inside);
+        let mut disk_state = disk.lock();
+        disk_state.last_node += 1;
+        let node = disk_state.last_node;
+        disk_state.live_nodes.insert(node);
+        drop(disk_state);
         Self { disk: disk.clone(), node }
     }
 
-    /// A process on a disk of its own.
+    /// Opens a store on a new disk.
     #[must_use]
     pub fn with_own_disk() -> Self {
         Self::open(&MemoryDisk::new())
     }
 
-    /// Ends the process although handles to it remain: its claims are free, every later call fails.
+    /// Ends the process although handles to it remain: its leases are free, and every later call fails.
     pub fn kill(&self) {
         self.disk.lock().live_nodes.remove(&self.node);
     }
@@ -126,9 +125,9 @@ struct MemorySession {
     records: Vec<JournalRecord>,
     /// The last record of each commit.
     commit_ends: BTreeSet<Seq>,
-    /// Which bodies it may read, and since which record.
+    /// The bodies that the session may read, and the first record that referred to each.
     body_first_used: BTreeMap<BodyId, Seq>,
-    /// Which bodies were said with which record, in order.
+    /// The visible bodies with the record that made each visible, in order.
     visible_bodies: Vec<(Seq, BodyId)>,
     snapshot: Option<Snapshot>,
     summary: Option<SessionSummary>,
@@ -156,7 +155,7 @@ impl MemoryDiskState {
         self.sessions.get_mut(session).ok_or_else(|| Error::NoSuchSession { session: session.clone() })
     }
 
-    /// The live process other than `node` that holds `session`.
+    /// Returns the live process other than `node` that holds `session`.
     fn live_holder_except(&self, session: &SessionId, node: u64) -> Option<u64> {
         let holder = self.sessions.get(session)?.holder?;
         (holder != node && self.live_nodes.contains(&holder)).then_some(holder)
@@ -170,8 +169,8 @@ impl MemoryDiskState {
     }
 
     fn ensure_name_is_free(&self, session: &SessionId, node: u64) -> Result<(), Error> {
-        let begun = self.sessions.get(session).is_some_and(|old| !old.records.is_empty());
-        if begun || self.live_holder_except(session, node).is_some() {
+        let has_records = self.sessions.get(session).is_some_and(|old| !old.records.is_empty());
+        if has_records || self.live_holder_except(session, node).is_some() {
             return Err(Error::SessionExists { session: session.clone() });
         }
         Ok(())
@@ -179,10 +178,10 @@ impl MemoryDiskState {
 
     fn set_holder(&mut self, session: &SessionId, holder: Option<u64>) -> Result<Lease, Error> {
         let epoch = LeaseEpoch(self.last_epoch + 1);
-        let held = self.session_mut(session)?;
-        held.epoch = epoch;
-        held.holder = holder;
-        let head = held.head();
+        let leased = self.session_mut(session)?;
+        leased.epoch = epoch;
+        leased.holder = holder;
+        let head = leased.head();
         self.last_epoch = epoch.0;
         Ok(Lease { epoch, head })
     }
@@ -221,9 +220,10 @@ impl MemoryDiskState {
         self.bodies.retain(|id, _| used.contains(id));
     }
 
-    fn find_excerpt(&self, session: &MemorySession, title: &str, needle: &SearchTerm) -> Option<String> {
-        let in_texts = || session.visible_bodies.iter().find_map(|(_, id)| needle.find_excerpt(self.bodies.get(id)?));
-        needle.find_excerpt(title).or_else(in_texts)
+    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &SearchTerm) -> Option<String> {
+        let find_in_texts =
+            || session.visible_bodies.iter().find_map(|(_, id)| term.find_excerpt(self.bodies.get(id)?));
+        term.find_excerpt(title).or_else(find_in_texts)
     }
 }
 
@@ -283,10 +283,10 @@ impl Store for MemoryStore {
 
     async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let disk = self.lock()?;
-        let uses = &disk.session(session)?.body_first_used;
+        let readable = &disk.session(session)?.body_first_used;
         ids.iter()
             .map(|id| {
-                let text = uses.contains_key(id).then(|| disk.bodies.get(id)).flatten();
+                let text = readable.contains_key(id).then(|| disk.bodies.get(id)).flatten();
                 text.cloned().ok_or_else(|| Error::NoSuchBody { session: session.clone(), body: *id })
             })
             .collect()
@@ -298,16 +298,16 @@ impl Store for MemoryStore {
 
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let mut disk = self.lock()?;
-        let kept = disk.session_mut(session)?;
-        if snapshot.seq <= kept.head() && kept.snapshot.as_ref().is_none_or(|old| old.seq <= snapshot.seq) {
-            kept.snapshot = Some(snapshot);
+        let stored = disk.session_mut(session)?;
+        if snapshot.seq <= stored.head() && stored.snapshot.as_ref().is_none_or(|old| old.seq <= snapshot.seq) {
+            stored.snapshot = Some(snapshot);
         }
         Ok(())
     }
 
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let disk = self.lock()?;
-        let needle = query.text.as_deref().map(SearchTerm::new);
+        let term = query.text.as_deref().map(SearchTerm::new);
         let mut found: Vec<(SessionListCursor, &MemorySession, &SessionSummary)> = disk
             .sessions
             .iter()
@@ -315,13 +315,13 @@ impl Store for MemoryStore {
                 let summary = session.summary.as_ref()?;
                 Some((SessionListCursor { updated_at: summary.updated_at, session: id.clone() }, session, summary))
             })
-            .filter(|(place, _, summary)| query.matches(&place.session, &summary.flow))
-            .filter(|(place, _, _)| query.after_cursor.as_ref().is_none_or(|before| place < before))
+            .filter(|(cursor, _, summary)| query.matches(&cursor.session, &summary.flow))
+            .filter(|(cursor, _, _)| query.after_cursor.as_ref().is_none_or(|before| cursor < before))
             .collect();
         found.sort_by(|(a, ..), (b, ..)| b.cmp(a));
         let mut rows = Vec::new();
-        for (place, session, summary) in found {
-            let excerpt = needle.as_ref().map(|needle| disk.find_excerpt(session, &summary.title, needle));
+        for (cursor, session, summary) in found {
+            let excerpt = term.as_ref().map(|term| disk.find_excerpt(session, &summary.title, term));
             if excerpt == Some(None) {
                 continue;
             }
@@ -329,7 +329,7 @@ impl Store for MemoryStore {
                 return Ok(SessionListPage::with_next_cursor(rows));
             }
             rows.push(SessionListEntry {
-                session: place.session,
+                session: cursor.session,
                 summary: summary.clone(),
                 head: session.head(),
                 excerpt: excerpt.flatten(),
@@ -340,11 +340,11 @@ impl Store for MemoryStore {
 
     async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
         let disk = self.lock()?;
-        let owes = |session: &MemorySession| {
+        let pending_work_of = |session: &MemorySession| {
             session.summary.as_ref().map_or(PendingWork::None, |summary| summary.pending_work)
         };
-        let all = disk.sessions.iter().map(|(id, session)| (id.clone(), owes(session)));
-        Ok(all.filter(|(_, owes)| *owes != PendingWork::None).collect())
+        let all = disk.sessions.iter().map(|(id, session)| (id.clone(), pending_work_of(session)));
+        Ok(all.filter(|(_, pending_work)| *pending_work != PendingWork::None).collect())
     }
 
     async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
@@ -358,26 +358,29 @@ impl Store for MemoryStore {
         disk.ensure_name_is_free(&fork.to, self.node)?;
         let records: Vec<JournalRecord> =
             parent.records.iter().take_while(|record| record.seq <= fork.at_seq).cloned().collect();
-        // Where the commit begins that is cut, if one is.
-        let cut = (!parent.commit_ends.contains(&fork.at_seq))
+        // The first record of the commit that is cut, if one is.
+        let cut_commit_start = (!parent.commit_ends.contains(&fork.at_seq))
             .then(|| parent.commit_ends.range(..fork.at_seq).next_back().map_or(Seq(1), |end| end.next()));
-        let named: BTreeSet<BodyId> = records
+        let referenced: BTreeSet<BodyId> = records
             .iter()
-            .filter(|record| cut.is_some_and(|cut| record.seq >= cut))
+            .filter(|record| cut_commit_start.is_some_and(|cut_commit_start| record.seq >= cut_commit_start))
             .flat_map(fork.extract_body_ids)
             .collect();
-        let stays =
-            |id: &BodyId, since: Seq| since <= fork.at_seq && (cut.is_none_or(|cut| since < cut) || named.contains(id));
-        let uses =
-            parent.body_first_used.iter().filter(|(id, since)| stays(id, **since)).map(|(id, since)| (*id, *since));
-        let said = parent.visible_bodies.iter().filter(|(since, id)| stays(id, *since)).copied();
-        let ends = parent.commit_ends.range(..fork.at_seq).copied().chain([fork.at_seq]).collect();
-        let (uses, said, summary) = (uses.collect(), said.collect(), Some(fork.summary));
+        let is_kept = |id: &BodyId, since: Seq| {
+            since <= fork.at_seq
+                && (cut_commit_start.is_none_or(|cut_commit_start| since < cut_commit_start) || referenced.contains(id))
+        };
+        let body_first_used =
+            parent.body_first_used.iter().filter(|(id, since)| is_kept(id, **since)).map(|(id, since)| (*id, *since));
+        let visible_bodies = parent.visible_bodies.iter().filter(|(since, id)| is_kept(id, *since)).copied();
+        let commit_ends = parent.commit_ends.range(..fork.at_seq).copied().chain([fork.at_seq]).collect();
+        let (body_first_used, visible_bodies, summary) =
+            (body_first_used.collect(), visible_bodies.collect(), Some(fork.summary));
         let child = MemorySession {
             records,
-            commit_ends: ends,
-            body_first_used: uses,
-            visible_bodies: said,
+            commit_ends,
+            body_first_used,
+            visible_bodies,
             summary,
             ..MemorySession::default()
         };

@@ -1,8 +1,8 @@
-//! Finds words in texts whatever the case of letters, and cuts the words around a hit. Knows no store.
+//! Case-insensitive search in texts, and excerpts around a match. Knows no store.
 
 const EXCERPT_CONTEXT_CHARS: usize = 40;
 
-/// Something to look for, prepared once.
+/// A search term, prepared once.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchTerm(String);
 
@@ -11,12 +11,12 @@ impl SearchTerm {
         Self(lowercase(text))
     }
 
-    /// The words around the first hit in `text`, on one line.
+    /// Returns the text around the first match, on one line.
     pub(crate) fn find_excerpt(&self, text: &str) -> Option<String> {
-        let hit = lowercase(text).find(&self.0)?;
+        let match_at = lowercase(text).find(&self.0)?;
         let (start, end) = (
-            char_index_of_lowercase_byte(text, hit),
-            char_index_of_lowercase_byte(text, hit + self.0.len().saturating_sub(1)) + 1,
+            char_index_of_lowercase_byte(text, match_at),
+            char_index_of_lowercase_byte(text, match_at + self.0.len().saturating_sub(1)) + 1,
         );
         let from = start.saturating_sub(EXCERPT_CONTEXT_CHARS);
         let mut out = String::new();
@@ -24,8 +24,8 @@ impl SearchTerm {
             out.push('…');
         }
         let mut rest = text.chars().skip(from);
-        let wanted = end + EXCERPT_CONTEXT_CHARS - from;
-        out.extend(rest.by_ref().take(wanted).map(|c| if c.is_control() { ' ' } else { c }));
+        let length = end + EXCERPT_CONTEXT_CHARS - from;
+        out.extend(rest.by_ref().take(length).map(|c| if c.is_control() { ' ' } else { c }));
         if rest.next().is_some() {
             out.push('…');
         }
@@ -40,13 +40,13 @@ fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// Which character of `text` the byte `at` of its lowered form comes from.
+/// Returns the index of the character of `text` that byte `at` of its lowercase form comes from.
 fn char_index_of_lowercase_byte(text: &str, at: usize) -> usize {
     let mut seen = 0;
-    for (place, c) in text.chars().enumerate() {
+    for (index, c) in text.chars().enumerate() {
         seen += c.to_lowercase().map(char::len_utf8).sum::<usize>();
         if seen > at {
-            return place;
+            return index;
         }
     }
     text.chars().count().saturating_sub(1)
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hit_is_shown_with_the_words_around_it() {
+    fn a_match_is_shown_with_the_text_around_it() {
         let text = format!("{} the NEEDLE is here {}", "before ".repeat(20), "after ".repeat(20));
-        let excerpt = SearchTerm::new("needle").find_excerpt(&text).expect("it is there");
+        let excerpt = SearchTerm::new("needle").find_excerpt(&text).expect("the text contains it");
         assert!(excerpt.contains("the NEEDLE is here"), "{excerpt}");
         assert!(excerpt.starts_with('…') && excerpt.ends_with('…'), "{excerpt}");
         assert!(excerpt.chars().count() < 100, "{excerpt}");
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(
             SearchTerm::new("i̇").find_excerpt("aİb").as_deref(),
             Some("aİb"),
-            "a letter that grows when lowered"
+            "a letter whose lowercase form is longer"
         );
     }
 

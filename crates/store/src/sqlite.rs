@@ -1,8 +1,8 @@
-//! Journals in one SQLite file, durable when acknowledged, shared by any number of processes.
+//! A store in one SQLite file, durable when acknowledged, shared by any number of processes.
 //!
-//! One thread writes and groups concurrent commits into one transaction; readers have connections of their own. Encoding
-//! happens where the caller is, so that the writer only writes. Who holds a session is known by file locks, which no
-//! dead process can keep.
+//! One thread writes and groups concurrent commits into one transaction; readers have connections of their own. Values
+//! are encoded in the caller's thread, so that the writer only writes. File locks tell whether the process that holds a
+//! session is alive; a dead process cannot keep one.
 
 use crate::limits::READER_CONNECTIONS_MAX;
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ use process_lock::ProcessLock;
 use sqlite_error::{TransactionError, map_file_error, map_store_error};
 use writer::{ClosureJob, WalErasure, WriteQueue, yield_to_writer};
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct SqliteOptions {
-    /// The file grows to this many pages of 4096 bytes, no further.
+    /// Most pages of 4096 bytes that the file may have.
     pub pages_max: Option<u32>,
 }
 
-/// A store in a SQLite file. Dropping it finishes what is queued; [`Store::close`] does so without blocking the thread.
+/// A store in a SQLite file. Dropping it finishes queued writes; [`Store::close`] does so without blocking the thread.
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Mutex<Option<WriterHandle>>,
@@ -63,14 +63,14 @@ struct ReaderPool {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`, or makes one there. Blocks on the disk.
+    /// Opens the store at `path`, or creates it. Blocks on disk I/O.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with_options(path, &SqliteOptions::default())
     }
 
-    /// Opens the store at `path`, or makes one there.
+    /// Opens the store at `path` with options, or creates it.
     pub fn open_with_options(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, Error> {
-        // Absolute, so that a process that changes its folder keeps its store.
+        // Absolute, so that the store stays valid if the process changes its working directory.
         let path = std::path::absolute(&path).map_err(|error| map_file_error(&error, path.as_ref()))?;
         let _opening = process_lock::lock_store_for_opening(&path).map_err(|error| map_file_error(&error, &path))?;
         let db = schema::open_writer_connection(&path)?;
@@ -83,32 +83,32 @@ impl SqliteStore {
         Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers) })
     }
 
-    /// Runs `work` in the next transaction and waits until it is durable.
+    /// Runs `work` in the next write transaction and waits until it is durable.
     async fn run_write<T, F>(
         &self,
         session: &SessionId,
         bytes: usize,
-        traces: WalErasure,
+        wal_erasure: WalErasure,
         mut work: F,
     ) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnMut(&StoreConnection, &ProcessLock) -> Result<T, TransactionError> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let waiting = {
+        let (reply, reply_receiver) = oneshot::channel();
+        let queue_length = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
             let work = move |db: &StoreConnection| work(db, &node);
-            let job = ClosureJob { session: session.clone(), bytes, wal_erasure: traces, work, result: None, reply };
+            let job = ClosureJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
             writer.queue.push(Box::new(job))?
         };
-        yield_to_writer(waiting);
-        answer.await.unwrap_or(Err(Error::Closed))
+        yield_to_writer(queue_length);
+        reply_receiver.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Runs `work` beside the writer, on one view of the store.
+    /// Runs `work` on a reader connection, on one consistent view of the store.
     async fn run_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -126,7 +126,7 @@ impl SqliteStore {
         F: FnOnce(&StoreConnection, &SessionId) -> Result<T, TransactionError> + Send + 'static,
     {
         let session = session.clone();
-        self.run_read(move |db, _| work(db, &session).map_err(|trouble| trouble.to_session_error(&session))).await
+        self.run_read(move |db, _| work(db, &session).map_err(|error| error.to_session_error(&session))).await
     }
 
     async fn run_store_read<T, F>(&self, work: F) -> Result<T, Error>
@@ -134,14 +134,14 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&StoreConnection) -> Result<T, TransactionError> + Send + 'static,
     {
-        let about = |trouble, path: &Path| match trouble {
-            TransactionError::Sql(error) => map_store_error(&error, path),
+        let to_error = |error, path: &Path| match error {
+            TransactionError::Sql(sql_error) => map_store_error(&sql_error, path),
             TransactionError::Rejected(error) | TransactionError::Failed(error) => error,
         };
-        self.run_read(move |db, path| work(db).map_err(|trouble| about(trouble, path))).await
+        self.run_read(move |db, path| work(db).map_err(|error| to_error(error, path))).await
     }
 
-    /// No call is taken any more.
+    /// Refuses further calls. Returns the writer, if it was still running.
     fn stop_accepting(&self) -> Option<WriterHandle> {
         self.readers.permits.close();
         self.readers.lock().clear();
@@ -158,11 +158,11 @@ impl Drop for SqliteStore {
 }
 
 impl WriterHandle {
-    /// Waits for what is queued, then gives up every claim.
+    /// Waits for queued writes, then releases all leases.
     fn drain_and_join(self) {
         let Self { queue, thread, node } = self;
         drop(queue);
-        // A writer that died has nothing more to finish.
+        // A writer that panicked has nothing more to finish.
         let _ = thread.join();
         drop(node);
     }
@@ -177,9 +177,9 @@ impl ReaderPool {
                 schema::open_reader_connection(&self.path).map_err(|error| map_store_error(&error, &self.path))?.into()
             }
         };
-        let view = db.unchecked_transaction().map_err(|error| map_store_error(&error, &self.path))?;
+        let transaction = db.unchecked_transaction().map_err(|error| map_store_error(&error, &self.path))?;
         let result = work(&db, &self.path);
-        drop(view);
+        drop(transaction);
         let mut idle = self.lock();
         if !self.permits.is_closed() {
             idle.push(db);
@@ -260,8 +260,8 @@ impl Store for SqliteStore {
 
     async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
         validate_session_id(&fork.to)?;
-        let about = fork.from.clone();
-        self.run_write(&about, 0, WalErasure::NotRequired, move |db, node| fork_delete::fork_session(db, &fork, node))
+        let session = fork.from.clone();
+        self.run_write(&session, 0, WalErasure::NotRequired, move |db, node| fork_delete::fork_session(db, &fork, node))
             .await
     }
 

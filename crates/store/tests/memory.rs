@@ -1,4 +1,4 @@
-//! The memory store keeps the promises of every store, and fails when told to.
+//! The memory store passes the conformance suite, and fails as requested.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use segue_store::conformance::{StoreFixture, TestWriter, read_all_records, sampl
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
 use segue_store::{Error, Store, TakeoverPolicy};
 
-struct Memory(MemoryDisk);
+struct MemoryFixture(MemoryDisk);
 
-impl StoreFixture for Memory {
+impl StoreFixture for MemoryFixture {
     fn open_store(&self) -> Arc<dyn Store> {
         Arc::new(MemoryStore::open(&self.0))
     }
@@ -23,10 +23,10 @@ impl StoreFixture for Memory {
     }
 }
 
-segue_store::suite!(Memory(MemoryDisk::new()));
+segue_store::suite!(MemoryFixture(MemoryDisk::new()));
 
 #[tokio::test]
-async fn a_fault_before_the_commit_leaves_nothing_and_one_after_it_leaves_all() {
+async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() {
     let disk = MemoryDisk::new();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::open(&disk));
     let mut a = TestWriter::create_session(&store, "a").await;
@@ -37,12 +37,12 @@ async fn a_fault_before_the_commit_leaves_nothing_and_one_after_it_leaves_all() 
         assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, head));
     }
     a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("ours");
-    assert_eq!(a.lease.head, Seq(2), "a new claim tells what became of it");
+    assert_eq!(a.lease.head, Seq(2), "a new lease tells whether it was written");
     a.append_records(1).await;
 }
 
 #[tokio::test]
-async fn a_killed_store_holds_nothing_although_handles_remain() {
+async fn a_killed_store_holds_no_leases_although_handles_remain() {
     let disk = MemoryDisk::new();
     let (old, new) = (Arc::new(MemoryStore::open(&disk)), MemoryStore::open(&disk));
     let store: Arc<dyn Store> = old.clone();

@@ -1,5 +1,5 @@
-//! Many sessions at once on one store, and beside them plain SQLite: group commit of as many bytes for as many writers, and
-//! a bare loop that nobody waits for, with transactions and rows as large as theirs became.
+//! Concurrent sessions on one store, compared with plain SQLite: group commit of as many bytes for as many writers, and
+//! a bare insert loop with transactions and rows of the same size.
 
 use std::time::{Duration, Instant};
 
@@ -14,122 +14,135 @@ use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, StoreKin
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
 
-/// Turns of one session before the next takes its place.
+/// Turns of one session before a new one replaces it.
 const TURNS_PER_SESSION: usize = 20;
-/// More than a session of a wave has.
+/// More records than a session has.
 const RECORDS_PAGE: usize = 10_000;
 const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
 
-pub async fn measure_concurrent_sessions(job: &Measurement) -> Result<Vec<MetricRow>> {
-    let ground = DatabaseFolder::create_empty(&job.dir, "conc", FolderRetention::Delete)?;
-    let bed = BenchEngine::start(job.store_kind, job.shape, &ground.database_file()).await?;
-    let raw = match job.store_kind {
-        StoreKind::Sqlite => Some(SqliteBaseline::create(&job.dir)?),
+pub(crate) async fn measure_concurrent_sessions(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "conc", FolderRetention::Delete)?;
+    let bench_engine =
+        BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
+    let baseline = match measurement.store_kind {
+        StoreKind::Sqlite => Some(SqliteBaseline::create(&measurement.dir)?),
         StoreKind::Memory => None,
     };
-    let mut crowd = ConcurrentSessions { job, engine: bed, run_number: 0 };
-    let mut tally = ConcurrentStats::default();
-    let size = if raw.is_some() { Some(crowd.measure_commit_size(&ground).await?) } else { None };
-    for _ in 0..job.repetitions {
-        let before = match (&raw, size) {
-            (Some(raw), Some(size)) => {
-                let limit = raw.group_commits_per_s(job.sessions, size.submitted_bytes, BASELINE_DURATION).await?;
-                Some((raw, size, limit, ground.count_transactions()?, ground.count_commits()?))
+    let mut concurrent = ConcurrentSessions { measurement, engine: bench_engine, run_number: 0 };
+    let mut stats = ConcurrentStats::default();
+    let size = if baseline.is_some() { Some(concurrent.measure_commit_size(&database_folder).await?) } else { None };
+    for _ in 0..measurement.repetitions {
+        let before = match (&baseline, size) {
+            (Some(baseline), Some(size)) => {
+                let baseline_rate =
+                    baseline.group_commits_per_s(measurement.sessions, size.submitted_bytes, BASELINE_DURATION).await?;
+                Some((
+                    baseline,
+                    size,
+                    baseline_rate,
+                    database_folder.count_transactions()?,
+                    database_folder.count_commits()?,
+                ))
             }
             _ => None,
         };
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let ConcurrentRun { turn_times_ms: times, saturated_rate: full_rate } = crowd.run_turns(job.turns).await?;
+        let ConcurrentRun { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
-        tally.cpu_ms += cpu_ms() - cpu;
-        tally.rates.push(times.len() as f64 / seconds);
-        tally.saturated_rates.push(full_rate);
-        if let Some((raw, size, limit_before, transactions, commits)) = before {
-            let commits = (ground.count_commits()? - commits) as f64;
-            let group = commits / (ground.count_transactions()? - transactions).max(1) as f64;
+        stats.cpu_ms += cpu_ms() - cpu;
+        stats.rates.push(turn_times_ms.len() as f64 / seconds);
+        stats.saturated_rates.push(saturated_rate);
+        if let Some((baseline, size, limit_before, transactions, commits)) = before {
+            let commits = (database_folder.count_commits()? - commits) as f64;
+            let group = commits / (database_folder.count_transactions()? - transactions).max(1) as f64;
             let load =
                 BaselineLoad { rows_per_transaction: (group.round() as usize).max(1), row_bytes: size.stored_bytes };
-            let commits_per_turn = commits / times.len() as f64;
-            // Before and after, since the machine may have become faster or slower meanwhile.
-            let limit_after = raw.group_commits_per_s(job.sessions, size.submitted_bytes, BASELINE_DURATION).await?;
-            let limit = f64::midpoint(limit_before, limit_after) / commits_per_turn;
-            tally.group_sizes.push(group);
-            tally.baseline_rates.push(limit);
-            tally.baseline_shares.push(full_rate / limit);
-            tally.bulk_insert_shares.push(full_rate * commits_per_turn / raw.rows_per_s(load, BASELINE_DURATION)?);
-            tally.commits_per_turn = commits_per_turn;
+            let commits_per_turn = commits / turn_times_ms.len() as f64;
+            // Measured before and after, because the machine may have become faster or slower meanwhile.
+            let limit_after =
+                baseline.group_commits_per_s(measurement.sessions, size.submitted_bytes, BASELINE_DURATION).await?;
+            let baseline_rate = f64::midpoint(limit_before, limit_after) / commits_per_turn;
+            stats.group_sizes.push(group);
+            stats.baseline_rates.push(baseline_rate);
+            stats.baseline_shares.push(saturated_rate / baseline_rate);
+            stats
+                .bulk_insert_shares
+                .push(saturated_rate * commits_per_turn / baseline.rows_per_s(load, BASELINE_DURATION)?);
+            stats.commits_per_turn = commits_per_turn;
         }
-        tally.times.extend(times);
+        stats.turn_times.extend(turn_times_ms);
     }
     let rss = rss_mb();
-    crowd.engine.stop().await;
-    let mut fields = tally.to_fields(job);
+    concurrent.engine.stop().await;
+    let mut fields = stats.to_fields(measurement);
     fields.insert("rss_mb".to_owned(), json!(round_significant(rss)));
     if let Some(size) = size {
         fields.insert("row_bytes".to_owned(), json!(size.submitted_bytes));
         fields.insert("kept_bytes".to_owned(), json!(size.stored_bytes));
     }
-    Ok(vec![job.metric_row("conc", Value::Object(fields))])
+    Ok(vec![measurement.metric_row("conc", Value::Object(fields))])
 }
 
-/// How many bytes a commit has.
+/// The size of an average commit.
 #[derive(Debug, Clone, Copy)]
 struct CommitSize {
-    /// As the engine brings it to the store.
+    /// As submitted to the store.
     submitted_bytes: usize,
-    /// In the file.
+    /// As stored in the file.
     stored_bytes: usize,
 }
 
-struct ConcurrentSessions<'j> {
-    job: &'j Measurement,
+struct ConcurrentSessions<'a> {
+    measurement: &'a Measurement,
     engine: BenchEngine,
     run_number: usize,
 }
 
-/// What all places did together.
+/// The result of one run of all sessions.
 struct ConcurrentRun {
-    /// How long each turn took.
     turn_times_ms: Vec<f64>,
-    /// Turns a second while all of them were at work: at the end some wait for others, which a limit that is measured over a
-    /// span of time knows nothing of.
+    /// Turns per second while all sessions were working. Towards the end some have finished, while the baseline is
+    /// measured at full load only.
     saturated_rate: f64,
 }
 
 impl ConcurrentSessions<'_> {
-    /// Has every place make `turns` turns.
+    /// Runs `turns` turns in each of the concurrent sessions.
     async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRun> {
         self.run_number += 1;
-        let begun = Instant::now();
-        let mut places = JoinSet::new();
-        for place in 0..self.job.sessions {
-            let (bed, name) = (self.engine.clone(), format!("c{}-{place}", self.run_number));
-            places.spawn(async move {
-                let mut times = Vec::with_capacity(turns);
+        let started = Instant::now();
+        let mut tasks = JoinSet::new();
+        for index in 0..self.measurement.sessions {
+            let (bench_engine, name) = (self.engine.clone(), format!("c{}-{index}", self.run_number));
+            tasks.spawn(async move {
+                let mut turn_times_ms = Vec::with_capacity(turns);
                 let mut ends = Vec::with_capacity(turns);
                 for turn in 0..turns {
                     let session = SessionId::from(format!("{name}-{}", turn / TURNS_PER_SESSION));
                     let start = Instant::now();
-                    bed.run_turn(&session, TurnPosition::from_index(turn % TURNS_PER_SESSION)).await?;
-                    times.push(elapsed_ms(start));
-                    ends.push(elapsed_ms(begun));
+                    bench_engine.run_turn(&session, TurnPosition::from_index(turn % TURNS_PER_SESSION)).await?;
+                    turn_times_ms.push(elapsed_ms(start));
+                    ends.push(elapsed_ms(started));
                 }
-                anyhow::Ok((times, ends))
+                anyhow::Ok((turn_times_ms, ends))
             });
         }
-        let mut all = Vec::with_capacity(turns * self.job.sessions);
-        let (mut all_ends, mut first_out) = (Vec::with_capacity(all.capacity()), f64::INFINITY);
-        while let Some(done) = places.join_next().await {
-            let (times, ends) = done??;
-            first_out = first_out.min(ends.last().copied().unwrap_or(f64::INFINITY));
-            all.extend(times);
+        let mut all_times = Vec::with_capacity(turns * self.measurement.sessions);
+        let (mut all_ends, mut first_end) = (Vec::with_capacity(all_times.capacity()), f64::INFINITY);
+        while let Some(done) = tasks.join_next().await {
+            let (turn_times_ms, ends) = done??;
+            first_end = first_end.min(ends.last().copied().unwrap_or(f64::INFINITY));
+            all_times.extend(turn_times_ms);
             all_ends.extend(ends);
         }
-        let ended = all_ends.iter().filter(|end| **end <= first_out).count();
-        Ok(ConcurrentRun { turn_times_ms: all, saturated_rate: ended as f64 * 1_000.0 / first_out })
+        let turns_before_first_end = all_ends.iter().filter(|end| **end <= first_end).count();
+        Ok(ConcurrentRun {
+            turn_times_ms: all_times,
+            saturated_rate: turns_before_first_end as f64 * 1_000.0 / first_end,
+        })
     }
 
-    /// Warms up, and says how large a commit is.
+    /// Warms up, and returns the size of a commit.
     async fn measure_commit_size(&mut self, folder: &DatabaseFolder) -> Result<CommitSize> {
         let (commits, bytes) = (folder.count_commits()?, folder.checkpointed_bytes()?);
         self.run_turns(TURNS_PER_SESSION).await?;
@@ -139,15 +152,15 @@ impl ConcurrentSessions<'_> {
         let records =
             store.read_records(&SessionId::from(format!("c{}-0-0", self.run_number)), Seq(0), RECORDS_PAGE).await?;
         let events: usize = records.iter().map(|record| record.bytes.len()).sum();
-        let texts = self.job.shape.new_text_bytes() * TURNS_PER_SESSION;
-        let given = (events + texts) * self.job.sessions / commits;
-        Ok(CommitSize { submitted_bytes: given, stored_bytes: usize::try_from(bytes)? / commits })
+        let texts = self.measurement.shape.new_text_bytes() * TURNS_PER_SESSION;
+        let submitted_bytes = (events + texts) * self.measurement.sessions / commits;
+        Ok(CommitSize { submitted_bytes, stored_bytes: usize::try_from(bytes)? / commits })
     }
 }
 
 #[derive(Default)]
 struct ConcurrentStats {
-    times: Vec<f64>,
+    turn_times: Vec<f64>,
     rates: Vec<f64>,
     saturated_rates: Vec<f64>,
     baseline_rates: Vec<f64>,
@@ -159,11 +172,11 @@ struct ConcurrentStats {
 }
 
 impl ConcurrentStats {
-    fn to_fields(&self, job: &Measurement) -> MetricRow {
+    fn to_fields(&self, measurement: &Measurement) -> MetricRow {
         let fields = json!({
-            "procs": 1, "sessions": job.sessions, "turns": job.turns, "reps": job.repetitions,
-            "turns_per_s": round_significant(median(&self.rates)), "range": min_and_max(&self.rates), "lat_ms": summarize_samples(&self.times),
-            "cpu_ms": round_significant(self.cpu_ms / self.times.len() as f64), "errors": 0,
+            "procs": 1, "sessions": measurement.sessions, "turns": measurement.turns, "reps": measurement.repetitions,
+            "turns_per_s": round_significant(median(&self.rates)), "range": min_and_max(&self.rates), "lat_ms": summarize_samples(&self.turn_times),
+            "cpu_ms": round_significant(self.cpu_ms / self.turn_times.len() as f64), "errors": 0,
         });
         let mut fields = fields.as_object().cloned().unwrap_or_default();
         if !self.baseline_shares.is_empty() {

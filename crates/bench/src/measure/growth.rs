@@ -1,4 +1,4 @@
-//! One session that grows long: what a turn costs at given places, and what it leaves on disk.
+//! One session that grows long: what a turn costs at given lengths, and how much it leaves on disk.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,63 +13,76 @@ use crate::machine::{cpu_ms, disk_written_bytes, rss_mb};
 use crate::stats::{median, round_significant};
 
 const WARM_UP_TURNS: usize = 8;
-/// Turns whose cost is told.
+/// Turns whose cost is reported.
 const MEASURED_TURNS: [usize; 6] = [1, 10, 100, 500, 1_000, 5_000];
-/// A mark's cost is the median of this many turns around it.
+/// The cost of a turn is the median of this many turns around it.
 const MEDIAN_WINDOW: usize = 9;
 
-/// The long session's name.
-pub const LONG_SESSION: &str = "long";
+pub(crate) const LONG_SESSION: &str = "long";
 
-pub async fn measure_growth(job: &Measurement) -> Result<Vec<MetricRow>> {
-    let keep = if job.store_kind == StoreKind::Sqlite { FolderRetention::Keep } else { FolderRetention::Delete };
-    let ground = DatabaseFolder::create_empty(&job.dir, &job.long_session_name(), keep)?;
-    let bed = BenchEngine::start(job.store_kind, job.shape, &ground.database_file()).await?;
-    bed.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
-    let disk = || if job.store_kind == StoreKind::Sqlite { ground.checkpointed_bytes() } else { Ok(0) };
-    let (disk_start, written, rss) = (disk()?, disk_written_bytes(), rss_mb());
+pub(crate) async fn measure_growth(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+    let retention =
+        if measurement.store_kind == StoreKind::Sqlite { FolderRetention::Keep } else { FolderRetention::Delete };
+    let database_folder = DatabaseFolder::create_empty(&measurement.dir, &measurement.long_session_name(), retention)?;
+    let bench_engine =
+        BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
+    bench_engine.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
+    let database_bytes =
+        || if measurement.store_kind == StoreKind::Sqlite { database_folder.checkpointed_bytes() } else { Ok(0) };
+    let (disk_start, written_bytes, rss) = (database_bytes()?, disk_written_bytes(), rss_mb());
     let session = SessionId::from(LONG_SESSION);
-    let (mut times, mut cpus, mut disks) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let half = MEDIAN_WINDOW / 2;
-    let marks: Vec<usize> = MEASURED_TURNS.into_iter().filter(|mark| *mark <= job.turns).collect();
-    for place in 0..job.turns + half {
+    let (mut times, mut cpus, mut disk_bytes) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let half_window = MEDIAN_WINDOW / 2;
+    let measured_turns: Vec<usize> =
+        MEASURED_TURNS.into_iter().filter(|turn_number| *turn_number <= measurement.turns).collect();
+    for index in 0..measurement.turns + half_window {
         let (cpu, start) = (cpu_ms(), Instant::now());
-        bed.run_turn(&session, TurnPosition::from_index(place)).await?;
+        bench_engine.run_turn(&session, TurnPosition::from_index(index)).await?;
         times.push(elapsed_ms(start));
         cpus.push(cpu_ms() - cpu);
-        let turn = place + 1;
-        if (turn >= 100 && marks.contains(&turn)) || turn == job.turns {
-            disks.insert(turn, disk()? - disk_start);
+        let turn = index + 1;
+        if (turn >= 100 && measured_turns.contains(&turn)) || turn == measurement.turns {
+            disk_bytes.insert(turn, database_bytes()? - disk_start);
         }
     }
-    let written = disk_written_bytes() - written;
+    let written_bytes = disk_written_bytes() - written_bytes;
     let (rss_end, turns) = (rss_mb(), times.len());
-    bed.stop().await;
-    let at = |values: &[f64], mark: usize| {
-        let around = if mark == 1 { 0..1 } else { mark - 1 - half.min(mark - 1)..(mark + half).min(values.len()) };
-        round_significant(median(&values[around]))
+    bench_engine.stop().await;
+    let median_around = |values: &[f64], turn_number: usize| {
+        let window = if turn_number == 1 {
+            0..1
+        } else {
+            turn_number - 1 - half_window.min(turn_number - 1)..(turn_number + half_window).min(values.len())
+        };
+        round_significant(median(&values[window]))
     };
-    let over = |values: &[f64]| -> MetricRow {
-        marks.iter().map(|mark| (mark.to_string(), json!(at(values, *mark)))).collect()
+    let medians_by_turn = |values: &[f64]| -> MetricRow {
+        measured_turns
+            .iter()
+            .map(|turn_number| (turn_number.to_string(), json!(median_around(values, *turn_number))))
+            .collect()
     };
-    let (last, tenth) = (marks.last().copied().unwrap_or(1), 10.min(job.turns));
+    let (last, tenth) = (measured_turns.last().copied().unwrap_or(1), 10.min(measurement.turns));
     let seconds: f64 = times.iter().sum::<f64>() / 1e3;
     let mut fields = json!({
-        "turns": job.turns, "ms_at": over(&times), "cpu_ms_at": over(&cpus),
-        "ratio_last_to_10": round_significant(at(&times, last) / at(&times, tenth)),
-        "cpu_ratio_last_to_10": round_significant(at(&cpus, last) / at(&cpus, tenth)),
+        "turns": measurement.turns, "ms_at": medians_by_turn(&times), "cpu_ms_at": medians_by_turn(&cpus),
+        "ratio_last_to_10": round_significant(median_around(&times, last) / median_around(&times, tenth)),
+        "cpu_ratio_last_to_10": round_significant(median_around(&cpus, last) / median_around(&cpus, tenth)),
         "turns_per_s_all": round_significant(turns as f64 / seconds), "cpu_ms": round_significant(cpus.iter().sum::<f64>() / turns as f64),
         "rss_mb": round_significant(rss_end), "rss_grown_mb": round_significant(rss_end - rss),
     });
-    if let (StoreKind::Sqlite, Value::Object(fields)) = (job.store_kind, &mut fields) {
+    if let (StoreKind::Sqlite, Value::Object(fields)) = (measurement.store_kind, &mut fields) {
         let per_turn: BTreeMap<_, _> =
-            disks.iter().map(|(turn, bytes)| (turn.to_string(), bytes / *turn as u64)).collect();
-        let end = disks.get(&job.turns).copied().unwrap_or_default() as f64 / job.turns as f64;
-        fields.insert("disk_bytes".to_owned(), json!(disks));
+            disk_bytes.iter().map(|(turn, bytes)| (turn.to_string(), bytes / *turn as u64)).collect();
+        let end = disk_bytes.get(&measurement.turns).copied().unwrap_or_default() as f64 / measurement.turns as f64;
+        fields.insert("disk_bytes".to_owned(), json!(disk_bytes));
         fields.insert("disk_bytes_per_turn".to_owned(), json!(per_turn));
-        fields.insert("written_bytes_per_turn".to_owned(), json!((written / turns as f64).round()));
-        fields.insert("new_text_bytes_per_turn".to_owned(), json!(job.shape.new_text_bytes()));
-        fields.insert("disk_to_text".to_owned(), json!(round_significant(end / job.shape.new_text_bytes() as f64)));
+        fields.insert("written_bytes_per_turn".to_owned(), json!((written_bytes / turns as f64).round()));
+        fields.insert("new_text_bytes_per_turn".to_owned(), json!(measurement.shape.new_text_bytes()));
+        fields.insert(
+            "disk_to_text".to_owned(),
+            json!(round_significant(end / measurement.shape.new_text_bytes() as f64)),
+        );
     }
-    Ok(vec![job.metric_row("grow", fields)])
+    Ok(vec![measurement.metric_row("grow", fields)])
 }

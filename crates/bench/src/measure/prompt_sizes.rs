@@ -1,4 +1,5 @@
-//! Forty turns of the assistant over its kitchen: how many tokens each node is shown, turn by turn. No time is measured.
+//! Runs forty turns of the assistant in its kitchen domain and counts the prompt tokens of each node, turn by turn.
+//! Measures no time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use serde_json::json;
 use super::{Measurement, MetricRow};
 use crate::stats::round_significant;
 
-/// The models' side of the conversation; the tests play it too.
+/// The model's side of the conversation; tests use it too.
 const MODEL_SCRIPT: &str = include_str!("../../../domains/tests/assistant/forty_turns.toml");
 const USER_MESSAGES: [&str; 4] = [
     "please look at what we could cook",
@@ -27,32 +28,32 @@ const USER_MESSAGES: [&str; 4] = [
     "write me a stew of our own",
     "forget that one, put the pasta on the plan",
 ];
-/// Turns whose figures are told.
+/// Turns whose figures are reported.
 const MEASURED_TURNS: [u32; 5] = [1, 5, 10, 20, 40];
 /// Events read at a time.
 const EVENTS_PAGE: usize = 512;
 
-pub async fn measure_prompt_sizes(job: &Measurement) -> Result<Vec<MetricRow>> {
+pub(crate) async fn measure_prompt_sizes(measurement: &Measurement) -> Result<Vec<MetricRow>> {
     let model: ScriptedModel = MODEL_SCRIPT.parse()?;
     let records = SqliteRecordsTool::in_memory(DomainCatalog::new(DomainSchema::built_in()));
     let store = Arc::new(MemoryStore::with_own_disk());
-    let setup = EngineConfig::new(
+    let config = EngineConfig::new(
         store,
         segue_flows::built_in_flows(),
         ModelRegistry::from_single_model(Arc::new(model)),
         "scripted",
     );
     let tools = ToolRegistry::default().with_tool(RECORDS_TOOL, Arc::new(records));
-    let engine = Engine::start(EngineConfig { tools, ..setup }).await?;
+    let engine = Engine::start(EngineConfig { tools, ..config }).await?;
     let session = engine.open_session(&"assistant".into(), SessionOptions::default()).await?;
-    for turn in 0..job.turns {
+    for turn in 0..measurement.turns {
         let message = format!("{} (this is message {})", USER_MESSAGES[turn % USER_MESSAGES.len()], turn + 1);
         let report = engine.send_and_wait(&session, UserMessage::from(message.as_str())).await?;
         if report.outcome != TurnResult::Done {
             bail!("turn {} ended with {:?}", turn + 1, report.outcome);
         }
     }
-    let mut most: BTreeMap<String, BTreeMap<u32, u32>> = BTreeMap::new();
+    let mut tokens_by_node: BTreeMap<String, BTreeMap<u32, u32>> = BTreeMap::new();
     let mut after = Seq(0);
     loop {
         let events = engine.read_events(&session, after, EVENTS_PAGE).await?;
@@ -61,24 +62,25 @@ pub async fn measure_prompt_sizes(job: &Measurement) -> Result<Vec<MetricRow>> {
         for recorded in &events {
             let Event::CallOpened(opened) = &recorded.event else { continue };
             let Some(turn) = opened.turn else { continue };
-            let tokens = most.entry(opened.role.to_string()).or_default().entry(turn.0).or_default();
+            let tokens = tokens_by_node.entry(opened.role.to_string()).or_default().entry(turn.0).or_default();
             *tokens = (*tokens).max(opened.receipt.tokens);
         }
     }
     engine.shutdown().await;
-    Ok(most.iter().map(|(node, tokens)| prompt_size_row(job, node, tokens)).collect())
+    Ok(tokens_by_node.iter().map(|(node, tokens)| prompt_size_row(measurement, node, tokens)).collect())
 }
 
-fn prompt_size_row(job: &Measurement, node: &str, tokens: &BTreeMap<u32, u32>) -> MetricRow {
-    let within = |from: u32, to: u32| f64::from(tokens.range(from..=to).map(|(_, tokens)| *tokens).max().unwrap_or(0));
-    let last = u32::try_from(job.turns).unwrap_or(u32::MAX);
-    let marks = MEASURED_TURNS.iter().filter_map(|mark| Some((mark.to_string(), *tokens.get(mark)?)));
-    let grown = within(last.saturating_sub(7), last) / within(9, 16).max(1.0);
-    job.metric_row(
+fn prompt_size_row(measurement: &Measurement, node: &str, tokens: &BTreeMap<u32, u32>) -> MetricRow {
+    let max_tokens_in =
+        |from: u32, to: u32| f64::from(tokens.range(from..=to).map(|(_, tokens)| *tokens).max().unwrap_or(0));
+    let last = u32::try_from(measurement.turns).unwrap_or(u32::MAX);
+    let measured = MEASURED_TURNS.iter().filter_map(|turn| Some((turn.to_string(), *tokens.get(turn)?)));
+    let growth = max_tokens_in(last.saturating_sub(7), last) / max_tokens_in(9, 16).max(1.0);
+    measurement.metric_row(
         "prompt",
         json!({
-            "shape": node, "turns": job.turns, "tokens_at": marks.collect::<BTreeMap<_, _>>(), "tokens_of_turns": tokens,
-            "tokens_most": within(1, last), "last_to_16": round_significant(grown),
+            "shape": node, "turns": measurement.turns, "tokens_at": measured.collect::<BTreeMap<_, _>>(), "tokens_of_turns": tokens,
+            "tokens_most": max_tokens_in(1, last), "last_to_16": round_significant(growth),
         }),
     )
 }

@@ -1,4 +1,4 @@
-//! Reads of a long session by an engine that is warm.
+//! Reads of a long session by a warmed-up engine.
 
 use std::time::Instant;
 
@@ -11,23 +11,24 @@ use super::{Measurement, MetricRow, elapsed_ms};
 use crate::bench_engine::{BenchEngine, DatabaseFolder};
 use crate::stats::summarize_samples;
 
-pub async fn measure_reads(job: &Measurement) -> Result<Vec<MetricRow>> {
-    let ground = DatabaseFolder::open_existing(&job.dir, &job.long_session_name());
-    let bed = BenchEngine::start(job.store_kind, job.shape, &ground.database_file()).await?;
+pub(crate) async fn measure_reads(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+    let database_folder = DatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
+    let bench_engine =
+        BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     let session = SessionId::from(LONG_SESSION);
     let mut rows = Vec::new();
     for (metric, newest) in [("read_all", None), ("read_last20", Some(20))] {
         let mut times = Vec::new();
         let mut items = 0;
-        for _ in 0..job.repetitions {
+        for _ in 0..measurement.repetitions {
             let start = Instant::now();
-            items = bed.read_messages(&session, newest).await?;
+            items = bench_engine.read_messages(&session, newest).await?;
             times.push(elapsed_ms(start));
         }
         let mut fields = summarize_samples(&times);
         fields.insert("items".to_owned(), json!(items));
-        rows.push(job.metric_row(metric, Value::Object(fields)));
+        rows.push(measurement.metric_row(metric, Value::Object(fields)));
     }
-    bed.stop().await;
+    bench_engine.stop().await;
     Ok(rows)
 }

@@ -1,5 +1,5 @@
-//! What the machine could do at best: plain SQLite, as many rows of as many bytes in one table, with the one index that
-//! finds a session's rows in their order.
+//! The limit of the machine: plain SQLite that writes as many rows of as many bytes into one table, with the one index
+//! that finds a session's rows in order.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -13,45 +13,43 @@ use tokio::task::JoinSet;
 use crate::bench_engine::{DatabaseFolder, FolderRetention};
 
 const INSERT_ROW_SQL: &str = "INSERT INTO rows (session, seq, body) VALUES (?1, ?2, ?3)";
-/// Sessions the rows of a bare loop belong to.
+/// Sessions that the rows of a bare loop belong to.
 const BASELINE_SESSIONS: usize = 64;
 
-/// A bare loop over SQLite with the engine's own settings for durability.
+/// Plain SQLite with the durability settings of the store.
 #[derive(Debug)]
-pub struct SqliteBaseline {
+pub(crate) struct SqliteBaseline {
     db: Connection,
     bytes: Arc<[u8]>,
     folder: DatabaseFolder,
 }
 
-/// What a bare loop is to imitate.
+/// The load of a bare loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BaselineLoad {
-    /// Rows a transaction.
+pub(crate) struct BaselineLoad {
     pub rows_per_transaction: usize,
-    /// Bytes a row.
     pub row_bytes: usize,
 }
 
 impl SqliteBaseline {
-    /// A new table in a file of its own.
-    pub fn create(dir: &Path) -> Result<Self> {
-        let ground = DatabaseFolder::create_empty(dir, "raw", FolderRetention::Delete)?;
-        let db = Connection::open(ground.database_file())?;
+    /// Creates a table in a new file.
+    pub(crate) fn create(dir: &Path) -> Result<Self> {
+        let database_folder = DatabaseFolder::create_empty(dir, "raw", FolderRetention::Delete)?;
+        let db = Connection::open(database_folder.database_file())?;
         db.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
              CREATE TABLE rows (
                  id INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
              );
-             CREATE INDEX rows_place ON rows (session, seq)",
+             CREATE INDEX rows_by_session ON rows (session, seq)",
         )?;
-        // Bytes that do not repeat, though SQLite would not mind.
+        // Bytes that do not repeat, although SQLite does not compress.
         let bytes = (0..1u32 << 18).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        Ok(Self { db, bytes, folder: ground })
+        Ok(Self { db, bytes, folder: database_folder })
     }
 
-    /// Rows a second, over at least `time`.
-    pub fn rows_per_s(&self, load: BaselineLoad, time: Duration) -> Result<f64> {
+    /// Measures rows per second of a bare insert loop, over at least `time`.
+    pub(crate) fn rows_per_s(&self, load: BaselineLoad, time: Duration) -> Result<f64> {
         let mut insert = self.db.prepare(INSERT_ROW_SQL)?;
         let mut begin = self.db.prepare("BEGIN IMMEDIATE")?;
         let mut commit = self.db.prepare("COMMIT")?;
@@ -69,29 +67,28 @@ impl SqliteBaseline {
         Ok(rows as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Rows a second that as many writers get through when each waits until its row is durable before it brings the
-    /// next: group commit, with nothing else to do.
-    pub async fn group_commits_per_s(&self, writers: usize, row_bytes: usize, time: Duration) -> Result<f64> {
+    /// Measures rows per second of group commit: each writer waits until its row is durable before it sends the next.
+    pub(crate) async fn group_commits_per_s(&self, writers: usize, row_bytes: usize, time: Duration) -> Result<f64> {
         let db = Connection::open(self.folder.database_file())?;
         db.execute_batch("PRAGMA synchronous = FULL")?;
         let length = row_bytes.min(self.bytes.len() / 2);
-        let (bytes, (queue, waiting)) = (self.bytes.clone(), mpsc::channel());
-        let writer = std::thread::spawn(move || run_group_commit_writer(&db, &bytes, length, &waiting));
-        let (start, places) = (Instant::now(), self.bytes.len() - length);
+        let (bytes, (queue, pending)) = (self.bytes.clone(), mpsc::channel());
+        let writer = std::thread::spawn(move || run_group_commit_writer(&db, &bytes, length, &pending));
+        let (start, offsets) = (Instant::now(), self.bytes.len() - length);
         let mut tasks = JoinSet::new();
         for task in 0..writers {
             let queue: mpsc::Sender<PendingRow> = queue.clone();
             tasks.spawn(async move {
                 let mut rows = 0usize;
                 while start.elapsed() < time {
-                    let (durable, told) = oneshot::channel();
+                    let (durable, durable_receiver) = oneshot::channel();
                     queue.send(PendingRow {
                         session: task,
                         seq: rows,
-                        offset: (rows * 1_013 + task) % places,
+                        offset: (rows * 1_013 + task) % offsets,
                         durable,
                     })?;
-                    told.await?;
+                    durable_receiver.await?;
                     rows += 1;
                 }
                 anyhow::Ok(rows)
@@ -103,12 +100,12 @@ impl SqliteBaseline {
             rows += written?.context("the writer has stopped")?;
         }
         let seconds = start.elapsed().as_secs_f64();
-        writer.join().map_err(|_| anyhow!("the writer broke down"))??;
+        writer.join().map_err(|_| anyhow!("the writer panicked"))??;
         Ok(rows as f64 / seconds)
     }
 }
 
-/// A row that somebody waits for.
+/// A row that a writer waits for.
 struct PendingRow {
     session: usize,
     seq: usize,
@@ -116,7 +113,7 @@ struct PendingRow {
     durable: oneshot::Sender<()>,
 }
 
-/// Writes whatever waits in one transaction, and again.
+/// Writes all pending rows in one transaction, repeatedly.
 fn run_group_commit_writer(
     db: &Connection,
     bytes: &[u8],
@@ -134,7 +131,7 @@ fn run_group_commit_writer(
         }
         commit.execute([])?;
         for row in group {
-            // It may have stopped waiting.
+            // The writer may be gone.
             let _ = row.durable.send(());
         }
     }

@@ -1,5 +1,5 @@
-//! From an input to a durable, published decision. A commit of which nobody knows whether it took effect is cleared up
-//! before anything else is decided.
+//! Turns an input into a durable, published decision. A commit with an unknown outcome is resolved before anything else
+//! is decided.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +19,7 @@ use crate::load::{CommitOutcome, body_ids_in_record, encode_events, find_commit_
 use crate::registry::ActorMessage;
 use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
 
-/// A commit of which nobody knows whether it took effect.
+/// A commit whose append failed, so that it may or may not have been written.
 pub(super) struct UncertainCommit {
     decision: Decision,
     waiter: Option<TurnReportSender>,
@@ -27,7 +27,7 @@ pub(super) struct UncertainCommit {
 }
 
 impl SessionActor {
-    /// Commits an input that must not be lost: what the store does not take now, it is offered again.
+    /// Commits an input that must not be lost: retries until the store has written it.
     pub(super) async fn commit_until_written(
         &mut self,
         input: SessionInput,
@@ -49,7 +49,7 @@ impl SessionActor {
         }
     }
 
-    /// Decide, append, apply, publish.
+    /// Decides about an input, appends the events, applies and publishes them.
     pub(super) async fn commit_input(
         &mut self,
         input: SessionInput,
@@ -85,20 +85,20 @@ impl SessionActor {
         }
     }
 
-    /// Finds out about a commit in doubt, if there is one, and takes it for what it is.
+    /// Finds out whether an uncertain commit was written, if there is one, and applies or drops it.
     async fn resolve_uncertain_commit(&mut self) -> Result<Option<CommitOutcome>, Error> {
-        let Some(doubt) = self.uncertain_commit.take() else { return Ok(None) };
-        match find_commit_outcome(&*self.shared.store, &self.session, &doubt.decision.events).await {
-            Ok((trace, epoch)) => {
+        let Some(uncertain) = self.uncertain_commit.take() else { return Ok(None) };
+        match find_commit_outcome(&*self.shared.store, &self.session, &uncertain.decision.events).await {
+            Ok((outcome, epoch)) => {
                 self.epoch = epoch;
-                match trace {
-                    CommitOutcome::Written => self.apply_decision(doubt.decision, doubt.waiter).await,
-                    CommitOutcome::NotWritten => send_error(doubt.waiter, &doubt.error),
+                match outcome {
+                    CommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,
+                    CommitOutcome::NotWritten => send_error(uncertain.waiter, &uncertain.error),
                 }
-                Ok(Some(trace))
+                Ok(Some(outcome))
             }
             Err(error) => {
-                self.uncertain_commit = Some(doubt);
+                self.uncertain_commit = Some(uncertain);
                 Err(error)
             }
         }
@@ -108,7 +108,7 @@ impl SessionActor {
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         loop {
             match self.resolve_uncertain_commit().await {
-                Ok(trace) => return Ok(trace),
+                Ok(outcome) => return Ok(outcome),
                 Err(error) if error.is_transient() => {
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
@@ -121,39 +121,42 @@ impl SessionActor {
     async fn decide_input(&mut self, input: SessionInput) -> Result<Decision, Error> {
         self.resolve_uncertain_commit().await?;
         loop {
-            let fault = match self.decide_catching_panics(input.clone()) {
+            let flow_error = match self.decide_catching_panics(input.clone()) {
                 Ok(Ok(decision)) => return Ok(decision),
                 Ok(Err(DecideError::MissingTexts(ids))) => {
                     self.fetch_texts(ids).await?;
                     continue;
                 }
-                Ok(Err(DecideError::Refused(fault @ InputRefusal::TooManySteps { .. }))) => Error::Refused(fault),
+                Ok(Err(DecideError::Refused(flow_error @ InputRefusal::TooManySteps { .. }))) => {
+                    Error::Refused(flow_error)
+                }
                 Ok(Err(DecideError::Refused(refusal))) => return Err(refusal.into()),
                 Err(_) => Error::FlowPanicked(self.flow.spec().name.clone()),
             };
-            return self.decide_without_flow(input, fault);
+            return self.decide_without_flow(input, flow_error);
         }
     }
 
     fn decide_catching_panics(&self, input: SessionInput) -> std::thread::Result<Result<Decision, DecideError>> {
-        let (rules, state, env) = (&*self.flow, &self.cached.state, self.decision_env());
-        catch_unwind(AssertUnwindSafe(|| decide(rules, state, input, env)))
+        let (flow, state, env) = (&*self.flow, &self.cached.state, self.decision_env());
+        catch_unwind(AssertUnwindSafe(|| decide(flow, state, input, env)))
     }
 
-    /// Decides about an input over which the flow loops or breaks down. A new message is refused; what must be taken is
-    /// taken without the flow, which fails the turn and nothing more.
-    fn decide_without_flow(&mut self, input: SessionInput, fault: Error) -> Result<Decision, Error> {
+    /// Decides about an input on which the flow panics or loops. A new message is refused. Other inputs are recorded
+    /// without asking the flow, which fails the turn.
+    fn decide_without_flow(&mut self, input: SessionInput, flow_error: Error) -> Result<Decision, Error> {
         if matches!(input, SessionInput::Message { .. } | SessionInput::Open(_)) {
-            return Err(fault);
+            return Err(flow_error);
         }
         if !matches!(input, SessionInput::Tick) {
-            // What waits behind the turn goes on.
+            // Messages queued behind the failed turn are handled next.
             self.backlog.push_back(ActorMessage::without_reply(SessionInput::Tick));
         }
-        match decide_without_flow(&*self.flow, &self.cached.state, input, self.decision_env(), &fault.to_string()) {
+        match decide_without_flow(&*self.flow, &self.cached.state, input, self.decision_env(), &flow_error.to_string())
+        {
             Ok(decision) => Ok(decision),
             Err(DecideError::Refused(refusal)) => Err(refusal.into()),
-            Err(DecideError::MissingTexts(_)) => Err(fault),
+            Err(DecideError::MissingTexts(_)) => Err(flow_error),
         }
     }
 
@@ -182,7 +185,7 @@ impl SessionActor {
             return Ok(());
         }
         self.commit_gate.set_clear(false);
-        let owes = find_pending_work(&decision.state.session, self.flow.spec());
+        let pending_work = find_pending_work(&decision.state.session, self.flow.spec());
         let commit = Commit {
             session: self.session.clone(),
             epoch: self.epoch,
@@ -190,14 +193,14 @@ impl SessionActor {
             records: encode_events(&decision.events),
             bodies: decision.bodies.clone(),
             extract_body_ids: body_ids_in_record,
-            summary: self.changed_summary(decision, owes),
+            summary: self.changed_summary(decision, pending_work),
         };
         self.shared.store.append_commit(commit).await.map(|_| ())
     }
 
-    /// The session's row in lists, if it says anything new.
-    fn changed_summary(&self, decision: &Decision, owes: PendingWork) -> Option<SessionSummary> {
-        let notable = decision.events.iter().any(|event| {
+    /// Returns the session's row for lists, if it changed.
+    fn changed_summary(&self, decision: &Decision, pending_work: PendingWork) -> Option<SessionSummary> {
+        let is_notable = decision.events.iter().any(|event| {
             matches!(
                 event.event,
                 Event::SessionOpened(_)
@@ -210,85 +213,89 @@ impl SessionActor {
                     | Event::PhaseEntered(_)
             )
         });
-        (notable || self.stored_pending_work != Some(owes)).then(|| summarize_session(&decision.state.session, owes))
+        (is_notable || self.stored_pending_work != Some(pending_work))
+            .then(|| summarize_session(&decision.state.session, pending_work))
     }
 
-    /// Takes a decision for the truth: it is recorded.
+    /// Makes a written decision the current state.
     async fn apply_decision(&mut self, decision: Decision, waiter: Option<TurnReportSender>) {
         if !decision.events.is_empty() {
             self.stored_pending_work = Some(find_pending_work(&decision.state.session, self.flow.spec()));
         }
-        let mut late = None;
+        let mut repeated = None;
         if let Some((message, waiter)) = decision.message.zip(waiter) {
             if contains_received_message(&decision.events, message) {
                 self.turn_waiters.add(message, waiter);
             } else {
-                late = Some((message, waiter));
+                repeated = Some((message, waiter));
             }
         }
         self.cached.texts.insert_bodies(&decision.bodies);
-        let before = std::mem::replace(&mut self.cached.state, decision.state);
+        let state_before = std::mem::replace(&mut self.cached.state, decision.state);
         self.shared.subscriptions.publish_events(&self.session, &decision.events);
         for ended in self.turn_waiters.apply_events(&decision.events) {
-            let report = self.build_turn_report(&before, &decision.events, &ended).await;
+            let report = self.build_turn_report(&state_before, &decision.events, &ended).await;
             ended.notify_waiters(&report);
         }
-        if let Some((message, waiter)) = late {
+        if let Some((message, waiter)) = repeated {
             self.add_turn_waiter(message, waiter).await;
         }
         self.cached.texts.evict_unneeded(&self.cached.state.session);
         self.save_snapshot_if_due(SNAPSHOT_EVENTS_MIN);
     }
 
-    /// What a turn came to that ended among `events`.
+    /// Builds the report of a turn that ended among `events`.
     async fn build_turn_report(
         &self,
-        before: &SessionState,
+        state_before: &SessionState,
         events: &[RecordedEvent],
         ended: &EndedTurn,
     ) -> Result<TurnReport, Error> {
-        let words =
+        let find_reply_text =
             |text: &segue_core::body::TextRef| self.cached.texts.find_text(text.body).map(|text| text.to_string());
-        let said: Option<Vec<String>> = ended.replies.as_ref().and_then(|said| said.iter().map(words).collect());
-        let Some(said) = said else {
+        let replies: Option<Vec<String>> =
+            ended.replies.as_ref().and_then(|replies| replies.iter().map(find_reply_text).collect());
+        let Some(replies) = replies else {
             return self.shared.rebuild_turn_report(&self.session, ended.message).await;
         };
-        // The next turn may have begun since, with an account of its own.
-        let mut earlier = None;
+        // The next turn may have started in the same commit, with totals of its own.
+        let mut state_at_end = None;
         if events.last().is_some_and(|event| event.seq > ended.last_seq) {
-            let state = earlier.insert(before.clone());
+            let state = state_at_end.insert(state_before.clone());
             events
                 .iter()
                 .take_while(|event| event.seq <= ended.last_seq)
                 .for_each(|event| state.apply(&*self.flow, event));
         }
-        let session = &earlier.as_ref().unwrap_or(&self.cached.state).session;
+        let session = &state_at_end.as_ref().unwrap_or(&self.cached.state).session;
         Ok(TurnReport {
             message: ended.message,
             last_seq: ended.last_seq,
             turn: ended.turn,
             outcome: ended.outcome.clone(),
-            replies: said,
+            replies,
             phase: session.phases_label(),
             spent: session.ledger.current_turn,
         })
     }
 
-    /// Somebody waits for the turn of a message that was known: one that is under way, or one that was answered before.
+    /// Registers a caller for the turn of a message that was received before: queued, running or already answered.
     async fn add_turn_waiter(&mut self, message: MessageId, waiter: TurnReportSender) {
         let session = self.session();
-        let queued = session.queued_messages.iter().any(|waiting| waiting.message == message);
-        let runs =
-            session.current_turn.as_ref().is_some_and(|turn| turn.messages.iter().any(|of| of.message == message));
+        let is_queued = session.queued_messages.iter().any(|received| received.message == message);
+        let is_running = session
+            .current_turn
+            .as_ref()
+            .is_some_and(|turn| turn.messages.iter().any(|received| received.message == message));
         match &session.closed_reason {
-            Some(reason) if queued => {
+            Some(reason) if is_queued => {
                 let refusal = InputRefusal::Closed { reason: reason.clone() };
                 send_error(Some(waiter), &refusal.into());
             }
-            _ if queued || runs => self.turn_waiters.add(message, waiter),
+            _ if is_queued || is_running => self.turn_waiters.add(message, waiter),
             _ => {
                 let report = self.shared.rebuild_turn_report(&self.session, message).await;
-                // Whoever asked may have gone away.
+                // The caller may be gone.
                 let _ = waiter.send(report);
             }
         }
@@ -304,7 +311,7 @@ impl SessionActor {
         let (store, session) = (self.shared.store.clone(), self.session.clone());
         let snapshot = Snapshot { seq, format: codec::SNAPSHOT_FORMAT, bytes };
         tokio::spawn(async move {
-            // A cache: if it is not kept, opening takes longer, and nothing else.
+            // Only a cache: without it, opening the session takes longer.
             let _ = store.save_snapshot(&session, snapshot).await;
         });
     }
@@ -322,7 +329,7 @@ fn is_outcome_unknown(error: &segue_store::Error) -> bool {
 
 fn send_error(waiter: Option<TurnReportSender>, error: &Error) {
     if let Some(waiter) = waiter {
-        // Whoever asked may have gone away.
+        // The caller may be gone.
         let _ = waiter.send(Err(error.clone()));
     }
 }

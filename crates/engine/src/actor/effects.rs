@@ -1,4 +1,4 @@
-//! What is owed is started, what is no longer owed is stopped or let go.
+//! Starts pending effects, and cancels or abandons those that are no longer pending.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,23 +16,23 @@ use tokio::task::JoinHandle;
 
 use super::{SessionActor, SessionLost};
 use crate::abandoned_calls::{AttemptId, AttemptProgress, InFlightCall};
+use crate::config::RecoveryPolicy;
 use crate::dispatch::{CallTask, run_call, run_tool};
-use crate::engine::RecoveryPolicy;
 use crate::error::Error;
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::tools::ToolRequest;
 
 impl SessionActor {
-    /// Starts what is owed and not under way; parts with what is under way and no longer owed.
+    /// Starts effects that are pending and not running; releases running ones that are no longer pending.
     pub(super) async fn dispatch_effects(&mut self) -> Result<(), SessionLost> {
         if self.shared.recovery == RecoveryPolicy::Never || self.mailbox.is_draining() {
             return Ok(());
         }
-        let owed = self.session().pending_effects(self.flow.spec());
+        let effects = self.session().pending_effects(self.flow.spec());
         self.wake_at = None;
         let mut due = Vec::new();
-        for act in &owed {
-            match act {
+        for effect in &effects {
+            match effect {
                 Effect::CallModel { call, attempt, not_before } if !self.calls.contains_key(&(*call, *attempt)) => {
                     due.push((*call, *attempt, *not_before));
                 }
@@ -41,74 +41,78 @@ impl SessionActor {
                 Effect::Wake { at } => self.wake_at = Some(*at),
             }
         }
-        let wanted = |id: &AttemptId| {
-            owed.iter().any(|act| matches!(act, Effect::CallModel { call, attempt, .. } if (*call, *attempt) == *id))
+        let is_pending = |id: &AttemptId| {
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::CallModel { call, attempt, .. } if (*call, *attempt) == *id))
         };
-        self.release_unwanted_calls(&wanted);
+        self.release_unwanted_calls(&is_pending);
         self.commit_gate.set_clear(self.uncertain_commit.is_none());
-        self.tools.retain(|run, _| owed.contains(&Effect::RunTool { run: *run }));
+        self.tools.retain(|run, _| effects.contains(&Effect::RunTool { run: *run }));
         for (call, attempt, not_before) in due {
             self.start_call(call, attempt, not_before).await?;
         }
         Ok(())
     }
 
-    /// Parts with calls that are no longer wanted. Those that the flow went on without go on by themselves, unless somebody waits
-    /// for their model or the engine stops, which would not record them; all others end here.
-    fn release_unwanted_calls(&mut self, wanted: &dyn Fn(&AttemptId) -> bool) {
-        let stops = self.shared.is_shutting_down.load(Ordering::Acquire);
-        let others: Vec<AttemptId> = self.calls.keys().filter(|id| !wanted(id)).copied().collect();
-        for id in &others {
-            let Some(flight) = self.calls.remove(id) else { continue };
-            let is_awaited = !stops
+    /// Releases calls that are no longer pending. A call that the flow abandoned continues on its own, unless another
+    /// call waits for its model or the engine is shutting down and could not record the answer. All others are aborted.
+    fn release_unwanted_calls(&mut self, is_pending: &dyn Fn(&AttemptId) -> bool) {
+        let is_shutting_down = self.shared.is_shutting_down.load(Ordering::Acquire);
+        let released: Vec<AttemptId> = self.calls.keys().filter(|id| !is_pending(id)).copied().collect();
+        for id in &released {
+            let Some(in_flight) = self.calls.remove(id) else { continue };
+            let is_awaited = !is_shutting_down
                 && self.session().awaits_late_answer(id.0)
-                && !self.shared.rate_limiter.has_waiting_calls(&flight.model);
-            if let Some(flight) = self.shared.abandoned_calls.take_over_call(&self.session, *id, flight, is_awaited) {
-                self.calls.insert(*id, flight);
+                && !self.shared.rate_limiter.has_waiting_calls(&in_flight.model);
+            if let Some(in_flight) =
+                self.shared.abandoned_calls.take_over_call(&self.session, *id, in_flight, is_awaited)
+            {
+                self.calls.insert(*id, in_flight);
             }
         }
-        if !others.is_empty() {
-            self.shared.subscriptions.retain_partial_texts(&self.session, wanted);
+        if !released.is_empty() {
+            self.shared.subscriptions.retain_partial_texts(&self.session, is_pending);
         }
         self.shared.abandoned_calls.retain_awaited(&self.session, |call| self.session().awaits_late_answer(call));
     }
 
-    /// Notes that what came of a call has arrived.
+    /// Records that the result of a call has arrived.
     pub(super) fn mark_call_returned(&mut self, input: &SessionInput) {
         if let SessionInput::Answer { call, attempt, .. } | SessionInput::CallFailure { call, attempt, .. } = input
-            && let Some(flight) = self.calls.get_mut(&(*call, *attempt))
+            && let Some(in_flight) = self.calls.get_mut(&(*call, *attempt))
         {
-            flight.has_returned = true;
+            in_flight.has_returned = true;
         }
     }
 
-    /// What the flow tells a stand-in about a call.
+    /// Asks the flow for hints for the rehearsal model.
     fn collect_rehearsal_hints(&self, opened: &CallOpened, prompt: &Prompt) -> RehearsalHints {
         let model = self.shared.models.get(&opened.model);
         if !model.is_ok_and(|model| model.describe().kind == ModelSource::Rehearsal) {
             return RehearsalHints::default();
         }
         let texts = TextResolver::new(&self.cached.texts);
-        let (state, about) = (&self.cached.state, EventSubject::default());
-        let sight = DynFlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &about };
-        RehearsalHints { reply_template: self.flow.rehearsal_reply(sight, opened, prompt) }
+        let (state, subject) = (&self.cached.state, EventSubject::default());
+        let context = DynFlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
+        RehearsalHints { reply_template: self.flow.rehearsal_reply(context, opened, prompt) }
     }
 
     async fn start_call(&mut self, call: CallId, attempt: u32, not_before: UnixMillis) -> Result<(), SessionLost> {
         let Some(plan) = self.session().prompt_plan(call) else { return Ok(()) };
-        let mut filled = self.cached.texts.render_prompt(&plan);
-        // As a rule all of it is at hand, and then nothing need be looked up twice.
-        if filled.is_err() {
+        let mut rendered = self.cached.texts.render_prompt(&plan);
+        // Usually all texts are cached; only otherwise are they looked up one by one.
+        if rendered.is_err() {
             let missing = self.cached.texts.missing_ids(plan.required_body_ids());
             self.fetch_texts_with_retry(missing).await?;
-            filled = self.cached.texts.render_prompt(&plan);
+            rendered = self.cached.texts.render_prompt(&plan);
         }
-        let Ok(prompt) = filled else { return Ok(()) };
+        let Ok(prompt) = rendered else { return Ok(()) };
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
-        let words =
+        let user_texts =
             plan.opened.receipt.user_words().filter_map(|text| self.cached.texts.find_text(text.body)).collect();
-        let course = AttemptProgress::new();
-        let errand = CallTask {
+        let progress = AttemptProgress::new();
+        let task = CallTask {
             shared: self.shared.clone(),
             session: self.session.clone(),
             session_opened_at: self.session().opened_at,
@@ -117,20 +121,19 @@ impl SessionActor {
             attempt,
             not_before,
             prompt: Arc::new(prompt),
-            user_texts: words,
+            user_texts,
             hints,
-            progress: course.clone(),
+            progress: progress.clone(),
             commit_gate: self.commit_gate.gate(),
             mailbox_sender: self.mailbox.sender.clone(),
         };
         let model = plan.opened.model.clone();
-        let flight =
-            InFlightCall { task: tokio::spawn(run_call(errand)), progress: course, model, has_returned: false };
-        self.calls.insert((call, attempt), flight);
+        let in_flight = InFlightCall { task: tokio::spawn(run_call(task)), progress, model, has_returned: false };
+        self.calls.insert((call, attempt), in_flight);
         Ok(())
     }
 
-    /// Fetches texts, however long that takes: a call that is owed is not forgotten because a disk fails for a moment.
+    /// Loads texts, retrying while the store fails: a pending call must not be forgotten.
     async fn fetch_texts_with_retry(&mut self, ids: Vec<BodyId>) -> Result<(), SessionLost> {
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         loop {
@@ -147,14 +150,14 @@ impl SessionActor {
 
     fn start_tool_run(&mut self, run: ToolRunId) {
         let Some(opened) = self.session().open_tool_runs.get(&run).cloned() else { return };
-        let (since, settings) = (self.session().opened_at, (*self.session().settings).clone());
-        let request = ToolRequest { session: self.session.clone(), session_opened_at: since, settings, opened };
+        let (opened_at, settings) = (self.session().opened_at, (*self.session().settings).clone());
+        let request = ToolRequest { session: self.session.clone(), session_opened_at: opened_at, settings, opened };
         let task = tokio::spawn(run_tool(self.shared.clone(), request, self.mailbox.sender.clone()));
         self.tools.insert(run, InFlightTool(task));
     }
 
-    /// Waits while the store takes or gives nothing. Whoever asks for something meanwhile is told why it cannot be done;
-    /// what was paid for waits.
+    /// Waits while the store fails. Callers that ask for something meanwhile get the error; results of calls and tools
+    /// wait.
     pub(super) async fn wait_for_store(&mut self, wait_ms: u64, error: &Error) {
         // At shutdown there is little time left, so the next attempt follows soon.
         let wait_ms = if self.mailbox.is_draining() { WRITE_RETRY_MS_MIN } else { wait_ms };
@@ -178,7 +181,7 @@ impl SessionActor {
     }
 }
 
-/// The task of a tool, which ends when nobody wants it any more.
+/// The task of a tool run. Dropping it aborts the run.
 pub(super) struct InFlightTool(JoinHandle<()>);
 
 impl Drop for InFlightTool {

@@ -1,4 +1,4 @@
-//! Getting hold of a session: the claim, and its state from memory or from the store.
+//! Resumes a session: acquires its lease, and takes its state from memory or from the store.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::load::{load_state, read_events};
 use crate::registry::CachedSession;
 use crate::text_cache::TextCache;
 
-/// Where a state comes from.
+/// Where a resumed session's state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StateSource {
-    /// This process kept it: nothing that it owes is under way anywhere.
+    /// This process kept it, so none of its pending effects is running anywhere.
     Memory,
-    /// The store: what it owes may have been under way when another process let go of it.
+    /// The store. Its effects may have been running when another process lost the session.
     Store,
 }
 
@@ -29,46 +29,46 @@ pub(super) async fn resume_session(
     session: &SessionId,
     parked: Option<Box<CachedSession>>,
 ) -> Result<ResumedSession, Error> {
-    let rested = match parked {
-        Some(resident) if resident.lease_epoch.is_some() => {
-            let rules = shared.find_flow(resident.state.session.flow.as_ref())?;
-            let epoch = resident.lease_epoch.unwrap_or_default();
-            return Ok((StateSource::Memory, rules, resident, epoch));
+    let parked = match parked {
+        Some(cached) if cached.lease_epoch.is_some() => {
+            let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
+            let epoch = cached.lease_epoch.unwrap_or_default();
+            return Ok((StateSource::Memory, flow, cached, epoch));
         }
-        rested => rested,
+        parked => parked,
     };
-    let claim = shared.store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await;
-    let claim = claim.map_err(|error| Error::from_store_error(session, error))?;
-    if let Some(resident) = rested
-        && resident.state.session.is_idle()
-        && is_cache_current(shared, session, &resident, claim).await?
+    let lease = shared.store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await;
+    let lease = lease.map_err(|error| Error::from_store_error(session, error))?;
+    if let Some(cached) = parked
+        && cached.state.session.is_idle()
+        && is_cache_current(shared, session, &cached, lease).await?
     {
-        let rules = shared.find_flow(resident.state.session.flow.as_ref())?;
-        return Ok((StateSource::Memory, rules, resident, claim.epoch));
+        let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
+        return Ok((StateSource::Memory, flow, cached, lease.epoch));
     }
-    let rules = shared.find_flow(read_flow_name(shared, session).await?.as_ref())?;
-    let (state, snapshot_at) = load_state(&*shared.store, &*rules, session).await?;
-    let resident =
-        CachedSession { state, texts: TextCache::default(), lease_epoch: Some(claim.epoch), snapshot_seq: snapshot_at };
-    Ok((StateSource::Store, rules, Box::new(resident), claim.epoch))
+    let flow = shared.find_flow(read_flow_name(shared, session).await?.as_ref())?;
+    let (state, snapshot_seq) = load_state(&*shared.store, &*flow, session).await?;
+    let cached = CachedSession { state, texts: TextCache::default(), lease_epoch: Some(lease.epoch), snapshot_seq };
+    Ok((StateSource::Store, flow, Box::new(cached), lease.epoch))
 }
 
-/// Whether nobody wrote the session since it was let go of. Another one of its name and length has other times.
+/// Returns whether the cached state is current: no other process wrote to the session. Comparing the last event's time
+/// detects another session of the same name and length.
 async fn is_cache_current(
     shared: &EngineShared,
     session: &SessionId,
-    resident: &CachedSession,
-    claim: Lease,
+    cached: &CachedSession,
+    lease: Lease,
 ) -> Result<bool, Error> {
-    let known = &resident.state.session;
-    if claim.head != known.last_seq {
+    let session_state = &cached.state.session;
+    if lease.head != session_state.last_seq {
         return Ok(false);
     }
-    let last = read_events(&*shared.store, session, Seq(claim.head.0.saturating_sub(1)), 1).await?;
-    Ok(last.first().is_some_and(|event| event.at == known.last_event_at))
+    let last = read_events(&*shared.store, session, Seq(lease.head.0.saturating_sub(1)), 1).await?;
+    Ok(last.first().is_some_and(|event| event.at == session_state.last_event_at))
 }
 
-/// The flow a session was opened with: its first event says so.
+/// Reads the name of a session's flow from its first event.
 pub(crate) async fn read_flow_name(shared: &EngineShared, session: &SessionId) -> Result<Option<FlowName>, Error> {
     let first = read_events(&*shared.store, session, Seq(0), 1).await?;
     Ok(first.first().and_then(|event| match &event.event {

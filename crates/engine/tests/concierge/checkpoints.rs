@@ -1,113 +1,117 @@
-//! The five checkpoints of the flow's source. The evidence is what receipts say each call was shown.
+//! The five checkpoints of the flow's specification, checked by the receipts of its calls.
 
 use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
 use segue_core::ids::HandoverId;
 use segue_core::scope::{ThreadChange, ThreadOpenReason};
 use serde_json::Value;
 
-use crate::play::{Play, TO_THE_PLAN, layout};
+use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN, fragment_layout};
 
 #[tokio::test(start_paused = true)]
 async fn s27_checkpoint_1_the_mapper_has_no_memory_of_turn_1_in_turn_2() {
-    let play = Play::begin("", serde_json::json!({"batch": "every_turn"})).await;
-    play.say_all(&["rent or buy?", "I stay five years"]).await;
-    let mappers = play.calls("mapper").await;
-    assert_eq!(mappers.len(), 2, "one a turn");
+    let harness = ConciergeHarness::start("", serde_json::json!({"batch": "every_turn"})).await;
+    harness.send_all(&["rent or buy?", "I stay five years"]).await;
+    let mappers = harness.calls("mapper").await;
+    assert_eq!(mappers.len(), 2, "one per turn");
     for mapper in &mappers {
         assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
-        assert_eq!((mapper.receipt.carried.entries, layout(mapper).as_str()), (0, "instruction | sources"));
+        assert_eq!((mapper.receipt.carried.entries, fragment_layout(mapper).as_str()), (0, "instruction | sources"));
     }
-    let sent = play.sent(mappers[1].call).await;
+    let sent = harness.prompt_text(mappers[1].call).await;
     assert!(sent.contains("I stay five years") && sent.contains("Advice"), "{sent}");
     for old in ["rent or buy?", "Opinion", "rent first", "how long they will stay"] {
-        assert!(!sent.contains(old), "`{old}` is of turn 1: {sent}");
+        assert!(!sent.contains(old), "`{old}` belongs to turn 1: {sent}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn s27_checkpoint_2_the_starter_persists_into_turn_2_and_hands_over() {
-    let play = Play::begin("", Value::Null).await;
-    play.say_all(&TO_THE_PLAN[..2]).await;
-    let concierge = play.calls("concierge").await;
+    let harness = ConciergeHarness::start("", Value::Null).await;
+    harness.send_all(&MESSAGES_TO_PLAN[..2]).await;
+    let concierge = harness.calls("concierge").await;
     let [first, second] = concierge.as_slice() else { panic!("one call a turn") };
     assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()));
     assert_eq!(second.receipt.prefix, PrefixMatch::Extends(first.call));
-    let exchange = play.exchange(second.call).await;
+    let exchange = harness.conversation_texts(second.call).await;
     assert_eq!(exchange, ["rent or buy?", "Rent, unless you stay for long.", "I stay five years"]);
-    assert_eq!(play.handovers().await, ["intent Emitted"]);
-    assert_eq!(play.heard().await, ["Rent, unless you stay for long.", "Then buy."]);
+    assert_eq!(harness.handovers().await, ["intent Emitted"]);
+    assert_eq!(harness.replies().await, ["Rent, unless you stay for long.", "Then buy."]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcript_and_persists() {
-    let play = Play::begin("", Value::Null).await;
-    play.say_all(&TO_THE_PLAN[..2]).await;
-    play.say_all(&["where to?", "why there?"]).await;
-    let concierge = play.calls("concierge").await;
-    let (explorer, again) = (&concierge[2], &concierge[3]);
+    let harness = ConciergeHarness::start("", Value::Null).await;
+    harness.send_all(&MESSAGES_TO_PLAN[..2]).await;
+    harness.send_all(&["where to?", "why there?"]).await;
+    let concierge = harness.calls("concierge").await;
+    let (explorer, second) = (&concierge[2], &concierge[3]);
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
         ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ThreadChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
-    assert_eq!(layout(explorer), "identity never part handover | message");
-    let handover = explorer.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is shown");
+    assert_eq!(fragment_layout(explorer), "identity never part handover | message");
+    let handover = explorer.receipt.opening.iter().find(|fragment| fragment.name == *"handover").expect("it is shown");
     assert_eq!(handover.source, Some(FragmentSource::Handover(HandoverId(1))));
-    let sent = play.sent(explorer.call).await;
+    let sent = harness.prompt_text(explorer.call).await;
     assert!(sent.contains("a home that lasts") && sent.contains("- five years"), "{sent}");
-    // What the handover has fields for is told in it, and no more of what was said.
-    for words in ["> rent or buy?", "Rent, unless you stay for long.", "> I stay five years"] {
-        assert_eq!(sent.matches(words).count(), 1, "`{words}` is told once: {sent}");
+    // The handover's fields are included, and nothing else of the conversation.
+    for text in ["> rent or buy?", "Rent, unless you stay for long.", "> I stay five years"] {
+        assert_eq!(sent.matches(text).count(), 1, "`{text}` is included once: {sent}");
     }
-    assert!(!sent.contains("Then buy."), "that is a transcript's: {sent}");
-    assert_eq!(play.exchange(explorer.call).await, ["where to?"]);
-    assert_eq!(again.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread_id()));
-    assert_eq!(play.exchange(again.call).await, ["where to?", "Go on.", "why there?"]);
+    assert!(!sent.contains("Then buy."), "that would be a transcript: {sent}");
+    assert_eq!(harness.conversation_texts(explorer.call).await, ["where to?"]);
+    assert_eq!(second.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread_id()));
+    assert_eq!(harness.conversation_texts(second.call).await, ["where to?", "Go on.", "why there?"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_plan_of_it() {
-    let play = Play::begin("", Value::Null).await;
-    play.say_all(&TO_THE_PLAN[..2]).await;
-    let report = play.say(TO_THE_PLAN[2]).await;
+    let harness = ConciergeHarness::start("", Value::Null).await;
+    harness.send_all(&MESSAGES_TO_PLAN[..2]).await;
+    let report = harness.send(MESSAGES_TO_PLAN[2]).await;
     assert_eq!(report.replies, ["Good. I will work it out.", "Here is the plan."]);
     assert_eq!(report.phase, "executor");
-    let (experts, mappers) = (play.calls("expert").await, play.calls("mapper").await);
+    let (experts, mappers) = (harness.calls("expert").await, harness.calls("mapper").await);
     assert_eq!((experts.len(), mappers.len()), (6, 2));
     for (first, second) in experts.iter().zip(&experts[3..]) {
-        assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()), "its thread lasts");
-        assert_eq!(layout(second), "| task");
+        assert_eq!(
+            second.receipt.thread,
+            ThreadUse::Continued(first.receipt.thread.thread_id()),
+            "its thread continues"
+        );
+        assert_eq!(fragment_layout(second), "| task");
     }
     assert_eq!(mappers[1].receipt.carried.entries, 0);
-    let mapped = play.sent(mappers[1].call).await;
+    let mapped = harness.prompt_text(mappers[1].call).await;
     assert!(mapped.contains("You have bought forty flats") && !mapped.contains("rent or buy?"), "{mapped}");
-    let executor = &play.calls("concierge").await[3];
-    assert_eq!(layout(executor), "identity never part capabilities handover brief | message");
-    let source = |name: &str| executor.receipt.opening.iter().find(|piece| piece.name == *name)?.source.clone();
+    let executor = &harness.calls("concierge").await[3];
+    assert_eq!(fragment_layout(executor), "identity never part capabilities handover brief | message");
+    let source = |name: &str| executor.receipt.opening.iter().find(|fragment| fragment.name == *name)?.source.clone();
     assert_eq!(source("handover"), Some(FragmentSource::Handover(HandoverId(2))));
     assert_eq!(source("brief"), Some(FragmentSource::Call(mappers[1].call)));
-    let sent = play.sent(executor.call).await;
+    let sent = harness.prompt_text(executor.call).await;
     for wanted in ["buy a flat by May", "see the bank first", "give me a plan"] {
         assert!(sent.contains(wanted), "{wanted}: {sent}");
     }
-    assert_eq!(play.facts("plan_started").await[0]["steps"][1]["title"], "View flats");
+    assert_eq!(harness.facts("plan_started").await[0]["steps"][1]["title"], "View flats");
 }
 
 #[tokio::test(start_paused = true)]
 async fn s27_checkpoint_5_step_help_runs_the_round_and_reaches_the_same_executor_once() {
-    let play = Play::begin("", Value::Null).await;
-    play.say_all(&TO_THE_PLAN).await;
-    let stuck = play.say("I am stuck at the bank").await;
+    let harness = ConciergeHarness::start("", Value::Null).await;
+    harness.send_all(&MESSAGES_TO_PLAN).await;
+    let stuck = harness.send("I am stuck at the bank").await;
     assert_eq!((stuck.replies.as_slice(), stuck.phase.as_str()), (&["Let me see.".to_owned()][..], "executor"));
-    play.say_all(&["what now?", "thanks"]).await;
-    let (concierge, mappers) = (play.calls("concierge").await, play.calls("mapper").await);
+    harness.send_all(&["what now?", "thanks"]).await;
+    let (concierge, mappers) = (harness.calls("concierge").await, harness.calls("mapper").await);
     let (plan, helped, after) = (&concierge[3], &concierge[5], &concierge[6]);
     assert_eq!(helped.receipt.thread, ThreadUse::Continued(plan.receipt.thread.thread_id()), "not reset");
-    assert_eq!(layout(helped), "| findings message");
-    let findings = helped.receipt.ask.iter().find(|piece| piece.name == *"findings").expect("it is shown");
+    assert_eq!(fragment_layout(helped), "| findings message");
+    let findings = helped.receipt.ask.iter().find(|fragment| fragment.name == *"findings").expect("it is shown");
     assert_eq!(findings.source, Some(FragmentSource::Call(mappers[2].call)));
-    assert_eq!(layout(after), "| message", "it is told once");
-    let task = play.sent(play.calls("expert").await[6].call).await;
+    assert_eq!(fragment_layout(after), "| message", "it is included once");
+    let task = harness.prompt_text(harness.calls("expert").await[6].call).await;
     for wanted in ["See the bank", "the bank says no", "You were a loan officer."] {
         assert!(task.contains(wanted), "{wanted}: {task}");
     }

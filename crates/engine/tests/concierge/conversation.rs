@@ -1,4 +1,4 @@
-//! A whole conversation, rehearsed, and what of it is streamed.
+//! A whole conversation with the rehearsal model, its artifacts, and what is streamed.
 
 use std::sync::Arc;
 
@@ -22,26 +22,26 @@ async fn engine(model: Arc<dyn LanguageModel>, name: &str) -> Engine {
 }
 
 async fn open(engine: &Engine, settings: serde_json::Value) -> SessionId {
-    let opening = SessionOptions { settings, ..SessionOptions::default() };
-    engine.open_session(&"concierge".into(), opening).await.expect("a session opens")
+    let options = SessionOptions { settings, ..SessionOptions::default() };
+    engine.open_session(&"concierge".into(), options).await.expect("a session opens")
 }
 
-/// Everything a session has to tell up to the end of that many turns, and the words that were streamed.
-async fn told(mut listener: Subscription, turns: usize) -> (Vec<Event>, String) {
-    let (mut events, mut words, mut ended) = (Vec::new(), String::new(), 0);
+/// Reads a session's updates up to the end of that many turns. Returns its events and the streamed text.
+async fn read_turns(mut subscription: Subscription, turns: usize) -> (Vec<Event>, String) {
+    let (mut events, mut streamed, mut ended) = (Vec::new(), String::new(), 0);
     while ended < turns {
-        match listener.next_update().await.expect("it can be read") {
-            SessionUpdate::TextDelta { text, .. } => words.push_str(&text),
+        match subscription.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
             SessionUpdate::Event(event) => {
                 ended += usize::from(matches!(event.event, Event::TurnEnded { .. }));
                 events.push(event.event);
             }
         }
     }
-    (events, words)
+    (events, streamed)
 }
 
-fn phases(events: &[Event]) -> Vec<String> {
+fn entered_phases(events: &[Event]) -> Vec<String> {
     let entered = events.iter().filter_map(|event| match event {
         Event::PhaseEntered(entered) => Some(entered.transition.to.to_string()),
         _ => None,
@@ -49,7 +49,7 @@ fn phases(events: &[Event]) -> Vec<String> {
     entered.collect()
 }
 
-fn count(events: &[Event], wanted: &str) -> usize {
+fn count_facts(events: &[Event], wanted: &str) -> usize {
     events.iter().filter(|event| matches!(event, Event::FlowFactRecorded { kind, .. } if kind == wanted)).count()
 }
 
@@ -74,15 +74,19 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
         let report = engine.send_and_wait(&session, UserMessage::from(message)).await.expect("it is answered");
         assert_eq!(report.outcome, TurnResult::Done, "{message}");
         assert!(!report.replies.is_empty(), "{message}");
-        for said in report.replies {
-            assert!(said.contains("(rehearsal)") && !said.contains("<<<"), "{message}: {said}");
+        for reply in report.replies {
+            assert!(reply.contains("(rehearsal)") && !reply.contains("<<<"), "{message}: {reply}");
         }
     }
-    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    let (events, _) = told(listener, messages.len()).await;
-    assert_eq!(phases(&events), ["explorer", "executor", "explorer"]);
-    assert_eq!((count(&events, "step_completed"), count(&events, "plan_completed")), (3, 1));
-    assert_eq!((count(&events, "map_parsed"), count(&events, "map_unavailable")), (3, 0), "the question, the plan and the help");
+    let subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let (events, _) = read_turns(subscription, messages.len()).await;
+    assert_eq!(entered_phases(&events), ["explorer", "executor", "explorer"]);
+    assert_eq!((count_facts(&events, "step_completed"), count_facts(&events, "plan_completed")), (3, 1));
+    assert_eq!(
+        (count_facts(&events, "map_parsed"), count_facts(&events, "map_unavailable")),
+        (3, 0),
+        "the question, the plan and the help"
+    );
     for unwanted in ["internal_terms_leaked", "reply_complaints", "block_refused"] {
         let found: Vec<_> = events
             .iter()
@@ -90,28 +94,28 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
             .collect();
         assert!(found.is_empty(), "{found:?}");
     }
-    let how = events.iter().filter_map(|event| match event {
+    let handovers = events.iter().filter_map(|event| match event {
         Event::HandoverCreated(made) => Some(format!("{} {:?}", made.kind, made.provenance)),
         _ => None,
     });
-    assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
+    assert_eq!(handovers.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_plan_and_the_maps_are_on_show_at_any_time() {
+async fn the_plan_and_the_maps_are_artifacts_at_any_time() {
     let engine = engine(Arc::new(RehearsalModel::instant()), "rehearsal").await;
     let session = open(&engine, serde_json::Value::Null).await;
-    let mut places = vec![Seq(1)];
+    let mut seqs = vec![Seq(1)];
     let messages = ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan."];
     for message in messages.into_iter().chain(["It is done.", "Let us take the third one."]) {
         engine.send_and_wait(&session, UserMessage::from(message)).await.expect("it is answered");
-        places.push(engine.load_session(&session).await.expect("readable").1.session.last_seq);
+        seqs.push(engine.load_session(&session).await.expect("readable").1.session.last_seq);
     }
     let mut shown = Vec::new();
-    for place in places {
-        let (rules, state) = engine.load_session_at(&session, place).await.expect("readable");
-        let exhibits = engine.artifacts(&session, &*rules, &state).await.expect("readable");
-        shown.push(exhibits.iter().map(describe).collect::<Vec<_>>().join("; "));
+    for seq in seqs {
+        let (flow, state) = engine.load_session_at(&session, seq).await.expect("readable");
+        let artifacts = engine.artifacts(&session, &*flow, &state).await.expect("readable");
+        shown.push(artifacts.iter().map(describe_artifact).collect::<Vec<_>>().join("; "));
     }
     assert_eq!(shown[0], "");
     assert!(shown[1].starts_with("map: ") && shown[1] == shown[2], "{shown:?}");
@@ -121,17 +125,17 @@ async fn the_plan_and_the_maps_are_on_show_at_any_time() {
     assert!(shown[5].starts_with("workflow: [Complete, Pending, Active]; map: "), "{shown:?}");
 }
 
-fn describe(exhibit: &Artifact) -> String {
-    let name = &exhibit.name;
-    match &exhibit.content {
+fn describe_artifact(artifact: &Artifact) -> String {
+    let name = &artifact.name;
+    match &artifact.content {
         ArtifactContent::Checklist { items, .. } => {
             format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
         }
-        ArtifactContent::Graph { nodes, metrics: measures, .. } => {
-            assert!(!nodes.is_empty() && measures.iter().any(|measure| measure.name == "shape"));
+        ArtifactContent::Graph { nodes, metrics, .. } => {
+            assert!(!nodes.is_empty() && metrics.iter().any(|metric| metric.name == "shape"));
             format!("{name}: {} nodes", nodes.len())
         }
-        ArtifactContent::Table { .. } | ArtifactContent::Notes { .. } => panic!("nothing of the kind"),
+        ArtifactContent::Table { .. } | ArtifactContent::Notes { .. } => panic!("unexpected artifact"),
     }
 }
 
@@ -157,13 +161,13 @@ chunk_delay_ms = 10
 "#;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
-    let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
+async fn internal_replies_and_blocks_are_not_streamed() {
+    let model: ScriptedModel = SCRIPT.parse().expect("a valid script");
     let engine = engine(Arc::new(model), "scripted").await;
     let session = open(&engine, serde_json::json!({"handover_by_turn": 1})).await;
-    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     engine.send_message(&session, UserMessage::from("rent or buy?")).await.expect("accepted");
-    let (events, words) = told(listener, 1).await;
-    assert_eq!(words.trim_end(), "Loud.");
-    assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");
+    let (events, streamed) = read_turns(subscription, 1).await;
+    assert_eq!(streamed.trim_end(), "Loud.");
+    assert_eq!(entered_phases(&events), ["explorer"], "the flow received the block");
 }

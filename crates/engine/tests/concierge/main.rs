@@ -1,11 +1,11 @@
-//! The concierge flow in a real engine, by its public door alone, with a scripted model: the checkpoints of its source, what goes
-//! wrong in practice, and what a dead process leaves behind. What models were shown is taken from receipts and rebuilt prompts.
+//! The concierge flow in a real engine with a scripted model, through the engine's public interface: the checkpoints of
+//! its specification, failures, and crashes. Prompts are checked by receipts and by rebuilding them from the journal.
 
 mod checkpoints;
 mod conversation;
-mod deaths;
+mod crashes;
 mod failures;
-mod late;
-mod once_more;
-mod play;
+mod harness;
+mod late_answers;
+mod recompute;
 mod settings;

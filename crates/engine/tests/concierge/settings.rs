@@ -1,4 +1,4 @@
-//! What a session can be set to, and what is refused.
+//! Valid and invalid settings of a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ async fn open(engine: &Engine, settings: Value) -> Result<Value, segue_engine::E
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_session_is_not_told_is_as_the_engine_was_set_up() {
+async fn the_default_settings_complete_those_of_a_session() {
     let engine = engine(json!({"quorum": 2, "stance": "decide"})).await;
-    assert_eq!(open(&engine, Value::Null).await.expect("it fits"), json!({"quorum": 2, "stance": "decide"}));
-    let other = open(&engine, json!({"stance": "explore", "mapper": "owl"})).await.expect("it fits");
+    assert_eq!(open(&engine, Value::Null).await.expect("valid"), json!({"quorum": 2, "stance": "decide"}));
+    let other = open(&engine, json!({"stance": "explore", "mapper": "owl"})).await.expect("valid");
     assert_eq!(other, json!({"quorum": 2, "stance": "explore", "mapper": "owl"}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
+async fn invalid_settings_are_refused_and_nothing_is_opened() {
     let engine = engine(Value::Null).await;
     let refused = async |settings: Value| {
-        let error = open(&engine, settings).await.expect_err("it does not fit");
+        let error = open(&engine, settings).await.expect_err("invalid");
         assert_eq!(error.code(), "bad-settings");
         error.to_string()
     };
@@ -45,7 +45,7 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
     assert!(unknown.contains("`qorum` is not a setting; known are `experts`, `samples`"), "{unknown}");
     assert_eq!(
         refused(json!({"quorum": 0, "batch": "never"})).await,
-        "the flow `concierge` cannot be set like that: `batch`: expected `on_signal` or `every_turn`, found `never`; \
+        "invalid settings for the flow `concierge`: `batch`: expected `on_signal` or `every_turn`, found `never`; \
          `quorum`: expected a whole number from 1 to 32, found the number 0"
     );
     let model = refused(json!({"experts": ["ant", {"model": "cat"}]})).await;
@@ -54,13 +54,13 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_that_are_named_are_asked() {
+async fn models_named_in_the_settings_are_called() {
     let engine =
         engine(json!({"experts": ["bee", {"model": "ant", "samples": 2}], "mapper": "owl", "concierge": "bee"})).await;
-    let session = engine.open_session(&"concierge".into(), SessionOptions::default()).await.expect("it fits");
+    let session = engine.open_session(&"concierge".into(), SessionOptions::default()).await.expect("valid");
     engine.send_and_wait(&session, "rent or buy?".into()).await.expect("it is answered");
     let events = engine.read_events(&session, segue_core::ids::Seq(0), 1_000).await.expect("it can be read");
-    let asked: Vec<String> = events
+    let calls: Vec<String> = events
         .iter()
         .filter_map(|recorded| match &recorded.event {
             segue_core::event::Event::CallOpened(opened) => {
@@ -69,5 +69,5 @@ async fn models_that_are_named_are_asked() {
             _ => None,
         })
         .collect();
-    assert_eq!(asked, ["expert bee 0", "expert ant 0", "expert ant 1", "mapper owl 0", "concierge bee 0"]);
+    assert_eq!(calls, ["expert bee 0", "expert ant 0", "expert ant 1", "mapper owl 0", "concierge bee 0"]);
 }

@@ -1,4 +1,4 @@
-//! Calls to models: stopped, late, failing, broken.
+//! Model calls that are cancelled, time out, fail or panic.
 
 use std::time::Duration;
 
@@ -10,70 +10,76 @@ use segue_engine::{Engine, EngineConfig};
 use segue_models::{LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, ReplyChunkStream};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
-use crate::lab::{ask, chat, chat_of, engine, engine_of, events, open, outcomes, pass, setup, speaker, turn};
+use crate::harness::{
+    advance_ms, chat_engine, chat_flow, chat_with_role, engine_config, engine_with_flow, open_session, read_events,
+    run_turn, send_in_background, speaker_role, turn_outcomes,
+};
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_a_turn_drops_the_models_stream() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+async fn cancelling_a_turn_drops_the_reply_stream() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    call.say("well");
+    call.send_text("well");
     engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
-    call.dropped().await;
-    assert_eq!(asked.await.expect("it lives").expect("it has ended").outcome, TurnResult::Cancelled);
+    call.wait_until_dropped().await;
+    assert_eq!(
+        pending_turn.await.expect("the task does not panic").expect("it has ended").outcome,
+        TurnResult::Cancelled
+    );
     assert_eq!(
         engine.apply_command(&session, OperatorCommand::Cancel).await.expect_err("nothing runs").code(),
         "nothing-runs"
     );
-    assert_eq!(turn(&engine, &mut calls, &session, "again", "yes").await.replies, ["yes"]);
+    assert_eq!(run_turn(&engine, &mut calls, &session, "again", "yes").await.replies, ["yes"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_answered_in_time_is_dropped_and_tried_again() {
-    let mut role = speaker();
+async fn a_call_that_times_out_is_dropped_and_retried() {
+    let mut role = speaker_role();
     role.timeout_ms = 3_000;
-    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let slow = calls.next().await;
-    slow.say("I was going to");
-    slow.dropped().await;
+    slow.send_text("I was going to");
+    slow.wait_until_dropped().await;
     assert_eq!(slow.at.elapsed(), Duration::from_secs(3));
     let again = calls.next().await;
-    assert_eq!(again.facts.attempt, 2);
+    assert_eq!(again.metadata.attempt, 2);
     again.answer("yes");
-    let report = asked.await.expect("it lives").expect("it is answered");
+    let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
     assert_eq!((report.replies, report.spent.failed_attempts), (vec!["yes".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_passing_failure_is_tried_again_after_waits_that_double() {
-    let mut role = speaker();
+async fn a_transient_failure_is_retried_with_doubling_waits() {
+    let mut role = speaker_role();
     role.retry_policy = RetryPolicy { attempts_max: 4, backoff_ms: 1_000, backoff_ms_max: 3_000 };
-    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let mut before: Option<tokio::time::Instant> = None;
-    for most_ms in [0, 1_000, 2_000, 3_000] {
+    for wait_ms_max in [0, 1_000, 2_000, 3_000] {
         let call = calls.next().await;
         if let Some(before) = before {
             let waited = u64::try_from((call.at - before).as_millis()).expect("short");
-            assert!((most_ms / 2..=most_ms).contains(&waited), "{waited} of {most_ms} ms");
+            assert!((wait_ms_max / 2..=wait_ms_max).contains(&waited), "{waited} of {wait_ms_max} ms");
         }
         before = Some(call.at);
         call.fail(FailureKind::Overload);
     }
-    let report = asked.await.expect("it lives").expect("it has ended");
-    assert_eq!(report.outcome, TurnResult::Failed { reason: "overloaded: as the test wants".to_owned() });
-    calls.none().await;
+    let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
+    assert_eq!(report.outcome, TurnResult::Failed { reason: "overloaded: requested by the test".to_owned() });
+    calls.expect_none().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vendor_that_says_when_to_come_back_is_not_asked_before() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+async fn retry_after_of_a_vendor_is_respected() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
     let first = call.at;
     let retry_after_ms = Some(7_000);
@@ -81,71 +87,69 @@ async fn a_vendor_that_says_when_to_come_back_is_not_asked_before() {
     let again = calls.next().await;
     assert_eq!(again.at - first, Duration::from_secs(7));
     again.answer("yes");
-    asked.await.expect("it lives").expect("it is answered");
+    pending_turn.await.expect("the task does not panic").expect("it is answered");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lasting_failure_is_not_tried_again() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+async fn a_permanent_failure_is_not_retried() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     calls.next().await.fail(FailureKind::InvalidApiKey);
-    let report = asked.await.expect("it lives").expect("it has ended");
+    let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
     assert!(matches!(report.outcome, TurnResult::Failed { .. }));
-    calls.none().await;
+    calls.expect_none().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_between_tries_ends_with_the_turn() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
+async fn a_wait_between_attempts_ends_with_the_turn() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let retry_after_ms = Some(60_000);
     calls.next().await.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
-    pass(100).await;
+    advance_ms(100).await;
     engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
-    calls.none().await;
-    assert_eq!(outcomes(&engine, &session).await, [TurnResult::Cancelled]);
+    calls.expect_none().await;
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
 }
 
 #[derive(Debug)]
-struct Breaks;
+struct PanickingModel;
 
-impl LanguageModel for Breaks {
+impl LanguageModel for PanickingModel {
     fn stream(&self, _request: ModelRequest) -> ReplyChunkStream {
-        // No hook is told of it, so the test is quiet.
-        std::panic::resume_unwind(Box::new("the adapter breaks down"))
+        // Does not call the panic hook, so that the test prints nothing.
+        std::panic::resume_unwind(Box::new("the adapter panics"))
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelSource::Vendor, label: "breaks".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelSource::Vendor, label: "panicking".to_owned(), window_tokens: 100_000 }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_adapter_that_breaks_down_fails_its_call_and_nothing_else() {
+async fn a_panicking_adapter_fails_only_its_call() {
     let disk = MemoryDisk::new();
-    let (base, _calls) = setup(MemoryStore::open(&disk), chat());
-    let models = std::sync::Arc::new(ModelRegistry::from_single_model(std::sync::Arc::new(Breaks)));
+    let (base, _calls) = engine_config(MemoryStore::open(&disk), chat_flow());
+    let models = std::sync::Arc::new(ModelRegistry::from_single_model(std::sync::Arc::new(PanickingModel)));
     let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
-    let session = open(&engine).await;
+    let session = open_session(&engine).await;
     for _ in 0..2 {
         let report = engine.send_and_wait(&session, "hello".into()).await.expect("it has ended");
-        assert!(
-            matches!(&report.outcome, TurnResult::Failed { reason } if reason.contains("broke down")),
-            "{report:?}"
-        );
+        assert!(matches!(&report.outcome, TurnResult::Failed { reason } if reason.contains("panicked")), "{report:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_try_is_in_the_journal_before_the_next_begins() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
+async fn every_attempt_is_recorded_before_the_next_starts() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     calls.next().await.fail(FailureKind::Network);
     let again = calls.next().await;
-    let failed = events(&engine, &session).await.into_iter().filter(|event| matches!(event, Event::CallFailed { .. }));
-    assert_eq!((failed.count(), again.facts.attempt), (1, 2));
+    let failed =
+        read_events(&engine, &session).await.into_iter().filter(|event| matches!(event, Event::CallFailed { .. }));
+    assert_eq!((failed.count(), again.metadata.attempt), (1, 2));
     again.answer("yes");
 }

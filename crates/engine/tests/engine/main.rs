@@ -1,19 +1,18 @@
-//! The engine by topic: a store in memory, time that passes when nothing else happens, and a model that each test plays
-//! itself, call by call.
+//! Tests of the engine by topic, with a memory store, paused time, and a model that each test controls call by call.
 
-mod alarms;
-mod busy;
 mod calls;
-mod disk;
-mod faults;
-mod lab;
-mod late;
-mod listening;
-mod pace;
-mod repeating;
-mod resting;
-mod stopping;
+mod disk_errors;
+mod flow_errors;
+mod harness;
+mod idempotency;
+mod late_answers;
+mod mid_turn_messages;
+mod parking;
+mod rate_limits;
+mod shutdown;
+mod subscriptions;
+mod timers;
 mod tools;
 mod transfer;
-mod unknown;
+mod unknown_outcomes;
 mod vendors;

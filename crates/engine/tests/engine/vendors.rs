@@ -1,4 +1,4 @@
-//! What real vendors bring about: long answers, silence, outages, and another model that steps in.
+//! Behaviour of real vendors: long answers, silence, outages, and fallback models.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,13 +18,16 @@ use segue_models::{
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
 
-use crate::lab::{Calls, ask, chat, chat_of, engine_of, events, open, open_as, pass, setup, speaker, turn};
+use crate::harness::{
+    ReceivedCalls, advance_ms, chat_flow, chat_with_role, engine_config, engine_with_flow, open_named_session,
+    open_session, read_events, run_turn, send_in_background, speaker_role,
+};
 
-/// A model that somebody serves.
+/// A model with a provider.
 #[derive(Debug)]
-struct Served(Arc<dyn LanguageModel>);
+struct ProvidedModel(Arc<dyn LanguageModel>);
 
-impl LanguageModel for Served {
+impl LanguageModel for ProvidedModel {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         self.0.stream(request)
     }
@@ -38,178 +41,182 @@ impl LanguageModel for Served {
     }
 }
 
-/// An engine whose only model is served by somebody.
-async fn served() -> (Engine, Calls) {
-    let mut role = speaker();
+/// Starts an engine whose only model has a provider.
+async fn engine_with_provider() -> (Engine, ReceivedCalls) {
+    let mut role = speaker_role();
     role.retry_policy.attempts_max = 10;
-    let (base, calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
-    let model = base.models.get(&"played".into()).expect("it is there");
-    let models = Arc::new(ModelRegistry::from_single_model(Arc::new(Served(model))));
+    let (base, calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+    let model = base.models.get(&"controlled".into()).expect("it is there");
+    let models = Arc::new(ModelRegistry::from_single_model(Arc::new(ProvidedModel(model))));
     (Engine::start(EngineConfig { models, ..base }).await.expect("it starts"), calls)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_answer_that_keeps_coming_is_not_cut_off() {
-    let mut role = speaker();
+async fn a_long_answer_that_keeps_streaming_is_not_cut_off() {
+    let mut role = speaker_role();
     role.timeout_ms = 3_000;
-    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let slow = calls.next().await;
     for _ in 0..20 {
-        pass(2_900).await;
-        slow.say("on and ");
+        advance_ms(2_900).await;
+        slow.send_text("on and ");
     }
     slow.answer("on");
-    let report = asked.await.expect("it lives").expect("it is answered");
+    let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
     assert_eq!((report.spent.failed_attempts, report.replies[0].len()), (0, 20 * 7 + 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_may_be_given_more_time_to_think_than_its_role_gives() {
-    let mut role = speaker();
+async fn the_silence_limit_of_a_model_overrides_the_timeout_of_the_role() {
+    let mut role = speaker_role();
     role.timeout_ms = 1_000;
-    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
+    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
     let limits = ModelCallLimits { silence_ms_max: Some(60_000), ..ModelCallLimits::default() };
-    let model_limits = BTreeMap::from([("played".into(), limits)]);
+    let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let thinker = calls.next().await;
-    pass(59_000).await;
+    advance_ms(59_000).await;
     thinker.answer("42");
-    assert_eq!(asked.await.expect("it lives").expect("it is answered").replies, ["42"]);
-    let asked = ask(&engine, &session, "and?");
+    assert_eq!(pending_turn.await.expect("the task does not panic").expect("it is answered").replies, ["42"]);
+    let pending_turn = send_in_background(&engine, &session, "and?");
     let silent = calls.next().await;
-    silent.dropped().await;
+    silent.wait_until_dropped().await;
     assert_eq!(silent.at.elapsed(), Duration::from_secs(60));
     calls.next().await.answer("so");
-    asked.await.expect("it lives").expect("it is answered");
+    pending_turn.await.expect("the task does not panic").expect("it is answered");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_cannot_be_reached_is_left_alone_and_then_tried_by_one() {
-    let (engine, mut calls) = served().await;
-    let sessions = [open_as(&engine, "a").await, open_as(&engine, "b").await];
-    let first = ask(&engine, &sessions[0], "hello");
+async fn an_unreachable_provider_is_not_called_until_a_probe_succeeds() {
+    let (engine, mut calls) = engine_with_provider().await;
+    let sessions = [open_named_session(&engine, "a").await, open_named_session(&engine, "b").await];
+    let first = send_in_background(&engine, &sessions[0], "hello");
     for _ in 0..5 {
         calls.next().await.fail(FailureKind::Network);
     }
-    let second = ask(&engine, &sessions[1], "hello");
+    let second = send_in_background(&engine, &sessions[1], "hello");
     let since = tokio::time::Instant::now();
-    let trial = calls.next().await;
+    let probe = calls.next().await;
     let waited = since.elapsed();
     assert!((Duration::from_secs(5)..Duration::from_secs(7)).contains(&waited), "{waited:?}");
-    trial.answer("back again");
+    probe.answer("back again");
     calls.next().await.answer("and again");
-    for asked in [first, second] {
-        asked.await.expect("it lives").expect("it is answered");
+    for pending_turn in [first, second] {
+        pending_turn.await.expect("the task does not panic").expect("it is answered");
     }
-    let failures = events(&engine, &sessions[0]).await.into_iter().chain(events(&engine, &sessions[1]).await);
-    let left_alone = failures.filter(
-        |event| matches!(event, Event::CallFailed { failure, .. } if failure.message.contains("is left alone for")),
+    let failures = read_events(&engine, &sessions[0]).await.into_iter().chain(read_events(&engine, &sessions[1]).await);
+    let refused = failures.filter(
+        |event| matches!(event, Event::CallFailed { failure, .. } if failure.message.contains("is not called for")),
     );
-    assert!(left_alone.count() > 0, "and the journal says so");
+    assert!(refused.count() > 0, "the refusals are recorded");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_answer_took_is_priced_and_entered() {
-    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
-    let model = base.models.get(&"played".into()).expect("it is there");
+async fn the_cost_of_a_failed_attempt_is_recorded() {
+    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let model = base.models.get(&"controlled".into()).expect("it is there");
     let card = ModelCard { window_tokens: 100_000, price: Some(TokenPrice::flat(1_000_000, 2_000_000, 0)) };
-    let models = Arc::new(ModelRegistry::new().with_card("played", model, card));
-    let casting = ModelAssignment::new(models.clone(), "played".into());
-    let engine = Engine::start(EngineConfig { models, model_assignment: casting, ..base }).await.expect("it starts");
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let models = Arc::new(ModelRegistry::new().with_card("controlled", model, card));
+    let assignment = ModelAssignment::new(models.clone(), "controlled".into());
+    let engine = Engine::start(EngineConfig { models, model_assignment: assignment, ..base }).await.expect("it starts");
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     let usage = Some(TokenUsage { input_tokens: 10, output_tokens: 4, ..TokenUsage::default() });
     calls.next().await.fail_with(CallFailure::new(FailureKind::MalformedReply, "no").with_usage(usage));
     let silent = calls.next().await;
-    silent.say("so");
-    silent.dropped().await;
+    silent.send_text("so");
+    silent.wait_until_dropped().await;
     calls.next().await.answer("here I am");
-    let report = asked.await.expect("it lives").expect("it is answered");
+    let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
     assert_eq!((report.spent.failed_attempts, report.spent.cost_microusd), (2, 18), "{:?}", report.spent);
-    assert_eq!(report.spent.unpriced_answers, 2, "what broke off in the middle, and the answer without figures");
+    assert_eq!(report.spent.unpriced_answers, 2, "the attempt that was cut off, and the answer without usage");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_model_steps_in_and_the_journal_says_so() {
-    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
-    let (spare_base, mut spare_calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
+async fn a_fallback_model_takes_over_and_that_is_recorded() {
+    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (spare_base, mut spare_calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
     let (main, spare) = (base.models.get(&"x".into()).expect("any"), spare_base.models.get(&"x".into()).expect("any"));
     let models = Arc::new(ModelRegistry::new().with_model("main", main).with_model("spare", spare));
-    let casting = ModelAssignment::new(models.clone(), "main".into()).with_fallback("spare".into());
-    let engine = Engine::start(EngineConfig { models, model_assignment: casting, ..base }).await.expect("it starts");
-    let session = open(&engine).await;
-    let asked = ask(&engine, &session, "hello");
+    let assignment = ModelAssignment::new(models.clone(), "main".into()).with_fallback("spare".into());
+    let engine = Engine::start(EngineConfig { models, model_assignment: assignment, ..base }).await.expect("it starts");
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
     calls.next().await.fail(FailureKind::InvalidApiKey);
     let call = spare_calls.next().await;
-    assert_eq!((call.facts.attempt, call.prompt.model.as_str()), (2, "spare"));
+    assert_eq!((call.metadata.attempt, call.prompt.model.as_str()), (2, "spare"));
     call.answer("here I am");
-    assert_eq!(asked.await.expect("it lives").expect("it is answered").replies, ["here I am"]);
-    let moved = events(&engine, &session).await;
-    assert!(moved.iter().any(|event| matches!(event, Event::CallFailedOver { to, .. } if *to == *"spare")));
+    assert_eq!(pending_turn.await.expect("the task does not panic").expect("it is answered").replies, ["here I am"]);
+    let events = read_events(&engine, &session).await;
+    assert!(events.iter().any(|event| matches!(event, Event::CallFailedOver { to, .. } if *to == *"spare")));
 }
 
 #[test]
-fn who_steps_in_is_found_by_flow_and_role_first() {
+fn the_fallback_of_flow_and_role_comes_first() {
     use segue_core::decide::ModelSelector;
-    let casting = ModelAssignment::new(Arc::new(ModelRegistry::new()), "main".into());
-    let find = |casting: &ModelAssignment, flow: &str, role: &str| {
-        casting.fallback_model(&flow.into(), &role.into()).map(|model| model.to_string())
+    let assignment = ModelAssignment::new(Arc::new(ModelRegistry::new()), "main".into());
+    let find = |assignment: &ModelAssignment, flow: &str, role: &str| {
+        assignment.fallback_model(&flow.into(), &role.into()).map(|model| model.to_string())
     };
-    assert_eq!(find(&casting, "chat", "speaker"), None);
-    let casting = casting
+    assert_eq!(find(&assignment, "chat", "speaker"), None);
+    let assignment = assignment
         .with_fallback("any".into())
         .with_role_fallback(None, "speaker".into(), "speakers".into())
         .with_role_fallback(Some("chat".into()), "speaker".into(), "chats".into());
-    assert_eq!(find(&casting, "chat", "speaker").as_deref(), Some("chats"));
-    assert_eq!(find(&casting, "other", "speaker").as_deref(), Some("speakers"));
-    assert_eq!(find(&casting, "chat", "mapper").as_deref(), Some("any"));
+    assert_eq!(find(&assignment, "chat", "speaker").as_deref(), Some("chats"));
+    assert_eq!(find(&assignment, "other", "speaker").as_deref(), Some("speakers"));
+    assert_eq!(find(&assignment, "chat", "mapper").as_deref(), Some("any"));
 }
 
-/// Notes whether it is told that more will follow.
+/// A model that records the caching hint of each request.
 #[derive(Debug, Default)]
-struct Attentive(Mutex<Vec<PromptCaching>>);
+struct CachingRecorder(Mutex<Vec<PromptCaching>>);
 
-impl LanguageModel for Attentive {
+impl LanguageModel for CachingRecorder {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
-        self.0.lock().expect("nobody panicked").push(request.caching);
+        self.0.lock().expect("not poisoned").push(request.caching);
         let chunks = [Ok(ReplyChunk::Text("yes".into())), Ok(ReplyChunk::Finish(Default::default()))];
         futures_util::StreamExt::boxed(futures_util::stream::iter(chunks))
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: segue_models::ModelSource::Vendor, label: "attentive".into(), window_tokens: 10_000 }
+        ModelDescription {
+            kind: segue_models::ModelSource::Vendor,
+            label: "caching recorder".into(),
+            window_tokens: 10_000,
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_is_told_whether_its_prompt_will_grow() {
-    let model = Arc::new(Attentive::default());
+async fn the_caching_hint_depends_on_the_scope() {
+    let model = Arc::new(CachingRecorder::default());
     for (scope, expected) in
         [(Scope::Fresh, PromptCaching::SystemOnly), (Scope::per_session(), PromptCaching::WholePrompt)]
     {
-        let flow = chat_of(ClosureFlow::test_role("speaker", scope));
-        let (base, _calls) = setup(MemoryStore::open(&MemoryDisk::new()), flow);
+        let flow = chat_with_role(ClosureFlow::test_role("speaker", scope));
+        let (base, _calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), flow);
         let models = Arc::new(ModelRegistry::from_single_model(model.clone()));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
-        let session = open(&engine).await;
-        ask(&engine, &session, "hello").await.expect("it lives").expect("it is answered");
-        assert_eq!(model.0.lock().expect("nobody panicked").last(), Some(&expected));
+        let session = open_session(&engine).await;
+        send_in_background(&engine, &session, "hello").await.expect("the task does not panic").expect("it is answered");
+        assert_eq!(model.0.lock().expect("not poisoned").last(), Some(&expected));
     }
 }
 
-/// A server on a real socket that says this much in answer to a request, and then nothing more until it is hung up on.
-fn stalling(says: &'static str) -> String {
+/// Starts a server on a real socket that sends `reply` and then nothing more. Returns its URL.
+fn start_stalling_server(reply: &'static str) -> String {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for mut socket in listener.incoming().flatten() {
             let mut request = [0; 64 << 10];
-            let _ = socket.read(&mut request).and_then(|_| socket.write_all(says.as_bytes()));
+            let _ = socket.read(&mut request).and_then(|_| socket.write_all(reply.as_bytes()));
             while socket.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
         }
     });
@@ -217,15 +224,17 @@ fn stalling(says: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_on_its_socket_is_given_up_before_and_within_its_answer() {
-    for (says, words, spent) in [("", "no answer within", None), (HALF, "silent for", Some(AttemptCost::default()))] {
-        let mut role = speaker();
+async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
+    for (reply, message, cost) in
+        [("", "no answer within", None), (PARTIAL_REPLY, "silent for", Some(AttemptCost::default()))]
+    {
+        let mut role = speaker_role();
         (role.timeout_ms, role.retry_policy.attempts_max) = (400, 1);
-        let (base, _calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
+        let (base, _calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
         let connection = ModelEndpoint {
             provider: "acme".into(),
             wire: WireFormat::Chat,
-            base_url: stalling(says),
+            base_url: start_stalling_server(reply),
             model: "m-1".into(),
             credentials: Credentials::None,
             capabilities: ModelCapabilities::with_unknown_support(8_192),
@@ -234,43 +243,44 @@ async fn a_server_that_stalls_on_its_socket_is_given_up_before_and_within_its_an
         let vendor = VendorModel::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)));
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(vendor)));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
-        let session = open(&engine).await;
-        let _ = ask(&engine, &session, "hello").await.expect("it lives");
-        let failed = events(&engine, &session).await.into_iter().find_map(|event| match event {
+        let session = open_session(&engine).await;
+        let _ = send_in_background(&engine, &session, "hello").await.expect("the task does not panic");
+        let failed = read_events(&engine, &session).await.into_iter().find_map(|event| match event {
             Event::CallFailed { failure, .. } => Some(failure),
             _ => None,
         });
         let failure = failed.expect("it is given up");
-        assert_eq!((failure.kind, failure.cost), (FailureKind::Timeout, spent), "{failure}");
-        assert!(failure.message.starts_with(words), "{failure}");
+        assert_eq!((failure.kind, failure.cost), (FailureKind::Timeout, cost), "{failure}");
+        assert!(failure.message.starts_with(message), "{failure}");
     }
 }
 
-/// The beginning of an answer.
-const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
+/// The beginning of a reply.
+const PARTIAL_REPLY: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_was_shortened_between_two_tries_is_rebuilt_as_it_was_sent_at_last() {
-    let mut role = speaker();
+async fn a_prompt_compacted_between_attempts_is_rebuilt_as_last_sent() {
+    let mut role = speaker_role();
     role.compaction.summary_tokens_max = 60;
-    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
-    let session = open(&engine).await;
-    for place in 0..10 {
-        turn(&engine, &mut calls, &session, &format!("question {place} {}", "word ".repeat(90)), "an answer").await;
+    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let session = open_session(&engine).await;
+    for number in 0..10 {
+        run_turn(&engine, &mut calls, &session, &format!("question {number} {}", "word ".repeat(90)), "an answer")
+            .await;
     }
-    let asked = ask(&engine, &session, "and now?");
+    let pending_turn = send_in_background(&engine, &session, "and now?");
     let refused = calls.next().await;
     let long = refused.prompt.clone();
     refused.fail(FailureKind::ContextTooLong);
-    let taken = calls.next().await;
-    let (call, short) = (taken.facts.call, taken.prompt.clone());
+    let accepted = calls.next().await;
+    let (call, short) = (accepted.metadata.call, accepted.prompt.clone());
     assert!(short.messages.len() < long.messages.len());
     assert_eq!(engine.rebuild_prompt(&session, call).await.expect("it is open"), *short);
-    taken.answer("now");
-    asked.await.expect("it lives").expect("it is answered");
-    turn(&engine, &mut calls, &session, "go on", "yes").await;
+    accepted.answer("now");
+    pending_turn.await.expect("the task does not panic").expect("it is answered");
+    run_turn(&engine, &mut calls, &session, "go on", "yes").await;
     assert_eq!(engine.rebuild_prompt(&session, call).await.expect("it is over"), *short);
-    let events = events(&engine, &session).await;
+    let events = read_events(&engine, &session).await;
     let of_call = |event: &Event| match event {
         Event::CallOpened(opened) if opened.call == call => Some(opened.receipt.tokens),
         Event::CallAnswered(answered) if answered.call == call => Some(answered.usage.input_tokens),

@@ -1,4 +1,5 @@
-//! The flows that are played: two of those that are shipped and the four miniatures, with rules that the seed makes stricter or laxer.
+//! The flows that are simulated: two of the built-in flows and the four sample flows, with limits and policies drawn
+//! from the seed.
 
 use std::sync::Arc;
 
@@ -17,17 +18,17 @@ use serde_json::Value;
 
 use crate::seeded_random::SeededRandom;
 
-/// The names of the flows.
+/// The names of the simulated flows.
 pub const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
 
-/// A flow whose roles have other limits and policies than it was written with.
+/// A flow with changed limits and policies of its roles and tools.
 pub struct TunedFlow {
     inner: Arc<dyn DynFlow>,
     spec: FlowSpec,
 }
 
-/// The flow of that name, tuned.
-pub fn tuned_flow(name: &str, mut dice: SeededRandom) -> Arc<dyn DynFlow> {
+/// Returns the flow of that name with limits and policies drawn from `random`.
+pub fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlow> {
     let inner: Arc<dyn DynFlow> = match name {
         "chat" => Arc::new(segue_flows::chat::ChatFlow::new()),
         "concierge" => Arc::new(segue_flows::concierge::ConciergeFlow::new()),
@@ -38,19 +39,19 @@ pub fn tuned_flow(name: &str, mut dice: SeededRandom) -> Arc<dyn DynFlow> {
     };
     let mut spec = inner.spec().clone();
     for role in spec.roles.values_mut() {
-        role.timeout_ms = dice.between(500, 8_000);
-        role.unknown_outcome = *dice.pick(&[
+        role.timeout_ms = random.between(500, 8_000);
+        role.unknown_outcome = *random.pick(&[
             UnknownOutcomePolicy::Retry,
             UnknownOutcomePolicy::Retry,
             UnknownOutcomePolicy::Retry,
             UnknownOutcomePolicy::AskOperator,
             UnknownOutcomePolicy::Fail,
         ]);
-        let attempts_max = u32::try_from(dice.between(1, 4)).expect("small");
-        role.retry_policy = RetryPolicy { attempts_max, backoff_ms: dice.between(10, 600), backoff_ms_max: 2_000 };
+        let attempts_max = u32::try_from(random.between(1, 4)).expect("small");
+        role.retry_policy = RetryPolicy { attempts_max, backoff_ms: random.between(10, 600), backoff_ms_max: 2_000 };
     }
     for tool in spec.tools.values_mut() {
-        tool.unknown_outcome = *dice.pick(&[UnknownOutcomePolicy::Retry, UnknownOutcomePolicy::Fail]);
+        tool.unknown_outcome = *random.pick(&[UnknownOutcomePolicy::Retry, UnknownOutcomePolicy::Fail]);
     }
     Arc::new(TunedFlow { inner, spec })
 }
@@ -72,46 +73,46 @@ impl DynFlow for TunedFlow {
         self.inner.apply(state, event);
     }
 
-    fn react(&self, sight: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
-        self.inner.react(sight, event)
+    fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
+        self.inner.react(context, event)
     }
 
     fn render_fragment(
         &self,
-        sight: DynFlowContext<'_>,
-        asking: &FragmentRequest<'_>,
+        context: DynFlowContext<'_>,
+        request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
-        self.inner.render_fragment(sight, asking, name)
+        self.inner.render_fragment(context, request, name)
     }
 
     fn evaluate_condition(
         &self,
-        sight: DynFlowContext<'_>,
+        context: DynFlowContext<'_>,
         phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict {
-        self.inner.evaluate_condition(sight, phase, condition)
+        self.inner.evaluate_condition(context, phase, condition)
     }
 
     fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay {
         self.inner.describe_fact(state, kind, value)
     }
 
-    fn summarize_answer(&self, sight: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String> {
-        self.inner.summarize_answer(sight, call, answer)
+    fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        self.inner.summarize_answer(context, call, answer)
     }
 
-    fn artifacts(&self, sight: DynFlowContext<'_>) -> Vec<Artifact> {
-        self.inner.artifacts(sight)
+    fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact> {
+        self.inner.artifacts(context)
     }
 
-    fn rehearsal_reply(&self, sight: DynFlowContext<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
-        self.inner.rehearsal_reply(sight, opened, prompt)
+    fn rehearsal_reply(&self, context: DynFlowContext<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
+        self.inner.rehearsal_reply(context, opened, prompt)
     }
 
-    fn check_command(&self, sight: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
-        self.inner.check_command(sight, command, arguments)
+    fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        self.inner.check_command(context, command, arguments)
     }
 
     fn serialize_state(&self, state: &FlowState) -> Option<Value> {

@@ -1,7 +1,8 @@
-//! The whole engine, with a clock, a store, models and tools that do as the dice fall, and processes that die.
+//! Simulates the whole engine with a simulated clock, store, models and tools that behave at random, and processes that
+//! crash. Everything follows from a seed.
 //!
-//! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` plays one seed; `SEGUE_SEEDS=100000` plays so many,
-//! and `SEGUE_SEEDS=2000..4000` those.
+//! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` runs one seed; `SEGUE_SEEDS=100000` runs that many, and
+//! `SEGUE_SEEDS=2000..4000` that range.
 
 mod actions;
 mod check;
@@ -24,15 +25,16 @@ use plan::SimPlan;
 use run::run_plan;
 use store::SimAppendFault;
 
-/// Seeds in an ordinary run.
+/// Number of seeds in an ordinary run.
 const SEEDS: u64 = 2_000;
 
-/// Faults after which it is enough.
-const FAULTS_MAX: usize = 10;
+/// Failures after which the run ends.
+const FAILURES_MAX: usize = 10;
 
-/// The seeds that are asked for, or those of an ordinary run.
+/// Returns the seeds from the environment, or those of an ordinary run.
 fn seeds() -> Range<u64> {
-    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("`{text}` is no number of a seed"));
+    let number =
+        |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("`{text}` is not a seed; expected a number"));
     if let Ok(seed) = std::env::var("SEGUE_SEED") {
         let seed = number(&seed);
         return seed..seed + 1;
@@ -46,48 +48,48 @@ fn seeds() -> Range<u64> {
     }
 }
 
-/// Plays a plan and checks what came of it. What is wrong with it, if anything.
-fn fault(plan: &SimPlan) -> Option<String> {
-    let played = catch_unwind(AssertUnwindSafe(|| check_promises(&run_plan(plan), plan)));
-    let cause = played.err()?;
-    let words = cause.downcast_ref::<String>().cloned();
-    Some(words.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+/// Runs a plan and checks the result. Returns the failed check, if any.
+fn find_failure(plan: &SimPlan) -> Option<String> {
+    let result = catch_unwind(AssertUnwindSafe(|| check_promises(&run_plan(plan), plan)));
+    let cause = result.err()?;
+    let message = cause.downcast_ref::<String>().cloned();
+    Some(message.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
 }
 
 #[test]
-fn whatever_happens_nothing_is_lost_and_nothing_is_done_twice() {
-    let faults = seeds().filter_map(|seed| Some((seed, fault(&SimPlan::random(seed))?)));
-    let faults: Vec<String> = faults
-        .take(FAULTS_MAX)
-        .map(|(seed, fault)| {
-            format!("{fault}\n  play it again: SEGUE_SEED={seed} cargo test -p segue-engine --test simulator whatever")
+fn nothing_is_lost_and_nothing_is_done_twice() {
+    let failures = seeds().filter_map(|seed| Some((seed, find_failure(&SimPlan::random(seed))?)));
+    let failures: Vec<String> = failures
+        .take(FAILURES_MAX)
+        .map(|(seed, failure)| {
+            format!("{failure}\n  reproduce with: SEGUE_SEED={seed} cargo test -p segue-engine --test simulator nothing_is_lost")
         })
         .collect();
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
-fn a_process_may_die_before_and_after_every_commit() {
-    disturb(&[SimAppendFault::DeathBefore, SimAppendFault::DeathAfter]);
+fn a_process_may_crash_before_and_after_every_commit() {
+    inject_at_every_commit(&[SimAppendFault::DeathBefore, SimAppendFault::DeathAfter]);
 }
 
 #[test]
 fn every_commit_may_fail() {
-    disturb(&[SimAppendFault::Before, SimAppendFault::After, SimAppendFault::Full]);
+    inject_at_every_commit(&[SimAppendFault::Before, SimAppendFault::After, SimAppendFault::Full]);
 }
 
-/// Plays quiet runs of every flow, each disturbed at every commit in turn.
-fn disturb(mishaps: &[SimAppendFault]) {
+/// Runs plans without faults for every flow, each with a fault at every commit in turn.
+fn inject_at_every_commit(faults: &[SimAppendFault]) {
     for flow in FLOWS {
         for seed in 0..3 {
-            let quiet = SimPlan::without_faults(seed, flow);
-            let commits = run_plan(&quiet).observations().appends;
+            let base_plan = SimPlan::without_faults(seed, flow);
+            let commits = run_plan(&base_plan).observations().appends;
             for commit in 1..=commits {
-                for mishap in mishaps {
-                    let mut plan = quiet.clone();
-                    plan.store_faults.appends.insert(commit, *mishap);
-                    let fault = fault(&plan);
-                    assert_eq!(fault, None, "{mishap:?} at commit {commit} of the quiet run {seed} of {flow}");
+                for fault in faults {
+                    let mut plan = base_plan.clone();
+                    plan.store_faults.appends.insert(commit, *fault);
+                    let failure = find_failure(&plan);
+                    assert_eq!(failure, None, "{fault:?} at commit {commit} of seed {seed} of {flow}");
                 }
             }
         }
@@ -95,10 +97,10 @@ fn disturb(mishaps: &[SimAppendFault]) {
 }
 
 #[test]
-fn some_answers_come_when_their_turn_has_ended() {
+fn the_simulation_produces_late_answers() {
     let runs = (0..300).map(SimPlan::random);
-    let late: usize = runs.map(|plan| check::count_late_answers(&run_plan(&plan), &plan)).sum();
-    assert!(late >= 10, "only {late}: what is claimed of them is hardly tried");
+    let late_answers: usize = runs.map(|plan| check::count_late_answers(&run_plan(&plan), &plan)).sum();
+    assert!(late_answers >= 10, "only {late_answers}: late answers are hardly tested");
 }
 
 #[test]

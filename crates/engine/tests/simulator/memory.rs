@@ -1,4 +1,5 @@
-//! Whether every role was shown its own past and nobody else's. Reckoned from the journal anew, without asking core.
+//! Checks that each prompt contains only answers of the role's own thread. Computed from the journal, independently of
+//! core.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +12,55 @@ use segue_core::session::Session;
 use crate::check::CheckedJournal;
 use crate::world::StartedCall;
 
-/// What two calls must share for one to be shown the words of the other.
+/// The values that two calls must share to be in the same thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ThreadSharingKey {
     parts: Vec<String>,
 }
 
-/// Every call of a session, with what it shares and its root.
+/// The sharing key of every call, and the attempt that was answered.
 struct AnsweredCalls {
-    shares: BTreeMap<CallId, ThreadSharingKey>,
+    sharing_keys: BTreeMap<CallId, ThreadSharingKey>,
     answered: BTreeMap<CallId, u32>,
 }
 
 pub fn check_memory_scopes(journal: &CheckedJournal, streams: &[StartedCall]) {
-    let calls = calls(journal);
-    for stream in streams.iter().filter(|stream| stream.session == journal.session) {
-        let own = &calls.shares[&stream.call];
-        for message in stream.prompt.messages.iter().filter(|message| message.chat_role == ChatRole::Assistant) {
+    let answered_calls = collect_calls(journal);
+    for started_call in streams.iter().filter(|started_call| started_call.session == journal.session) {
+        let own_key = &answered_calls.sharing_keys[&started_call.call];
+        for message in started_call.prompt.messages.iter().filter(|message| message.chat_role == ChatRole::Assistant) {
             let text = message.text();
-            let (call, attempt) = marked(&text).unwrap_or_else(|| panic!("an answer without its mark: {text}"));
-            assert_eq!(calls.shares.get(&call), Some(own), "{} is shown what {call} said", stream.call);
-            assert_eq!(calls.answered.get(&call), Some(&attempt), "{} is shown a try that was not used", stream.call);
+            let (call, attempt) =
+                parse_answer_marker(&text).unwrap_or_else(|| panic!("an answer without a marker: {text}"));
+            assert_eq!(
+                answered_calls.sharing_keys.get(&call),
+                Some(own_key),
+                "the prompt of {} contains the answer of {call}",
+                started_call.call
+            );
+            assert_eq!(
+                answered_calls.answered.get(&call),
+                Some(&attempt),
+                "the prompt of {} contains an unused attempt",
+                started_call.call
+            );
         }
     }
 }
 
-/// The call and try that a mark names.
-fn marked(text: &str) -> Option<(CallId, u32)> {
+/// Returns the call and attempt that an answer's marker names.
+fn parse_answer_marker(text: &str) -> Option<(CallId, u32)> {
     let (_, rest) = text.split_once('⟦')?;
-    let (mark, _) = rest.split_once('⟧')?;
-    let (call, attempt) = mark.split_once('.')?;
+    let (marker, _) = rest.split_once('⟧')?;
+    let (call, attempt) = marker.split_once('.')?;
     Some((call.parse().ok()?, attempt.parse().ok()?))
 }
 
-fn calls(journal: &CheckedJournal) -> AnsweredCalls {
-    let mut calls = AnsweredCalls { shares: BTreeMap::new(), answered: BTreeMap::new() };
+fn collect_calls(journal: &CheckedJournal) -> AnsweredCalls {
+    let mut answered_calls = AnsweredCalls { sharing_keys: BTreeMap::new(), answered: BTreeMap::new() };
     let mut visits: BTreeMap<PhaseGraphKey, u32> = BTreeMap::new();
     let mut resets: BTreeMap<ThreadSlot, u32> = BTreeMap::new();
-    let mut leases: BTreeMap<AgentName, WorkItemName> = BTreeMap::new();
+    let mut work_assignments: BTreeMap<AgentName, WorkItemName> = BTreeMap::new();
     for recorded in &journal.events {
         match &recorded.event {
             Event::PhaseEntered(entered) if entered.transition.begins_visit() => {
@@ -56,48 +68,49 @@ fn calls(journal: &CheckedJournal) -> AnsweredCalls {
             }
             Event::ThreadReset { slot, .. } => *resets.entry(slot.clone()).or_default() += 1,
             Event::WorkItemAssigned { agent, work_item: Some(work) } => {
-                leases.insert(agent.clone(), work.clone());
+                work_assignments.insert(agent.clone(), work.clone());
             }
             Event::WorkItemAssigned { agent, work_item: None } => {
-                leases.remove(agent);
+                work_assignments.remove(agent);
             }
             Event::CallAnswered(answered) => {
-                calls.answered.insert(answered.call, answered.attempt);
+                answered_calls.answered.insert(answered.call, answered.attempt);
             }
             Event::CallOpened(opened) => {
-                // What brings the results of tools goes on where the tools were asked for; a call made once more is shown
-                // what it was shown.
-                let again = opened.recomputation.as_ref().map(|again| again.call);
-                let shares = match opened.continues.or(again).and_then(|root| calls.shares.get(&root)) {
-                    Some(shares) => shares.clone(),
-                    None => shares(journal, opened, &visits, &resets, &leases),
-                };
-                calls.shares.insert(opened.call, shares);
+                // A call with tool results continues the call that requested them; a rerun has the thread of its
+                // original.
+                let original = opened.recomputation.as_ref().map(|recomputation| recomputation.call);
+                let sharing_key =
+                    match opened.continues.or(original).and_then(|root| answered_calls.sharing_keys.get(&root)) {
+                        Some(sharing_key) => sharing_key.clone(),
+                        None => compute_sharing_key(journal, opened, &visits, &resets, &work_assignments),
+                    };
+                answered_calls.sharing_keys.insert(opened.call, sharing_key);
             }
             _ => {}
         }
     }
-    calls
+    answered_calls
 }
 
-fn shares(
+fn compute_sharing_key(
     journal: &CheckedJournal,
     opened: &CallOpened,
     visits: &BTreeMap<PhaseGraphKey, u32>,
     resets: &BTreeMap<ThreadSlot, u32>,
-    leases: &BTreeMap<AgentName, WorkItemName>,
+    work_assignments: &BTreeMap<AgentName, WorkItemName>,
 ) -> ThreadSharingKey {
     let spec = journal.flow.spec();
     let mut parts = vec![opened.role.to_string(), format!("{:?}", opened.agent)];
     let model = format!("on {} {}", opened.model, opened.sample);
     match &spec.roles[&opened.role].scope {
         Scope::Fresh => parts.push(format!("only {}", opened.call)),
-        Scope::Persistent(kept) => {
-            parts.extend(kept.partitions.iter().map(|per| match per {
+        Scope::Persistent(persistent) => {
+            parts.extend(persistent.partitions.iter().map(|partition| match partition {
                 ThreadPartition::Model => model.clone(),
                 ThreadPartition::Peer => format!("with {:?}", opened.peer),
             }));
-            parts.extend(kept.boundaries.iter().map(|until| match until {
+            parts.extend(persistent.boundaries.iter().map(|boundary| match boundary {
                 ThreadBoundary::Turn => format!("in {:?}", opened.turn),
                 ThreadBoundary::Phase => {
                     let key = Session::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
@@ -106,26 +119,26 @@ fn shares(
                 ThreadBoundary::Model => model.clone(),
                 ThreadBoundary::WorkItem => {
                     let worker = opened.peer.as_ref().or(opened.agent.as_ref());
-                    format!("work {:?}", worker.and_then(|worker| leases.get(worker)))
+                    format!("work {:?}", worker.and_then(|worker| work_assignments.get(worker)))
                 }
             }));
         }
     }
-    parts.push(format!("reset {:?}", resets.get(&slot_of(journal, opened))));
+    parts.push(format!("reset {:?}", resets.get(&thread_slot(journal, opened))));
     ThreadSharingKey { parts }
 }
 
-/// Where the thread of a call stands.
-fn slot_of(journal: &CheckedJournal, opened: &CallOpened) -> ThreadSlot {
+/// Returns the slot of a call's thread.
+fn thread_slot(journal: &CheckedJournal, opened: &CallOpened) -> ThreadSlot {
     let scope = &journal.flow.spec().roles[&opened.role].scope;
-    let beside = |per: ThreadPartition| match scope {
+    let is_partitioned_by = |partition: ThreadPartition| match scope {
         Scope::Fresh => true,
-        Scope::Persistent(kept) => kept.partitions.contains(&per),
+        Scope::Persistent(persistent) => persistent.partitions.contains(&partition),
     };
     ThreadSlot {
         role: opened.role.clone(),
         agent: opened.agent.clone(),
-        peer: opened.peer.clone().filter(|_| beside(ThreadPartition::Peer)),
-        model: beside(ThreadPartition::Model).then(|| (opened.model.clone(), opened.sample)),
+        peer: opened.peer.clone().filter(|_| is_partitioned_by(ThreadPartition::Peer)),
+        model: is_partitioned_by(ThreadPartition::Model).then(|| (opened.model.clone(), opened.sample)),
     }
 }

@@ -1,4 +1,4 @@
-//! A model that says anything, in any order, at any time, or nothing at all.
+//! A model with random behaviour: any text, in any chunks, at any time, or no answer at all.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,20 +18,19 @@ use crate::world::{FinishedAnswer, SimWorld, StartedCall};
 /// How a model behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelBehavior {
-    /// How many of a hundred calls go wrong.
+    /// Percentage of calls that fail.
     pub failure_percent: u64,
-    /// Longest time between two pieces of an answer.
+    /// Longest time between two chunks of an answer.
     pub chunk_gap_ms_max: u64,
     /// Most words of an answer.
     pub words_max: u64,
     pub window_tokens: u32,
 }
 
-/// A model that says anything.
 pub struct SimModel {
     world: Arc<SimWorld>,
-    temper: ModelBehavior,
-    dice: Mutex<SeededRandom>,
+    behavior: ModelBehavior,
+    random: Mutex<SeededRandom>,
     clock: TokioClock,
 }
 
@@ -41,10 +40,10 @@ impl std::fmt::Debug for SimModel {
     }
 }
 
-/// What a model does next, and after how long.
+/// The next chunk of a stream, and the delay before it.
 type StreamStep = (u64, Option<Result<ReplyChunk, CallFailure>>);
 
-const KINDS: [FailureKind; 11] = [
+const FAILURE_KINDS: [FailureKind; 11] = [
     FailureKind::InvalidApiKey,
     FailureKind::ModelNotFound,
     FailureKind::ContextTooLong,
@@ -59,160 +58,160 @@ const KINDS: [FailureKind; 11] = [
 ];
 
 impl SimModel {
-    pub fn new(world: &Arc<SimWorld>, temper: ModelBehavior, dice: SeededRandom, clock: TokioClock) -> Self {
-        Self { world: world.clone(), temper, dice: Mutex::new(dice), clock }
+    pub fn new(world: &Arc<SimWorld>, behavior: ModelBehavior, random: SeededRandom, clock: TokioClock) -> Self {
+        Self { world: world.clone(), behavior, random: Mutex::new(random), clock }
     }
 
-    /// What will happen, from beginning to end.
-    fn moves(&self, dice: &mut SeededRandom, call: &CallMetadata) -> Vec<StreamStep> {
-        let pause = |dice: &mut SeededRandom| dice.below(self.temper.chunk_gap_ms_max + 1);
-        let mut moves: Vec<StreamStep> = Vec::new();
-        // Some experts take so long that a turn may well end without them.
-        if call.role == "expert" && dice.chance_percent(10) {
-            moves.push((dice.below(3_000), Some(Ok(ReplyChunk::Reasoning("hm, ".to_owned())))));
+    /// Draws the whole course of a reply.
+    fn plan_steps(&self, random: &mut SeededRandom, call: &CallMetadata) -> Vec<StreamStep> {
+        let random_gap = |random: &mut SeededRandom| random.below(self.behavior.chunk_gap_ms_max + 1);
+        let mut steps: Vec<StreamStep> = Vec::new();
+        // Some experts take so long that a turn may end without them.
+        if call.role == "expert" && random.chance_percent(10) {
+            steps.push((random.below(3_000), Some(Ok(ReplyChunk::Reasoning("hm, ".to_owned())))));
         }
-        if dice.chance_percent(20) {
-            moves.push((pause(dice), Some(Ok(ReplyChunk::Reasoning("hm ".to_owned())))));
+        if random.chance_percent(20) {
+            steps.push((random_gap(random), Some(Ok(ReplyChunk::Reasoning("hm ".to_owned())))));
         }
-        let text = self.text(dice, call);
-        for piece in pieces(dice, &text) {
-            moves.push((pause(dice), Some(Ok(ReplyChunk::Text(piece)))));
+        let text = self.text(random, call);
+        for chunk in split_into_chunks(random, &text) {
+            steps.push((random_gap(random), Some(Ok(ReplyChunk::Text(chunk)))));
         }
-        for wish in wishes(dice, call) {
-            moves.push((pause(dice), Some(Ok(ReplyChunk::ToolCall(wish)))));
+        for tool_call in random_tool_calls(random, call) {
+            steps.push((random_gap(random), Some(Ok(ReplyChunk::ToolCall(tool_call)))));
         }
-        let usage = dice.chance_percent(70).then(|| TokenUsage {
-            input_tokens: u32::try_from(dice.below(100)).expect("small"),
-            output_tokens: u32::try_from(dice.below(50)).expect("small"),
-            cached_tokens: u32::try_from(dice.below(20)).expect("small"),
+        let usage = random.chance_percent(70).then(|| TokenUsage {
+            input_tokens: u32::try_from(random.below(100)).expect("small"),
+            output_tokens: u32::try_from(random.below(50)).expect("small"),
+            cached_tokens: u32::try_from(random.below(20)).expect("small"),
             ..TokenUsage::default()
         });
         let end = Some(Ok(ReplyChunk::Finish(ReplyFinish { stop: StopReason::Done, usage, rejected_usage: None })));
-        moves.push((pause(dice), end));
-        if dice.chance_percent(self.temper.failure_percent) {
-            let place = usize::try_from(dice.below(moves.len() as u64)).expect("it fits");
-            moves.truncate(place);
-            match dice.below(8) {
-                // It breaks off.
+        steps.push((random_gap(random), end));
+        if random.chance_percent(self.behavior.failure_percent) {
+            let index = usize::try_from(random.below(steps.len() as u64)).expect("it fits");
+            steps.truncate(index);
+            match random.below(8) {
+                // The stream ends early.
                 0 => {}
                 // It never answers.
-                1 => moves.push((u64::MAX, None)),
+                1 => steps.push((u64::MAX, None)),
                 _ => {
-                    let mut failure = CallFailure::new(*dice.pick(&KINDS), "as the dice fell");
-                    failure.retry_after_ms = dice.chance_percent(20).then(|| dice.below(3_000));
-                    moves.push((pause(dice), Some(Err(failure))));
+                    let mut failure = CallFailure::new(*random.pick(&FAILURE_KINDS), "as the dice fell");
+                    failure.retry_after_ms = random.chance_percent(20).then(|| random.below(3_000));
+                    steps.push((random_gap(random), Some(Err(failure))));
                 }
             }
         }
-        moves
+        steps
     }
 
-    /// The text of an answer. Its mark says which call and try it came from.
-    fn text(&self, dice: &mut SeededRandom, call: &CallMetadata) -> String {
-        let mark = answer_mark(call);
-        if dice.chance_percent(4) {
-            return mark;
+    /// Returns the text of an answer. Its marker names the call and attempt.
+    fn text(&self, random: &mut SeededRandom, call: &CallMetadata) -> String {
+        let marker = answer_mark(call);
+        if random.chance_percent(4) {
+            return marker;
         }
-        if dice.chance_percent(4) {
-            return format!("{mark} <<<HANDOVER>>> {{\"agents\": [\"ann\", ```json <<<END>>> ?");
+        if random.chance_percent(4) {
+            return format!("{marker} <<<HANDOVER>>> {{\"agents\": [\"ann\", ```json <<<END>>> ?");
         }
-        let words = words(dice, self.temper.words_max);
+        let text = random_words(random, self.behavior.words_max);
         match call.role.as_str() {
             "router" => {
-                let agents = dice.pick(&[json!([]), json!(["ann"]), json!(["ann", "bob"]), json!("ann")]).clone();
-                let phase = *dice.pick(&[Some("execute"), Some("verify"), Some("end"), Some("nowhere"), None]);
-                format!("{mark} {}", json!({"agents": agents, "phase": phase}))
+                let agents = random.pick(&[json!([]), json!(["ann"]), json!(["ann", "bob"]), json!("ann")]).clone();
+                let phase = *random.pick(&[Some("execute"), Some("verify"), Some("end"), Some("nowhere"), None]);
+                format!("{marker} {}", json!({"agents": agents, "phase": phase}))
             }
-            "think" => format!("{mark} ```json\n{{\"steps\": {}}}\n```", dice.below(4)),
-            "speaker" if dice.chance_percent(40) => {
-                format!("{mark} {words}\n<<<HANDOVER>>>\ngoal: {words}\n<<<END>>>\n{words}")
+            "think" => format!("{marker} ```json\n{{\"steps\": {}}}\n```", random.below(4)),
+            "speaker" if random.chance_percent(40) => {
+                format!("{marker} {text}\n<<<HANDOVER>>>\ngoal: {text}\n<<<END>>>\n{text}")
             }
-            "mapper" => map(dice, &mark),
-            "concierge" => speech(dice, &mark, &words),
-            "coder" if dice.chance_percent(40) => format!("{mark} {words}?"),
-            _ => format!("{mark} {words}"),
+            "mapper" => claim_map(random, &marker),
+            "concierge" => random_concierge_reply(random, &marker, &text),
+            "coder" if random.chance_percent(40) => format!("{marker} {text}?"),
+            _ => format!("{marker} {text}"),
         }
     }
 }
 
-/// A map, as mappers write them: well, in prose, or cut off.
-fn map(dice: &mut SeededRandom, mark: &str) -> String {
+/// Returns a claim map: valid, in prose, or cut off.
+fn claim_map(random: &mut SeededRandom, marker: &str) -> String {
     let claim = |id: u64, role: &str| {
         json!({"id": format!("p{id}"), "label": format!("go {id}"), "text": "So it is.", "supporters": [1, 2],
             "type": "prescriptive", "role": role, "challenges": "p0"})
     };
     let edge = |to: u64, kind: &str| json!({"from": "p0", "to": format!("p{to}"), "kind": kind});
     let (roles, kinds) = (["anchor", "challenger", "?"], ["supports", "conflicts", "prerequisite"]);
-    let count = dice.between(1, 4);
-    let claims: Vec<_> = (0..count).map(|id| claim(id, dice.pick::<&str>(&roles))).collect();
-    let edges: Vec<_> = (1..4).map(|to| edge(to, dice.pick::<&str>(&kinds))).collect();
-    let map = json!({"claims": claims, "edges": edges, "gaps": ["How long?"]}).to_string();
-    match dice.below(10) {
-        0 => format!("{mark} They would go."),
-        1 => format!("{mark} <map>{}", &map[..map.len() / 2]),
-        _ => format!("<map>{map}</map> {mark}"),
+    let count = random.between(1, 4);
+    let claims: Vec<_> = (0..count).map(|id| claim(id, random.pick::<&str>(&roles))).collect();
+    let edges: Vec<_> = (1..4).map(|to| edge(to, random.pick::<&str>(&kinds))).collect();
+    let json_map = json!({"claims": claims, "edges": edges, "gaps": ["How long?"]}).to_string();
+    match random.below(10) {
+        0 => format!("{marker} They would go."),
+        1 => format!("{marker} <map>{}", &json_map[..json_map.len() / 2]),
+        _ => format!("<map>{json_map}</map> {marker}"),
     }
 }
 
-/// What a concierge says: words, a block of any kind with or without words, in any phase.
-fn speech(dice: &mut SeededRandom, mark: &str, words: &str) -> String {
-    let step = dice.between(1, 3);
+/// Returns a concierge reply: text, and a block of any kind with or without text, in any phase.
+fn random_concierge_reply(random: &mut SeededRandom, marker: &str, text: &str) -> String {
+    let step = random.between(1, 3);
     let steps = "<<<STEPS>>>\n- title: go\n  done_when: gone\n- title: come\n<<<END>>>";
     let plan = "HANDOVER:\n  goal: a way\nPROMPT:\nWhich way?";
-    let block = match dice.below(9) {
-        0..=1 => return format!("{mark} {words}"),
-        2..=3 => format!("<<<HANDOVER>>>\ngoal: {words}\n<<<END>>>"),
+    let block = match random.below(9) {
+        0..=1 => return format!("{marker} {text}"),
+        2..=3 => format!("<<<HANDOVER>>>\ngoal: {text}\n<<<END>>>"),
         4 => format!("<<<BATCH>>>\nTYPE: WORKFLOW\n{plan}\n<<<END BATCH>>>"),
         5 => format!("<<<BATCH>>>\nTYPE: STEP_HELP\nSTEP: {step}\nBLOCKER: a wall\n<<<END>>>"),
         6 => steps.to_owned(),
         7 => format!("<<<STEP_START>>>\nstep: {step}\n<<<END>>>"),
         _ => format!("<<<STEP_DONE>>>\nstep: {step}\n<<<END>>>"),
     };
-    match dice.below(10) {
-        // Nothing is heard of this one.
-        0..=1 => block.replacen("<<<END", &format!("{mark}\n<<<END"), 1),
+    match random.below(10) {
+        // This one has no visible text.
+        0..=1 => block.replacen("<<<END", &format!("{marker}\n<<<END"), 1),
         2 => {
             let half: String = block.chars().take(block.chars().count() / 2).collect();
-            format!("{mark} {words}\n{half}")
+            format!("{marker} {text}\n{half}")
         }
-        3 => format!("{mark}\n{steps}\n{block}"),
-        _ => format!("{mark} {words}\n{block}"),
+        3 => format!("{marker}\n{steps}\n{block}"),
+        _ => format!("{marker} {text}\n{block}"),
     }
 }
 
-/// The mark in every answer.
+/// Returns the marker that is part of every answer.
 pub fn answer_mark(call: &CallMetadata) -> String {
     format!("⟦{}.{}⟧", call.call, call.attempt)
 }
 
-fn words(dice: &mut SeededRandom, most: u64) -> String {
-    const WORDS: [&str; 8] = ["left", "right", "über", "<<<", "`code`", "\n", "home", "🙂"];
-    let count = dice.between(1, most);
-    (0..count).map(|_| *dice.pick(&WORDS)).collect::<Vec<_>>().join(" ")
+fn random_words(random: &mut SeededRandom, words_max: u64) -> String {
+    const WORD_LIST: [&str; 8] = ["left", "right", "über", "<<<", "`code`", "\n", "home", "🙂"];
+    let count = random.between(1, words_max);
+    (0..count).map(|_| *random.pick(&WORD_LIST)).collect::<Vec<_>>().join(" ")
 }
 
-fn pieces(dice: &mut SeededRandom, text: &str) -> Vec<String> {
-    let mut pieces = Vec::new();
+fn split_into_chunks(random: &mut SeededRandom, text: &str) -> Vec<String> {
+    let mut chunks = Vec::new();
     let mut rest: Vec<char> = text.chars().collect();
     while !rest.is_empty() {
-        let size = usize::try_from(dice.between(1, 24)).expect("small").min(rest.len());
-        pieces.push(rest.drain(..size).collect());
+        let size = usize::try_from(random.between(1, 24)).expect("small").min(rest.len());
+        chunks.push(rest.drain(..size).collect());
     }
-    pieces
+    chunks
 }
 
-fn wishes(dice: &mut SeededRandom, call: &CallMetadata) -> Vec<ToolCall> {
+fn random_tool_calls(random: &mut SeededRandom, call: &CallMetadata) -> Vec<ToolCall> {
     let percent = if call.role == "worker" { 50 } else { 3 };
-    if !dice.chance_percent(percent) {
+    if !random.chance_percent(percent) {
         return Vec::new();
     }
-    let count = dice.between(1, 3);
+    let count = random.between(1, 3);
     (0..count)
-        .map(|place| ToolCall {
-            // Some models call everything by the same id.
-            id: if dice.chance_percent(10) { "same".to_owned() } else { format!("w{place}") },
-            name: (*dice.pick(&["look", "complete", "nothing"])).into(),
-            arguments: json!({"at": place}),
+        .map(|index| ToolCall {
+            // Some models use the same id for all tool calls.
+            id: if random.chance_percent(10) { "same".to_owned() } else { format!("w{index}") },
+            name: (*random.pick(&["look", "complete", "nothing"])).into(),
+            arguments: json!({"at": index}),
         })
         .collect()
 }
@@ -220,7 +219,7 @@ fn wishes(dice: &mut SeededRandom, call: &CallMetadata) -> Vec<ToolCall> {
 impl LanguageModel for SimModel {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         let ModelRequest { prompt, metadata: call, .. } = request;
-        let mut dice = self.dice.lock().expect("nobody panics here").split();
+        let mut random = self.random.lock().expect("not poisoned").split();
         let head = read_head(&self.world.disk, &call.session);
         self.world.observations().streams.push(StartedCall {
             session: call.session.clone(),
@@ -229,25 +228,25 @@ impl LanguageModel for SimModel {
             head,
             prompt,
         });
-        if dice.chance_percent(self.temper.failure_percent / 4) {
-            // No hook is told of it, so it is quick and quiet.
+        if random.chance_percent(self.behavior.failure_percent / 4) {
+            // Does not call the panic hook, which is faster and prints nothing.
             std::panic::resume_unwind(Box::new("the adapter breaks down"));
         }
-        let moves = self.moves(&mut dice, &call).into_iter();
+        let steps = self.plan_steps(&mut random, &call).into_iter();
         let (world, clock) = (self.world.clone(), self.clock);
-        let given = move || {
-            let mut notes = world.observations();
-            let (session, life, at) = (call.session.clone(), notes.process, clock.now());
-            notes.finished_answers.push(FinishedAnswer {
+        let record_answer = move || {
+            let mut observations = world.observations();
+            let (session, process, at) = (call.session.clone(), observations.process, clock.now());
+            observations.finished_answers.push(FinishedAnswer {
                 session,
                 call: call.call,
                 attempt: call.attempt,
                 at,
-                process: life,
+                process,
             });
         };
-        stream::unfold((moves, given), |(mut moves, given)| async move {
-            let (ms, chunk) = moves.next()?;
+        stream::unfold((steps, record_answer), |(mut steps, record_answer)| async move {
+            let (ms, chunk) = steps.next()?;
             if ms == u64::MAX {
                 std::future::pending::<()>().await;
             }
@@ -256,9 +255,9 @@ impl LanguageModel for SimModel {
             }
             let chunk = chunk?;
             if matches!(chunk, Ok(ReplyChunk::Finish(_))) {
-                given();
+                record_answer();
             }
-            Some((chunk, (moves, given)))
+            Some((chunk, (steps, record_answer)))
         })
         .boxed()
     }
@@ -267,7 +266,7 @@ impl LanguageModel for SimModel {
         ModelDescription {
             kind: ModelSource::Scripted,
             label: "anything".to_owned(),
-            window_tokens: self.temper.window_tokens,
+            window_tokens: self.behavior.window_tokens,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What will happen in a run, drawn from its seed: lives of processes, deeds of users, mishaps.
+//! The plan of a run, drawn from its seed: processes, actions of users, and faults.
 
 use std::collections::BTreeMap;
 
@@ -11,50 +11,50 @@ use crate::model::ModelBehavior;
 use crate::seeded_random::SeededRandom;
 use crate::store::{SimAppendFault, StoreFaults};
 
-/// A run.
+/// A simulated run.
 #[derive(Debug, Clone)]
 pub struct SimPlan {
     pub seed: u64,
     pub flow: &'static str,
-    /// How its sessions are set.
+    /// The settings of its sessions.
     pub settings: Value,
-    pub busy: MidTurnPolicy,
+    pub mid_turn_policy: MidTurnPolicy,
     pub sessions: u64,
     pub model_behavior: ModelBehavior,
     pub store_faults: StoreFaults,
-    /// Calls at once that a model takes.
+    /// Concurrent calls that a model allows.
     pub calls_max: usize,
-    /// The last one is left alone until everything has come to rest.
+    /// The processes in order. The last one runs until all sessions are idle.
     pub processes: Vec<ProcessPlan>,
 }
 
 /// One process, from its start to its end.
 #[derive(Debug, Clone)]
 pub struct ProcessPlan {
-    /// Dies after so long, if nothing else ends it.
+    /// How long it runs, if it does not crash earlier.
     pub ms: u64,
     pub end: ProcessEnd,
-    /// Whether another process works on the same disk.
+    /// Whether another process uses the same disk.
     pub has_rival: bool,
     pub actions: Vec<(u64, SimAction)>,
 }
 
-/// How a life ends.
+/// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEnd {
     Crash,
     Shutdown,
 }
 
-/// What somebody does. Sessions are named by their place among those there are.
+/// An action of a user, operator or subscriber. Sessions are named by their index among the existing ones.
 #[derive(Debug, Clone)]
 pub enum SimAction {
     SendMessage {
         session: u64,
         text: String,
         key: Option<String>,
-        busy: Option<MidTurnPolicy>,
-        how: SendMode,
+        mid_turn_policy: Option<MidTurnPolicy>,
+        mode: SendMode,
         through: TargetProcess,
     },
     Command {
@@ -84,21 +84,21 @@ pub enum SimAction {
     },
 }
 
-/// How a message is given.
+/// Whether the sender waits for the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMode {
     Send,
     SendAndWait,
 }
 
-/// To which process.
+/// The process that an action is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetProcess {
     First,
     Rival,
 }
 
-/// Where a listener begins.
+/// Where a subscriber begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenFrom {
     Start,
@@ -106,98 +106,90 @@ pub enum ListenFrom {
 }
 
 impl SimPlan {
-    /// The run of a seed.
+    /// Draws the plan of a seed.
     pub fn random(seed: u64) -> Self {
-        let mut dice = SeededRandom::new(seed);
+        let mut random = SeededRandom::new(seed);
         let flow = FLOWS[usize::try_from(seed % FLOWS.len() as u64).expect("small")];
-        let large = dice.chance_percent(3);
-        let cramped = flow == "chat" && dice.chance_percent(15);
-        let temper = ModelBehavior {
-            failure_percent: *dice.pick(&[0, 5, 15, 30]),
-            chunk_gap_ms_max: *dice.pick(&[0, 5, 60, 400]),
-            words_max: if cramped { 300 } else { 8 },
-            window_tokens: if cramped { 1_024 } else { 100_000 },
+        let is_large = random.chance_percent(3);
+        let is_cramped = flow == "chat" && random.chance_percent(15);
+        let model_behavior = ModelBehavior {
+            failure_percent: *random.pick(&[0, 5, 15, 30]),
+            chunk_gap_ms_max: *random.pick(&[0, 5, 60, 400]),
+            words_max: if is_cramped { 300 } else { 8 },
+            window_tokens: if is_cramped { 1_024 } else { 100_000 },
         };
-        let lives = if large { dice.between(2, 8) } else { dice.between(1, 3) };
-        let deeds = if large { 30 } else { 4 };
-        let mut texts = 0;
-        let busy = *dice.pick(&[
+        let process_count = if is_large { random.between(2, 8) } else { random.between(1, 3) };
+        let actions_max = if is_large { 30 } else { 4 };
+        let mut text_count = 0;
+        let mid_turn_policy = *random.pick(&[
             MidTurnPolicy::Queue,
             MidTurnPolicy::Queue,
             MidTurnPolicy::Coalesce,
             MidTurnPolicy::Reject,
             MidTurnPolicy::Interrupt,
         ]);
-        let lives = (0..lives).map(|_| ProcessPlan::random(&mut dice, flow, deeds, &mut texts)).collect();
-        let trouble = StoreFaults {
-            appends: mishaps(&mut dice),
-            other_failures_percent: *dice.pick(&[0, 0, 0, 3, 10]),
-            ms_max: *dice.pick(&[0, 0, 2, 20]),
+        let processes =
+            (0..process_count).map(|_| ProcessPlan::random(&mut random, flow, actions_max, &mut text_count)).collect();
+        let store_faults = StoreFaults {
+            appends: random_append_faults(&mut random),
+            other_failures_percent: *random.pick(&[0, 0, 0, 3, 10]),
+            ms_max: *random.pick(&[0, 0, 2, 20]),
         };
-        let calls_max = *dice.pick(&[64, 2, 1]);
-        let (sessions, settings) = (dice.between(1, 2), settings(&mut dice, flow));
-        Self {
-            seed,
-            flow,
-            settings,
-            busy,
-            sessions,
-            model_behavior: temper,
-            store_faults: trouble,
-            calls_max,
-            processes: lives,
-        }
+        let calls_max = *random.pick(&[64, 2, 1]);
+        let (sessions, settings) = (random.between(1, 2), random_settings(&mut random, flow));
+        Self { seed, flow, settings, mid_turn_policy, sessions, model_behavior, store_faults, calls_max, processes }
     }
 
-    /// A short run in which nothing goes wrong, to be disturbed at one place.
+    /// Draws a short plan without faults, to inject one at a given commit.
     pub fn without_faults(seed: u64, flow: &'static str) -> Self {
-        let mut dice = SeededRandom::new(seed);
-        let temper = ModelBehavior { failure_percent: 10, chunk_gap_ms_max: 40, words_max: 8, window_tokens: 100_000 };
-        let mut texts = 0;
-        let mut life = ProcessPlan::random(&mut dice, flow, 4, &mut texts);
-        life.has_rival = false;
-        life.ms = 2_000;
-        let mut say = say(&mut dice, flow, &mut texts);
-        if let SimAction::SendMessage { how, through, .. } = &mut say {
-            (*how, *through) = (SendMode::SendAndWait, TargetProcess::First);
+        let mut random = SeededRandom::new(seed);
+        let model_behavior =
+            ModelBehavior { failure_percent: 10, chunk_gap_ms_max: 40, words_max: 8, window_tokens: 100_000 };
+        let mut text_count = 0;
+        let mut process = ProcessPlan::random(&mut random, flow, 4, &mut text_count);
+        process.has_rival = false;
+        process.ms = 2_000;
+        let mut message = random_message(&mut random, flow, &mut text_count);
+        if let SimAction::SendMessage { mode, through, .. } = &mut message {
+            (*mode, *through) = (SendMode::SendAndWait, TargetProcess::First);
         }
-        let last = ProcessPlan { ms: 1_000, end: ProcessEnd::Crash, has_rival: false, actions: vec![(0, say)] };
+        let last = ProcessPlan { ms: 1_000, end: ProcessEnd::Crash, has_rival: false, actions: vec![(0, message)] };
         Self {
             seed,
             flow,
             settings: Value::Null,
-            busy: MidTurnPolicy::Queue,
+            mid_turn_policy: MidTurnPolicy::Queue,
             sessions: 1,
-            model_behavior: temper,
+            model_behavior,
             store_faults: StoreFaults { ms_max: 3, ..StoreFaults::default() },
             calls_max: 64,
-            processes: vec![life, last],
+            processes: vec![process, last],
         }
     }
 }
 
 impl ProcessPlan {
-    fn random(dice: &mut SeededRandom, flow: &str, deeds_max: u64, texts: &mut u64) -> Self {
-        let ms = *dice.pick(&[50, 300, 1_000, 4_000, 20_000]);
-        let rival = dice.chance_percent(12);
-        let count = dice.between(1, deeds_max);
-        let deeds = (0..count).map(|_| {
-            let after = dice.below(ms.min(3_000));
-            (after, deed(dice, flow, rival, texts))
+    fn random(random: &mut SeededRandom, flow: &str, actions_max: u64, text_count: &mut u64) -> Self {
+        let ms = *random.pick(&[50, 300, 1_000, 4_000, 20_000]);
+        let has_rival = random.chance_percent(12);
+        let count = random.between(1, actions_max);
+        let actions = (0..count).map(|_| {
+            let after = random.below(ms.min(3_000));
+            (after, random_action(random, flow, has_rival, text_count))
         });
-        let deeds = deeds.collect();
-        let end = if dice.chance_percent(20) { ProcessEnd::Shutdown } else { ProcessEnd::Crash };
-        Self { ms, end, has_rival: rival, actions: deeds }
+        let actions = actions.collect();
+        let end = if random.chance_percent(20) { ProcessEnd::Shutdown } else { ProcessEnd::Crash };
+        Self { ms, end, has_rival, actions }
     }
 }
 
-/// Settings under which a flow does what it does in another order.
-fn settings(dice: &mut SeededRandom, flow: &str) -> Value {
+/// Draws settings that change the order in which a flow works.
+fn random_settings(random: &mut SeededRandom, flow: &str) -> Value {
     if flow != "concierge" {
         return Value::Null;
     }
-    let mut settings = json!({"samples": dice.between(1, 3), "handover_by_turn": dice.between(1, 3)});
-    let others = [
+    let mut settings = json!({"samples": random.between(1, 3), "handover_by_turn": random.between(1, 3)});
+    let optional_settings = [
         ("quorum", json!(2)),
         ("answer_timeout_ms", json!(300)),
         ("confirm_batches", json!(true)),
@@ -205,99 +197,100 @@ fn settings(dice: &mut SeededRandom, flow: &str) -> Value {
         ("batch", json!("every_turn")),
         ("experts", json!(["ant", {"model": "bee", "timeout_ms": 50}])),
     ];
-    for (name, value) in others {
-        if dice.chance_percent(15) {
+    for (name, value) in optional_settings {
+        if random.chance_percent(15) {
             settings[name] = value;
         }
     }
     settings
 }
 
-fn mishaps(dice: &mut SeededRandom) -> BTreeMap<u64, SimAppendFault> {
-    let kinds = [
+fn random_append_faults(random: &mut SeededRandom) -> BTreeMap<u64, SimAppendFault> {
+    let fault_kinds = [
         SimAppendFault::Before,
         SimAppendFault::After,
         SimAppendFault::Full,
         SimAppendFault::DeathBefore,
         SimAppendFault::DeathAfter,
     ];
-    let mut mishaps = BTreeMap::new();
-    for _ in 0..*dice.pick(&[0, 1, 2, 4]) {
-        let first = dice.between(1, 30);
-        let kind = *dice.pick(&kinds);
+    let mut faults = BTreeMap::new();
+    for _ in 0..*random.pick(&[0, 1, 2, 4]) {
+        let first = random.between(1, 30);
+        let kind = *random.pick(&fault_kinds);
         // A full disk stays full for a while.
-        let times = if kind == SimAppendFault::Full { dice.between(1, 5) } else { 1 };
-        mishaps.extend((first..first + times).map(|place| (place, kind)));
+        let count = if kind == SimAppendFault::Full { random.between(1, 5) } else { 1 };
+        faults.extend((first..first + count).map(|number| (number, kind)));
     }
-    mishaps
+    faults
 }
 
-fn deed(dice: &mut SeededRandom, flow: &str, rival: bool, texts: &mut u64) -> SimAction {
-    let session = dice.below(8);
-    match dice.below(100) {
+fn random_action(random: &mut SeededRandom, flow: &str, has_rival: bool, text_count: &mut u64) -> SimAction {
+    let session = random.below(8);
+    match random.below(100) {
         0..=59 => {
-            let mut said = say(dice, flow, texts);
-            if let SimAction::SendMessage { through, .. } = &mut said
-                && rival
-                && dice.chance_percent(40)
+            let mut message = random_message(random, flow, text_count);
+            if let SimAction::SendMessage { through, .. } = &mut message
+                && has_rival
+                && random.chance_percent(40)
             {
                 *through = TargetProcess::Rival;
             }
-            said
+            message
         }
         60..=61 => {
-            let call = u32::try_from(dice.between(1, 6)).expect("small");
-            SimAction::Recompute { session, call, model: dice.chance_percent(50).then_some("bee") }
+            let call = u32::try_from(random.between(1, 6)).expect("small");
+            SimAction::Recompute { session, call, model: random.chance_percent(50).then_some("bee") }
         }
-        62..=77 => SimAction::Command { session, command: command(dice, flow) },
-        78..=79 => SimAction::Fork { session, at_percent: dice.chance_percent(50).then(|| dice.between(1, 100)) },
+        62..=77 => SimAction::Command { session, command: random_command(random, flow) },
+        78..=79 => SimAction::Fork { session, at_percent: random.chance_percent(50).then(|| random.between(1, 100)) },
         80 => SimAction::Copy { session },
         81 => SimAction::Delete { session },
         _ => {
-            let through = if rival && dice.chance_percent(40) { TargetProcess::Rival } else { TargetProcess::First };
-            let from = if dice.chance_percent(50) { ListenFrom::Start } else { ListenFrom::Now };
-            SimAction::Listen { session, from, slow_ms: *dice.pick(&[0, 0, 5, 700]), through }
+            let through =
+                if has_rival && random.chance_percent(40) { TargetProcess::Rival } else { TargetProcess::First };
+            let from = if random.chance_percent(50) { ListenFrom::Start } else { ListenFrom::Now };
+            SimAction::Listen { session, from, slow_ms: *random.pick(&[0, 0, 5, 700]), through }
         }
     }
 }
 
-fn say(dice: &mut SeededRandom, flow: &str, texts: &mut u64) -> SimAction {
-    *texts += 1;
-    // A mark of its own in every message, unless it is the same one again.
+fn random_message(random: &mut SeededRandom, flow: &str, text_count: &mut u64) -> SimAction {
+    *text_count += 1;
+    // Every message has a unique marker, unless its key makes it a repetition.
     let text = match flow {
         "mini-team" => {
-            let to = *dice.pick(&["ann", "bob", "arch"]);
-            let what = *dice.pick(&["story", "fact"]);
-            format!("{what}-⟦u{texts}⟧ to {to}")
+            let to = *random.pick(&["ann", "bob", "arch"]);
+            let item_kind = *random.pick(&["story", "fact"]);
+            format!("{item_kind}-⟦u{text_count}⟧ to {to}")
         }
-        _ => format!("⟦u{texts}⟧ which way? <<<HANDOVER>>> goal: mine <<<END>>>"),
+        _ => format!("⟦u{text_count}⟧ which way? <<<HANDOVER>>> goal: mine <<<END>>>"),
     };
-    let key = dice.chance_percent(40).then(|| format!("key-{}", dice.below(4)));
-    let busy = dice.chance_percent(25).then(|| {
-        *dice.pick(&[MidTurnPolicy::Queue, MidTurnPolicy::Coalesce, MidTurnPolicy::Reject, MidTurnPolicy::Interrupt])
+    let key = random.chance_percent(40).then(|| format!("key-{}", random.below(4)));
+    let mid_turn_policy = random.chance_percent(25).then(|| {
+        *random.pick(&[MidTurnPolicy::Queue, MidTurnPolicy::Coalesce, MidTurnPolicy::Reject, MidTurnPolicy::Interrupt])
     });
-    let how = if dice.chance_percent(50) { SendMode::SendAndWait } else { SendMode::Send };
-    SimAction::SendMessage { session: dice.below(8), text, key, busy, how, through: TargetProcess::First }
+    let mode = if random.chance_percent(50) { SendMode::SendAndWait } else { SendMode::Send };
+    SimAction::SendMessage { session: random.below(8), text, key, mid_turn_policy, mode, through: TargetProcess::First }
 }
 
-fn command(dice: &mut SeededRandom, flow: &str) -> OperatorCommand {
+fn random_command(random: &mut SeededRandom, flow: &str) -> OperatorCommand {
     let phase = match flow {
         "concierge" => PhaseGraphKey { graph: "conversation".into(), owner: PhaseGraphOwner::Role("concierge".into()) },
         "mini-concierge" => PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Role("speaker".into()) },
         "mini-team" => PhaseGraphKey { graph: "coder".into(), owner: PhaseGraphOwner::Agent("ann".into()) },
         _ => PhaseGraphKey { graph: "work".into(), owner: PhaseGraphOwner::Session },
     };
-    let to = (*dice.pick(&["explorer", "starter", "executor", "execute", "verify", "end", "waiting"])).into();
-    let role = (*dice.pick(&["assistant", "speaker", "concierge", "expert", "worker", "coder", "architect"])).into();
-    match dice.below(12) {
+    let to = (*random.pick(&["explorer", "starter", "executor", "execute", "verify", "end", "waiting"])).into();
+    let role = (*random.pick(&["assistant", "speaker", "concierge", "expert", "worker", "coder", "architect"])).into();
+    match random.below(12) {
         0..=2 => OperatorCommand::Cancel,
         3..=4 => OperatorCommand::Retry,
         5..=6 => OperatorCommand::Forget { role, agent: None, peer: None },
         7 => OperatorCommand::Rename { title: "another\u{7} title".to_owned() },
         8 => OperatorCommand::Grant { phase, to },
         9 => OperatorCommand::Propose { phase, to, reason: None },
-        10 => OperatorCommand::RollBack { phase, visit: u32::try_from(dice.between(1, 3)).expect("small") },
-        _ if dice.chance_percent(25) => OperatorCommand::Close,
+        10 => OperatorCommand::RollBack { phase, visit: u32::try_from(random.between(1, 3)).expect("small") },
+        _ if random.chance_percent(25) => OperatorCommand::Close,
         _ => OperatorCommand::Cancel,
     }
 }

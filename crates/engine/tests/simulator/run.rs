@@ -1,4 +1,4 @@
-//! Processes live and die on one disk until everything has come to rest.
+//! Runs the processes of a plan, one after the other on one disk, until all sessions are idle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,200 +25,211 @@ use crate::store::SimStore;
 use crate::tool::SimTool;
 use crate::world::SimWorld;
 
-/// How long, in the end, we wait for everything to come to rest: looks, and the time between two.
-const LOOKS_MAX: u32 = 1_500;
-const LOOK_MS: u64 = 5_000;
+/// How often, and at what interval, to check at the end whether all sessions are idle.
+const IDLE_CHECKS_MAX: u32 = 1_500;
+const IDLE_CHECK_MS: u64 = 5_000;
 
-/// Plays a plan to its end.
+/// Runs a plan to its end.
 pub fn run_plan(plan: &SimPlan) -> Arc<SimWorld> {
     let world = Arc::new(SimWorld::new());
-    let mut number = 0;
-    for (place, life) in plan.processes.iter().enumerate() {
-        number += 1;
-        let is_last = place + 1 == plan.processes.len();
-        let mut died = live(&world, plan, life, number, is_last);
-        // Whoever dies in the last life is brought back, until there is nothing left to die of.
-        let bare = ProcessPlan { actions: Vec::new(), ..life.clone() };
-        while is_last && died {
-            number += 1;
-            died = live(&world, plan, &bare, number, is_last);
+    let mut process_number = 0;
+    for (index, process_plan) in plan.processes.iter().enumerate() {
+        process_number += 1;
+        let is_last = index + 1 == plan.processes.len();
+        let mut crashed = run_process(&world, plan, process_plan, process_number, is_last);
+        // A process that crashes at the end is restarted without actions until no fault is left.
+        let without_actions = ProcessPlan { actions: Vec::new(), ..process_plan.clone() };
+        while is_last && crashed {
+            process_number += 1;
+            crashed = run_process(&world, plan, &without_actions, process_number, is_last);
         }
     }
     world
 }
 
-/// One process, from its start to its end. Says whether it died of a commit.
-fn live(world: &Arc<SimWorld>, plan: &SimPlan, life: &ProcessPlan, number: u64, is_last: bool) -> bool {
+/// Runs one process from its start to its end. Returns whether it crashed at a commit.
+fn run_process(
+    world: &Arc<SimWorld>,
+    plan: &SimPlan,
+    process_plan: &ProcessPlan,
+    process_number: u64,
+    is_last: bool,
+) -> bool {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    let mut dice = SeededRandom::new(plan.seed.wrapping_add(number << 40));
+    let mut random = SeededRandom::new(plan.seed.wrapping_add(process_number << 40));
     {
-        let mut notes = world.observations();
-        notes.process = number;
-        notes.pending.clear();
-        notes.listeners.iter_mut().for_each(|heard| heard.is_listening = false);
+        let mut observations = world.observations();
+        observations.process = process_number;
+        observations.pending.clear();
+        observations.listeners.iter_mut().for_each(|log| log.is_listening = false);
     }
-    let (died, stores) = runtime.block_on(async {
+    let (crashed, stores) = runtime.block_on(async {
         let clock = TokioClock::starting_at(world.observations().now);
-        let (engine, store) = start(world, plan, clock, &mut dice).await;
-        let rival = if life.has_rival { Some(start(world, plan, clock, &mut dice).await) } else { None };
-        let hand =
+        let (engine, store) = start_engine(world, plan, clock, &mut random).await;
+        let rival =
+            if process_plan.has_rival { Some(start_engine(world, plan, clock, &mut random).await) } else { None };
+        let client =
             SimClient { world: world.clone(), first: engine, rival: rival.as_ref().map(|(rival, _)| rival.clone()) };
         let stores: Vec<Arc<SimStore>> = [Some(store), rival.map(|(_, store)| store)].into_iter().flatten().collect();
-        let rival_death = async {
+        let rival_crash = async {
             match stores.get(1) {
                 Some(store) => store.wait_for_death().await,
                 None => std::future::pending().await,
             }
         };
-        let died = tokio::select! {
+        let crashed = tokio::select! {
             biased;
             () = stores[0].wait_for_death() => true,
-            () = rival_death => true,
-            () = spend(&hand, &stores, plan, life, is_last) => false,
+            () = rival_crash => true,
+            () = run_actions(&client, &stores, plan, process_plan, is_last) => false,
         };
         world.observations().now = clock.now().plus_ms(1);
-        (died, stores)
+        (crashed, stores)
     });
-    // As kill -9 would have it: every task ends where it stands.
+    // Like kill -9: every task ends where it is.
     drop(runtime);
     stores.iter().for_each(|store| store.kill());
-    died
+    crashed
 }
 
-async fn start(
+async fn start_engine(
     world: &Arc<SimWorld>,
     plan: &SimPlan,
     clock: TokioClock,
-    dice: &mut SeededRandom,
+    random: &mut SeededRandom,
 ) -> (Engine, Arc<SimStore>) {
-    let store = Arc::new(SimStore::open(world, plan.store_faults.clone(), dice.split()));
-    let model = Arc::new(SimModel::new(world, plan.model_behavior, dice.split(), clock));
+    let store = Arc::new(SimStore::open(world, plan.store_faults.clone(), random.split()));
+    let model = Arc::new(SimModel::new(world, plan.model_behavior, random.split(), clock));
     let price = TokenPrice::flat(3_000_000, 15_000_000, 300_000);
     let card = ModelCard { window_tokens: plan.model_behavior.window_tokens, price: Some(price) };
     let models = ["sim", "ant", "bee"]
         .into_iter()
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with_model("cat", model));
-    let setup = EngineConfig {
+    let config = EngineConfig {
         recovery: segue_engine::RecoveryPolicy::Immediate,
         store: store.clone(),
         flows: vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))],
         model_assignment: ModelAssignment::new(models.clone(), "sim".into()),
         models,
-        tools: ToolRegistry::default().with_tool("look", Arc::new(SimTool::new(world, dice.split()))),
+        tools: ToolRegistry::default().with_tool("look", Arc::new(SimTool::new(world, random.split()))),
         model_limits: BTreeMap::from([(
             "sim".into(),
             ModelCallLimits { concurrent_calls_max: plan.calls_max, ..Default::default() },
         )]),
         default_settings: BTreeMap::new(),
         clock: Arc::new(clock),
-        random: RandomSource::from_seed(dice.next_u64()),
+        random: RandomSource::from_seed(random.next_u64()),
         token_counter: Arc::new(WordCounter),
     };
-    (Engine::start(setup).await.expect("an engine starts"), store)
+    (Engine::start(config).await.expect("an engine starts"), store)
 }
 
-async fn spend(hand: &SimClient, stores: &[Arc<SimStore>], plan: &SimPlan, life: &ProcessPlan, is_last: bool) {
-    open_sessions(hand, plan).await;
+async fn run_actions(
+    client: &SimClient,
+    stores: &[Arc<SimStore>],
+    plan: &SimPlan,
+    process_plan: &ProcessPlan,
+    is_last: bool,
+) {
+    open_sessions(client, plan).await;
     let mut tasks = Vec::new();
-    for (place, (after, deed)) in life.actions.iter().enumerate() {
-        let (hand, deed, after) = (hand.clone(), deed.clone(), Duration::from_millis(*after));
+    for (index, (after, action)) in process_plan.actions.iter().enumerate() {
+        let (client, action, after) = (client.clone(), action.clone(), Duration::from_millis(*after));
         tasks.push(tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            run_action(hand, deed, place as u64).await;
+            run_action(client, action, index as u64).await;
         }));
     }
-    tokio::time::sleep(Duration::from_millis(life.ms)).await;
+    tokio::time::sleep(Duration::from_millis(process_plan.ms)).await;
     if is_last {
         stores.iter().for_each(|store| store.stop_faults());
-        if let Some(rival) = &hand.rival {
+        if let Some(rival) = &client.rival {
             rival.shutdown().await;
         }
-        open_sessions(hand, plan).await;
-        come_to_rest(hand).await;
+        open_sessions(client, plan).await;
+        wait_until_idle(client).await;
     }
-    // What is held up by a failing disk or by a rival is recorded in the end only if there is time enough.
-    if is_last || (hand.rival.is_none() && plan.store_faults.has_only_delays()) {
-        let mut notes = hand.world.observations();
-        let life = notes.process;
-        notes.fault_free_until.insert(life, hand.first.now());
+    // With a failing disk or a second process, results are recorded in time only at the end.
+    if is_last || (client.rival.is_none() && plan.store_faults.has_only_delays()) {
+        let mut observations = client.world.observations();
+        let process = observations.process;
+        observations.fault_free_until.insert(process, client.first.now());
     }
-    if is_last || life.end == ProcessEnd::Shutdown {
-        hand.first.shutdown().await;
+    if is_last || process_plan.end == ProcessEnd::Shutdown {
+        client.first.shutdown().await;
     }
 }
 
-async fn open_sessions(hand: &SimClient, plan: &SimPlan) {
-    for place in 0..plan.sessions {
-        let session = SessionId::from(format!("s{place}"));
-        if hand.world.observations().deleted.contains(&session) {
+async fn open_sessions(client: &SimClient, plan: &SimPlan) {
+    for index in 0..plan.sessions {
+        let session = SessionId::from(format!("s{index}"));
+        if client.world.observations().deleted.contains(&session) {
             continue;
         }
-        let (busy, settings) = (plan.busy, plan.settings.clone());
-        let opening = SessionOptions {
-            session: Some(session.clone()),
-            mid_turn_policy: busy,
-            settings,
-            ..SessionOptions::default()
-        };
-        match hand.first.open_session(&plan.flow.into(), opening).await {
+        let (mid_turn_policy, settings) = (plan.mid_turn_policy, plan.settings.clone());
+        let options =
+            SessionOptions { session: Some(session.clone()), mid_turn_policy, settings, ..SessionOptions::default() };
+        match client.first.open_session(&plan.flow.into(), options).await {
             Ok(_) | Err(Error::SessionExists(_)) => {
-                hand.world.observations().sessions.insert(session);
+                client.world.observations().sessions.insert(session);
             }
-            // It is tried again in the next life.
+            // It is opened in the next process.
             Err(error) if error.is_transient() => {}
-            Err(error) => hand.world.observations().unexpected_errors.push(format!("opening {session}: {error}")),
+            Err(error) => client.world.observations().unexpected_errors.push(format!("opening {session}: {error}")),
         }
     }
 }
 
-/// Waits until nobody owes anybody anything.
-async fn come_to_rest(hand: &SimClient) {
-    let mut restless = Vec::new();
-    for _ in 0..LOOKS_MAX {
-        tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-        restless = unrest(hand).await;
-        if restless.is_empty() && hand.world.observations().pending.is_empty() {
-            // Claims are given back.
-            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
+/// Waits until nothing is pending in any session.
+async fn wait_until_idle(client: &SimClient) {
+    let mut pending_work = Vec::new();
+    for _ in 0..IDLE_CHECKS_MAX {
+        tokio::time::sleep(Duration::from_millis(IDLE_CHECK_MS)).await;
+        pending_work = list_pending_work(client).await;
+        if pending_work.is_empty() && client.world.observations().pending.is_empty() {
+            // Leases are released.
+            tokio::time::sleep(Duration::from_millis(IDLE_CHECK_MS)).await;
             return;
         }
     }
-    let pending = hand.world.observations().pending.clone();
-    hand.world
+    let pending = client.world.observations().pending.clone();
+    client
+        .world
         .observations()
         .unexpected_errors
-        .push(format!("it never comes to rest: {restless:?}; deeds {pending:?} wait"));
+        .push(format!("the sessions never become idle: {pending_work:?}; actions {pending:?} have not ended"));
 }
 
-/// What keeps the world from its rest.
-async fn unrest(hand: &SimClient) -> Vec<String> {
-    let page = hand.first.list_sessions(&SessionQuery::newest(usize::MAX)).await.expect("the disk can be read");
-    let mut restless = Vec::new();
-    for row in page.entries {
-        let (session, head) = (&row.session, row.head);
-        if row.summary.pending_work == PendingWork::Now {
-            restless.push(format!("{session} owes something"));
-            resolve(hand, session).await;
+/// Returns what is still pending.
+async fn list_pending_work(client: &SimClient) -> Vec<String> {
+    let page = client.first.list_sessions(&SessionQuery::newest(usize::MAX)).await.expect("the disk can be read");
+    let mut pending_work = Vec::new();
+    for entry in page.entries {
+        let (session, head) = (&entry.session, entry.head);
+        if entry.summary.pending_work == PendingWork::Now {
+            pending_work.push(format!("{session} has pending work"));
+            resolve_unknown_calls(client, session).await;
         }
-        // Even the slowest listener hears the last of it.
-        let notes = hand.world.observations();
-        let listeners = notes.listeners.iter().filter(|heard| heard.is_listening && heard.session == *session);
-        let behind = listeners.filter(|heard| heard.last_seq() != head);
-        restless.extend(behind.map(|heard| format!("a listener of {session} heard {} of {head}", heard.last_seq())));
+        // Even the slowest subscriber gets the last event.
+        let observations = client.world.observations();
+        let listeners = observations.listeners.iter().filter(|log| log.is_listening && log.session == *session);
+        let lagging = listeners.filter(|log| log.last_seq() != head);
+        pending_work.extend(lagging.map(|log| format!("a listener of {session} is at {} of {head}", log.last_seq())));
     }
-    restless
+    pending_work
 }
 
-/// Decides about calls whose end is not known, looking again after each: one that is given up may end the turn of others.
-async fn resolve(hand: &SimClient, session: &SessionId) {
-    while let Some(call) = held(hand, session).await {
-        let how = if call.0 % 2 == 0 { UnknownCallResolution::Retry } else { UnknownCallResolution::Fail };
-        let resolved = hand.first.apply_command(session, OperatorCommand::Resolve { call, resolution: how }).await;
+/// Resolves calls with an unknown outcome one by one: giving one up may end the turn of others.
+async fn resolve_unknown_calls(client: &SimClient, session: &SessionId) {
+    while let Some(call) = call_awaiting_operator(client, session).await {
+        let resolution = if call.0 % 2 == 0 { UnknownCallResolution::Retry } else { UnknownCallResolution::Fail };
+        let resolved = client.first.apply_command(session, OperatorCommand::Resolve { call, resolution }).await;
         if let Err(error) = resolved
-            && held(hand, session).await == Some(call)
+            && call_awaiting_operator(client, session).await == Some(call)
         {
-            hand.world
+            client
+                .world
                 .observations()
                 .unexpected_errors
                 .push(format!("{call} of {session} cannot be resolved: {error}"));
@@ -227,8 +238,8 @@ async fn resolve(hand: &SimClient, session: &SessionId) {
     }
 }
 
-/// The first call that waits for a person's decision.
-async fn held(hand: &SimClient, session: &SessionId) -> Option<CallId> {
-    let (_, state) = hand.first.load_session(session).await.ok()?;
+/// Returns the first call that awaits an operator.
+async fn call_awaiting_operator(client: &SimClient, session: &SessionId) -> Option<CallId> {
+    let (_, state) = client.first.load_session(session).await.ok()?;
     state.session.calls_awaiting_operator().next().map(|(call, _)| *call)
 }

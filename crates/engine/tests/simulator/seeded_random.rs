@@ -1,6 +1,6 @@
-//! Numbers that look random and follow from a seed.
+//! Random numbers from a seed.
 
-/// A source of numbers; the same seed gives the same numbers.
+/// A random number generator; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct SeededRandom(u64);
 
@@ -10,7 +10,7 @@ impl SeededRandom {
     }
 
     pub fn next_u64(&mut self) -> u64 {
-        // SplitMix64.
+        // The SplitMix64 generator.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,27 +18,27 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Dice of their own, so that one part of a run does not disturb another.
+    /// Returns another generator, so that one part of a run does not influence another.
     pub fn split(&mut self) -> Self {
         Self(self.next_u64())
     }
 
-    /// A number from 0 to one below `most`.
-    pub fn below(&mut self, most: u64) -> u64 {
-        if most == 0 { 0 } else { self.next_u64() % most }
+    /// Returns a number below `bound`; zero if `bound` is zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next_u64() % bound }
     }
 
-    /// A number from `least` to `most`.
-    pub fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
+    /// Returns a number from `min` to `max`.
+    pub fn between(&mut self, min: u64, max: u64) -> u64 {
+        min + self.below(max - min + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub fn chance_percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[usize::try_from(self.below(from.len() as u64)).expect("it fits")]
     }
 }

@@ -1,4 +1,4 @@
-//! A store that takes its time, fails as it is told, and dies at a given commit.
+//! A store with delays and faults from the plan, which can simulate a crash at a given commit.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,192 +19,197 @@ use tokio::sync::Notify;
 use crate::seeded_random::SeededRandom;
 use crate::world::SimWorld;
 
-/// How an append goes wrong.
+/// How an append fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimAppendFault {
-    /// It fails and has no effect.
+    /// It fails and writes nothing.
     Before,
-    /// It takes effect and fails nevertheless.
+    /// It writes the commit, but returns an error.
     After,
-    /// There is no room.
+    /// The disk is full.
     Full,
-    /// The process dies before it.
+    /// The process crashes before the write.
     DeathBefore,
-    /// The process dies after it, before anybody is told.
+    /// The process crashes after the write, before it is acknowledged.
     DeathAfter,
 }
 
-/// What goes wrong with a store.
+/// The faults of a store.
 #[derive(Debug, Clone, Default)]
 pub struct StoreFaults {
-    /// By the number of the append, over all lives.
+    /// By the number of the append, across all processes.
     pub appends: BTreeMap<u64, SimAppendFault>,
-    /// How many of a hundred other operations fail.
+    /// Percentage of other operations that fail.
     pub other_failures_percent: u64,
-    /// Longest time an operation takes.
+    /// Longest delay of an operation.
     pub ms_max: u64,
 }
 
 impl StoreFaults {
-    /// Whether nothing fails, however long it takes.
+    /// Returns whether operations are only delayed and never fail.
     pub fn has_only_delays(&self) -> bool {
         self.appends.is_empty() && self.other_failures_percent == 0
     }
 }
 
-/// One process' store.
+/// The store of one process.
 #[derive(Debug)]
 pub struct SimStore {
     inner: Arc<MemoryStore>,
     world: Arc<SimWorld>,
-    trouble: StoreFaults,
-    dice: Mutex<SeededRandom>,
-    calm: AtomicBool,
+    faults: StoreFaults,
+    random: Mutex<SeededRandom>,
+    faults_stopped: AtomicBool,
     writes: Arc<AtomicU64>,
-    died: Arc<Notify>,
+    crashed: Arc<Notify>,
 }
 
 impl SimStore {
-    pub fn open(world: &Arc<SimWorld>, trouble: StoreFaults, dice: SeededRandom) -> Self {
+    pub fn open(world: &Arc<SimWorld>, faults: StoreFaults, random: SeededRandom) -> Self {
         Self {
             inner: Arc::new(MemoryStore::open(&world.disk)),
             world: world.clone(),
-            trouble,
-            dice: Mutex::new(dice),
-            calm: AtomicBool::new(false),
+            faults,
+            random: Mutex::new(random),
+            faults_stopped: AtomicBool::new(false),
             writes: Arc::default(),
-            died: Arc::default(),
+            crashed: Arc::default(),
         }
     }
 
-    /// From now on nothing goes wrong.
+    /// Disables all faults.
     pub fn stop_faults(&self) {
-        self.calm.store(true, Ordering::Relaxed);
+        self.faults_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Returns when the process dies of a commit.
+    /// Waits until the process crashes at a commit.
     pub async fn wait_for_death(&self) {
-        self.died.notified().await;
+        self.crashed.notified().await;
     }
 
     pub fn kill(&self) {
         self.inner.kill();
     }
 
-    fn is_calm(&self) -> bool {
-        self.calm.load(Ordering::Relaxed)
+    fn are_faults_stopped(&self) -> bool {
+        self.faults_stopped.load(Ordering::Relaxed)
     }
 
-    fn dice<T>(&self, roll: impl FnOnce(&mut SeededRandom) -> T) -> T {
-        roll(&mut self.dice.lock().expect("nobody panics here"))
+    fn with_random<T>(&self, draw: impl FnOnce(&mut SeededRandom) -> T) -> T {
+        draw(&mut self.random.lock().expect("not poisoned"))
     }
 
-    async fn pause(&self) {
-        let ms = if self.is_calm() { 0 } else { self.dice(|dice| dice.below(self.trouble.ms_max + 1)) };
+    async fn delay(&self) {
+        let ms =
+            if self.are_faults_stopped() { 0 } else { self.with_random(|random| random.below(self.faults.ms_max + 1)) };
         if ms > 0 {
             tokio::time::sleep(Duration::from_millis(ms)).await;
         }
     }
 
-    async fn hesitate(&self, what: &str) -> Result<(), Error> {
-        self.pause().await;
-        if !self.is_calm() && self.dice(|dice| dice.chance_percent(self.trouble.other_failures_percent)) {
-            return Err(io(what));
+    async fn delay_or_fail(&self, what: &str) -> Result<(), Error> {
+        self.delay().await;
+        if !self.are_faults_stopped()
+            && self.with_random(|random| random.chance_percent(self.faults.other_failures_percent))
+        {
+            return Err(io_error(what));
         }
         Ok(())
     }
 }
 
-/// What comes of something that does not have to wait.
-pub fn expect_ready<T>(soon: impl Future<Output = Result<T, Error>>) -> Option<T> {
-    soon.now_or_never()?.ok()
+/// Returns the result of a future that is ready at once.
+pub fn expect_ready<T>(future: impl Future<Output = Result<T, Error>>) -> Option<T> {
+    future.now_or_never()?.ok()
 }
 
-fn io(what: &str) -> Error {
-    Error::Io { what: what.to_owned(), detail: "the disk hiccups".to_owned() }
+fn io_error(what: &str) -> Error {
+    Error::Io { what: what.to_owned(), detail: "injected fault".to_owned() }
 }
 
-async fn for_ever() -> ! {
+async fn wait_forever() -> ! {
     std::future::pending::<()>().await;
-    unreachable!("nothing comes after for ever")
+    unreachable!("a pending future never ends")
 }
 
 #[async_trait]
 impl Store for SimStore {
     async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
-        self.hesitate("creating").await?;
+        self.delay_or_fail("creating").await?;
         self.inner.create_session(session).await
     }
 
     async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
-        self.hesitate("claiming").await?;
+        self.delay_or_fail("acquiring a lease").await?;
         self.inner.acquire_lease(session, takeover).await
     }
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
-        self.hesitate("releasing").await?;
+        self.delay_or_fail("releasing").await?;
         self.inner.release_lease(session, epoch).await
     }
 
-    /// A write that was begun goes on, whether anybody waits for it or not.
+    /// A write that has started continues even if its caller is gone.
     async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
         let number = {
-            let mut notes = self.world.observations();
-            notes.appends += 1;
-            notes.appends
+            let mut observations = self.world.observations();
+            observations.appends += 1;
+            observations.appends
         };
-        let mishap = self.trouble.appends.get(&number).copied().filter(|_| !self.is_calm());
-        if mishap == Some(SimAppendFault::DeathBefore) {
-            self.died.notify_one();
-            for_ever().await;
+        let fault = self.faults.appends.get(&number).copied().filter(|_| !self.are_faults_stopped());
+        if fault == Some(SimAppendFault::DeathBefore) {
+            self.crashed.notify_one();
+            wait_forever().await;
         }
-        let (before_ms, after_ms) = match self.is_calm() {
+        let (before_ms, after_ms) = match self.are_faults_stopped() {
             true => (0, 0),
-            false => self.dice(|dice| (dice.below(self.trouble.ms_max + 1), dice.below(self.trouble.ms_max + 1))),
+            false => {
+                self.with_random(|random| (random.below(self.faults.ms_max + 1), random.below(self.faults.ms_max + 1)))
+            }
         };
         self.writes.fetch_add(1, Ordering::Relaxed);
-        let (inner, died) = (self.inner.clone(), self.died.clone());
-        let writing = tokio::spawn(async move {
+        let (inner, crashed) = (self.inner.clone(), self.crashed.clone());
+        let write = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(before_ms)).await;
-            let result = match mishap {
-                Some(SimAppendFault::Before) => Err(io("appending")),
+            let result = match fault {
+                Some(SimAppendFault::Before) => Err(io_error("appending")),
                 Some(SimAppendFault::Full) => Err(Error::DiskFull { what: "a commit".to_owned() }),
-                Some(SimAppendFault::After) => inner.append_commit(commit).await.and(Err(io("appending"))),
+                Some(SimAppendFault::After) => inner.append_commit(commit).await.and(Err(io_error("appending"))),
                 Some(SimAppendFault::DeathAfter) => {
                     let _ = inner.append_commit(commit).await;
-                    died.notify_one();
-                    for_ever().await
+                    crashed.notify_one();
+                    wait_forever().await
                 }
                 Some(SimAppendFault::DeathBefore) | None => inner.append_commit(commit).await,
             };
             tokio::time::sleep(Duration::from_millis(after_ms)).await;
             result
         });
-        writing.await.expect("a write does not panic")
+        write.await.expect("a write does not panic")
     }
 
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
-        self.hesitate("reading").await?;
+        self.delay_or_fail("reading").await?;
         self.inner.read_records(session, after, limit).await
     }
 
     async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
-        self.hesitate("looking").await?;
+        self.delay_or_fail("reading heads").await?;
         self.inner.read_heads(sessions).await
     }
 
     async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
-        self.hesitate("reading texts").await?;
+        self.delay_or_fail("reading texts").await?;
         self.inner.read_bodies(session, ids).await
     }
 
     async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
-        self.hesitate("reading a snapshot").await?;
+        self.delay_or_fail("reading a snapshot").await?;
         self.inner.load_snapshot(session).await
     }
 
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
-        self.hesitate("keeping a snapshot").await?;
+        self.delay_or_fail("saving a snapshot").await?;
         self.inner.save_snapshot(session, snapshot).await
     }
 
@@ -217,12 +222,12 @@ impl Store for SimStore {
     }
 
     async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
-        self.hesitate("forking").await?;
+        self.delay_or_fail("forking").await?;
         self.inner.fork_session(fork).await
     }
 
     async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
-        self.hesitate("deleting").await?;
+        self.delay_or_fail("deleting").await?;
         self.inner.delete_session(session).await
     }
 

@@ -1,4 +1,4 @@
-//! A tool that works, fails, breaks down or never comes back.
+//! A tool that succeeds, fails, panics or hangs at random.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::world::{SimWorld, StartedToolRun};
 
 pub struct SimTool {
     world: Arc<SimWorld>,
-    dice: Mutex<SeededRandom>,
+    random: Mutex<SeededRandom>,
 }
 
 impl SimTool {
-    pub fn new(world: &Arc<SimWorld>, dice: SeededRandom) -> Self {
-        Self { world: world.clone(), dice: Mutex::new(dice) }
+    pub fn new(world: &Arc<SimWorld>, random: SeededRandom) -> Self {
+        Self { world: world.clone(), random: Mutex::new(random) }
     }
 }
 
@@ -27,8 +27,8 @@ impl Tool for SimTool {
         let head = read_head(&self.world.disk, &request.session);
         self.world.observations().runs.push(StartedToolRun { session: request.session, run: request.opened.run, head });
         let (kind, ms) = {
-            let mut dice = self.dice.lock().expect("nobody panics here");
-            (dice.below(100), dice.below(300))
+            let mut random = self.random.lock().expect("not poisoned");
+            (random.below(100), random.below(300))
         };
         tokio::time::sleep(Duration::from_millis(ms)).await;
         match kind {

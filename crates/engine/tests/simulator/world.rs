@@ -1,4 +1,4 @@
-//! What outlives a process: the disk, and the notes of an observer who sees everything and forgets nothing.
+//! What survives a process: the disk, and the observations from which the run is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,86 +9,85 @@ use segue_core::prompt::Prompt;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryDisk;
 
-/// What outlives a process.
+/// The state that survives a process.
 #[derive(Debug)]
 pub struct SimWorld {
     pub disk: MemoryDisk,
     pub observations: Mutex<Observations>,
 }
 
-/// What the observer saw.
+/// Everything that happened in a run.
 #[derive(Debug, Default)]
 pub struct Observations {
     /// The time when the last process ended.
     pub now: UnixMillis,
     pub sessions: BTreeSet<SessionId>,
-    /// Those that somebody wanted deleted.
+    /// Sessions for which a deletion was requested.
     pub deleted: BTreeSet<SessionId>,
-    /// Names given to copies.
+    /// Number of names given to copies.
     pub names: u64,
-    /// What was sent, whatever came of it.
+    /// Messages that were sent, whatever the result.
     pub sent: Vec<SentMessage>,
     pub streams: Vec<StartedCall>,
-    /// Answers that models gave to their end.
+    /// Answers that models finished.
     pub finished_answers: Vec<FinishedAnswer>,
-    /// The life that is lived.
+    /// The number of the running process.
     pub process: u64,
-    /// Lives in which nothing kept anything from being recorded, and until when.
+    /// Processes in which no fault kept results from being recorded, and until when.
     pub fault_free_until: BTreeMap<u64, UnixMillis>,
     pub runs: Vec<StartedToolRun>,
     pub listeners: Vec<ListenerLog>,
-    /// Errors that should not have been.
+    /// Errors that nothing in the plan explains.
     pub unexpected_errors: Vec<String>,
-    /// Appends that the stores were asked for.
+    /// Number of appends that the stores received.
     pub appends: u64,
-    /// Questions and listeners that have not come to an end.
+    /// Actions that have not ended.
     pub pending: BTreeSet<u64>,
 }
 
-/// A message on its way.
+/// A message that was sent.
 #[derive(Debug, Clone)]
 pub struct SentMessage {
     pub session: SessionId,
     pub text: String,
     pub key: Option<IdempotencyKey>,
-    /// How much was recorded when it was sent.
+    /// The last event of the session when the message was sent.
     pub head: Seq,
     pub outcome: SendOutcome,
 }
 
-/// What the sender was told.
+/// What the sender learned.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SendOutcome {
-    /// Nothing; the process died first.
+    /// Nothing; the process crashed first.
     Unknown,
     Accepted(MessageId),
     Answered(Box<TurnReport>),
     Refused(String),
 }
 
-/// A call that a model was made to answer.
+/// A call that reached a model.
 #[derive(Debug, Clone)]
 pub struct StartedCall {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
-    /// How much was recorded when it began.
+    /// The last event of the session when the call started.
     pub head: Seq,
     pub prompt: std::sync::Arc<Prompt>,
 }
 
-/// An answer that a model gave to its end.
+/// An answer that a model finished.
 #[derive(Debug, Clone)]
 pub struct FinishedAnswer {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
     pub at: UnixMillis,
-    /// In which life.
     pub process: u64,
 }
 
-/// A tool that was run.
+/// A tool run that was started.
 #[derive(Debug, Clone)]
 pub struct StartedToolRun {
     pub session: SessionId,
@@ -96,26 +95,25 @@ pub struct StartedToolRun {
     pub head: Seq,
 }
 
-/// What one listener heard.
+/// What one subscriber received.
 #[derive(Debug, Clone)]
 pub struct ListenerLog {
     pub session: SessionId,
-    /// Where it began, and what was recorded at that moment.
+    /// The event after which it began, and the last event at that moment.
     pub after: Seq,
     pub joined: Seq,
     /// Whether it pauses after each update.
     pub is_slow: bool,
     pub events: Vec<RecordedEvent>,
-    /// Whether it still listens.
     pub is_listening: bool,
-    /// The words of a call's last try when its answer came.
+    /// The streamed text of a call's last attempt when its answer arrived.
     pub call_texts: Vec<(CallId, u32, String)>,
 }
 
 impl SimWorld {
     pub fn new() -> Self {
-        let notes = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
-        Self { disk: MemoryDisk::new(), observations: Mutex::new(notes) }
+        let observations = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
+        Self { disk: MemoryDisk::new(), observations: Mutex::new(observations) }
     }
 
     pub fn observations(&self) -> MutexGuard<'_, Observations> {
@@ -124,7 +122,7 @@ impl SimWorld {
 }
 
 impl ListenerLog {
-    /// The place of the last event heard.
+    /// Returns the last event that was received.
     pub fn last_seq(&self) -> Seq {
         self.events.last().map_or(self.after, |event| event.seq)
     }

@@ -81,9 +81,13 @@ fn a_fork_before_a_turn_answers_its_message_at_the_next_use() {
     // The fork uses the models of the process that answers it, not those of the original session.
     assert!(place.run(&["send", "--session", "b", "three"]).out.contains("(rehearsal)"));
     let events = place.ok(&["show", "b", "--events"]);
-    for wanted in
-        ["forked from a at event 9", "t2 started with m2", "c2 assistant asked reply on rehearsal", "t2 done", "t3 done"]
-    {
+    for wanted in [
+        "forked from a at event 9",
+        "t2 started with m2",
+        "c2 assistant asked reply on rehearsal",
+        "t2 done",
+        "t3 done",
+    ] {
         assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
     }
     let shown = place.ok(&["show", "b"]);

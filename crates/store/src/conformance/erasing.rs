@@ -1,4 +1,4 @@
-//! Claims about forks, about what is left after a delete, and about the check.
+//! Tests of forks, of what remains after a delete, and of the integrity check.
 
 use segue_core::body::BodyId;
 use segue_core::ids::Seq;
@@ -9,38 +9,38 @@ use super::{
 };
 use crate::{Error, ForkSpec, IntegrityReport, JournalRecord, SessionQuery, Snapshot, Store, TakeoverPolicy};
 
-pub async fn a_fork_has_the_prefix_and_its_bodies(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_has_the_prefix_and_its_bodies(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(2, vec![visible_body("early")], Some(sample_summary("a", 1))).await;
     a.append_records_with(2, vec![visible_body("late")], None).await;
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
     assert_eq!(read_all_records(&store, &session_id("b")).await, sample_records(&session_id("a"), 2));
-    let early = store.read_bodies(&session_id("b"), &[BodyId::hash_text("early")]).await.expect("came along");
+    let early = store.read_bodies(&session_id("b"), &[BodyId::hash_text("early")]).await.expect("shared with the fork");
     assert_eq!(&*early[0], "early");
     let late = Error::NoSuchBody { session: session_id("b"), body: BodyId::hash_text("late") };
     assert_eq!(store.read_bodies(&session_id("b"), &[BodyId::hash_text("late")]).await, Err(late));
-    assert_eq!(place.body_count(), 2, "shared, not copied");
+    assert_eq!(fixture.body_count(), 2, "shared, not copied");
     let query = SessionQuery { text: Some("early".into()), ..SessionQuery::newest(9) };
     assert_eq!(store.list_sessions(&query).await.expect("listed").entries.len(), 2, "a fork is searched too");
     assert_eq!(store.load_snapshot(&session_id("b")).await, Ok(None));
 }
 
-pub async fn a_fork_can_be_cut_inside_a_commit(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_can_be_cut_inside_a_commit(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     a.append_records_with(4, vec![visible_body("in the middle")], None).await;
     store.fork_session(sample_fork("a", 5, "b")).await.expect("forked");
     assert_eq!(read_all_records(&store, &session_id("b")).await, sample_records(&session_id("a"), 5));
-    let claim = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("nobody holds a fork");
-    assert_eq!(claim.head, Seq(5));
-    assert_eq!(store.append_commit(sample_commit(&session_id("b"), claim, 2)).await, Ok(Seq(7)));
+    let lease = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("a fork is not held");
+    assert_eq!(lease.head, Seq(5));
+    assert_eq!(store.append_commit(sample_commit(&session_id("b"), lease, 2)).await, Ok(Seq(7)));
     assert!(store.read_bodies(&session_id("b"), &[BodyId::hash_text("in the middle")]).await.is_ok());
 }
 
-pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_name(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_refer_to(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let a = TestWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 500);
     store.append_commit(long.clone()).await.expect("in time");
@@ -49,36 +49,36 @@ pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_name(place: &imp
         store.fork_session(fork).await.expect("forked");
         let kept = usize::try_from(at).expect("small");
         assert_eq!(read_all_records(&store, &session_id(to)).await, long.records[..kept]);
-        for (place, text) in long.bodies.iter().enumerate() {
+        for (index, text) in long.bodies.iter().enumerate() {
             let read = store.read_bodies(&session_id(to), &[text.id]).await;
-            assert_eq!(read.is_ok(), place < kept, "text {place} of a fork at {at}");
+            assert_eq!(read.is_ok(), index < kept, "text {index} of a fork at {at}");
         }
     }
     store.delete_session(&session_id("a")).await.expect("deleted");
-    assert_eq!(place.body_count(), 500, "the whole fork has all of them");
+    assert_eq!(fixture.body_count(), 500, "the whole fork has all of them");
     store.delete_session(&session_id("e")).await.expect("deleted");
-    assert_eq!(place.body_count(), 499, "and what only it named is gone with it");
+    assert_eq!(fixture.body_count(), 499, "the body that only it referred to is deleted with it");
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
-pub async fn a_fork_and_its_origin_go_their_own_ways(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_and_its_origin_are_independent(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     store.fork_session(sample_fork("a", 3, "b")).await.expect("forked");
     a.append_records(2).await;
-    let claim = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("free");
-    assert_eq!(store.append_commit(sample_commit(&session_id("b"), claim, 1)).await, Ok(Seq(4)));
+    let lease = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("free");
+    assert_eq!(store.append_commit(sample_commit(&session_id("b"), lease, 1)).await, Ok(Seq(4)));
     assert_eq!(read_all_records(&store, &session_id("a")).await, sample_records(&session_id("a"), 5));
-    let mut own = sample_records(&session_id("a"), 3);
-    own.push(sample_record(&session_id("b"), 4));
-    assert_eq!(read_all_records(&store, &session_id("b")).await, own);
+    let mut own_records = sample_records(&session_id("a"), 3);
+    own_records.push(sample_record(&session_id("b"), 4));
+    assert_eq!(read_all_records(&store, &session_id("b")).await, own_records);
     store.fork_session(sample_fork("b", 4, "c")).await.expect("a fork of a fork");
-    assert_eq!(read_all_records(&store, &session_id("c")).await, own);
+    assert_eq!(read_all_records(&store, &session_id("c")).await, own_records);
 }
 
-pub async fn a_fork_outside_the_journal_is_refused(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_outside_the_journal_is_refused(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     for at in [0, 4, u64::MAX] {
@@ -97,27 +97,32 @@ pub async fn a_fork_outside_the_journal_is_refused(place: &impl StoreFixture) {
     );
 }
 
-pub async fn a_fork_outlives_its_origin(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(2, vec![visible_body("from a"), internal_body("only in a, later")], None).await;
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
     store.fork_session(sample_fork("b", 1, "c")).await.expect("forked again");
-    for gone in ["a", "b"] {
-        store.delete_session(&session_id(gone)).await.expect("deleted");
-        let texts = store.read_bodies(&session_id("c"), &[BodyId::hash_text("from a")]).await.expect("the heir has it");
+    for deleted in ["a", "b"] {
+        store.delete_session(&session_id(deleted)).await.expect("deleted");
+        let texts =
+            store.read_bodies(&session_id("c"), &[BodyId::hash_text("from a")]).await.expect("the fork shares it");
         assert_eq!(&*texts[0], "from a");
         assert_eq!(read_all_records(&store, &session_id("c")).await, [sample_record(&session_id("a"), 1)]);
     }
     let later = Error::NoSuchBody { session: session_id("c"), body: BodyId::hash_text("only in a, later") };
     assert_eq!(store.read_bodies(&session_id("c"), &[BodyId::hash_text("only in a, later")]).await, Err(later));
-    assert_eq!(place.body_count(), 1, "what only the records after the cut named went with the last that had them");
+    assert_eq!(
+        fixture.body_count(),
+        1,
+        "bodies that only later records refer to were deleted with the last session that had them"
+    );
     store.delete_session(&session_id("c")).await.expect("deleted");
-    assert_eq!(place.body_count(), 0, "the last one turns off the light");
+    assert_eq!(fixture.body_count(), 0, "no session uses them any more");
 }
 
-pub async fn a_deleted_session_is_gone_from_the_disk(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_deleted_session_is_erased_from_the_disk(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let markers = ErasureMarkers::new(7);
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![visible_body(&markers.text)], Some(sample_summary(&markers.title, 1))).await;
@@ -127,17 +132,17 @@ pub async fn a_deleted_session_is_gone_from_the_disk(place: &impl StoreFixture) 
     store.append_commit(with_marker).await.expect("in time");
     let snapshot = Snapshot { seq: Seq(2), format: 1, bytes: markers.snapshot.clone().into_bytes() };
     store.save_snapshot(&a.session, snapshot).await.expect("kept");
-    assert!(markers.all_markers().iter().all(|marker| place.contains_text(marker)), "the test can see what is there");
+    assert!(markers.all_markers().iter().all(|marker| fixture.contains_text(marker)), "the test can see stored data");
     store.delete_session(&a.session).await.expect("deleted");
     assert_eq!(read_all_by_name(&*store, "a").await, Err(Error::NoSuchSession { session: session_id("a") }));
     for marker in markers.all_markers() {
-        assert!(!place.contains_text(marker), "{marker} is still on disk");
+        assert!(!fixture.contains_text(marker), "{marker} is still on disk");
     }
     assert_eq!(store.list_sessions(&SessionQuery::newest(9)).await.expect("listed").entries, []);
 }
 
-pub async fn a_deleted_name_can_be_used_again_but_not_by_its_old_writer(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_deleted_name_can_be_used_again_but_not_by_its_old_writer(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut old = TestWriter::create_session(&store, "a").await;
     old.append_records(1).await;
     store.delete_session(&old.session).await.expect("deleted");
@@ -148,17 +153,17 @@ pub async fn a_deleted_name_can_be_used_again_but_not_by_its_old_writer(place: &
     assert!(matches!(error, Error::Fenced { .. }), "{error}");
 }
 
-pub async fn deleting_spares_what_others_use(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn deleting_keeps_bodies_that_others_use(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut writers = Vec::new();
     for session in ["a", "b", "c"] {
-        let mut one = TestWriter::create_session(&store, session).await;
-        one.append_records_with(1, vec![visible_body("in common"), visible_body(session)], None).await;
-        writers.push(one);
+        let mut writer = TestWriter::create_session(&store, session).await;
+        writer.append_records_with(1, vec![visible_body("in common"), visible_body(session)], None).await;
+        writers.push(writer);
     }
-    for (gone, rest) in [("a", 3), ("c", 2)] {
-        store.delete_session(&session_id(gone)).await.expect("deleted");
-        assert_eq!(place.body_count(), rest);
+    for (deleted, rest) in [("a", 3), ("c", 2)] {
+        store.delete_session(&session_id(deleted)).await.expect("deleted");
+        assert_eq!(fixture.body_count(), rest);
     }
     let ids = [BodyId::hash_text("in common"), BodyId::hash_text("b")];
     assert!(store.read_bodies(&session_id("b"), &ids).await.is_ok());
@@ -166,8 +171,8 @@ pub async fn deleting_spares_what_others_use(place: &impl StoreFixture) {
     assert_eq!(store.check_integrity().await, Ok(clean));
 }
 
-pub async fn a_session_held_by_another_is_not_deleted(place: &impl StoreFixture) {
-    let (store, other) = (place.open_store(), place.open_store());
+pub async fn a_session_held_by_another_is_not_deleted(fixture: &impl StoreFixture) {
+    let (store, other) = (fixture.open_store(), fixture.open_store());
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     let error = other.delete_session(&a.session).await.expect_err("held");
@@ -175,8 +180,8 @@ pub async fn a_session_held_by_another_is_not_deleted(place: &impl StoreFixture)
     store.delete_session(&a.session).await.expect("its own holder may");
 }
 
-pub async fn a_sound_store_passes_its_check(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn an_intact_store_passes_the_integrity_check(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     for round in 0..5 {
         a.append_records_with(
@@ -193,7 +198,7 @@ pub async fn a_sound_store_passes_its_check(place: &impl StoreFixture) {
     assert_eq!(report.session_count, 3);
 }
 
-/// Texts that cannot be compressed and occur nowhere else.
+/// Incompressible texts that occur nowhere else.
 struct ErasureMarkers {
     text: String,
     title: String,
@@ -222,11 +227,11 @@ fn sample_fork(from: &str, at: u64, to: &str) -> ForkSpec {
         at_seq: Seq(at),
         to: session_id(to),
         summary: sample_summary(to, 1),
-        extract_body_ids: no_body_ids,
+        extract_body_ids: early_body_ids,
     }
 }
 
-/// What the records of these claims name: a first one an early text, whatever else its commit brought.
-fn no_body_ids(_: &JournalRecord) -> Vec<BodyId> {
+/// Returns the bodies that the records of these tests refer to.
+fn early_body_ids(_: &JournalRecord) -> Vec<BodyId> {
     ["from a", "in the middle"].map(BodyId::hash_text).to_vec()
 }

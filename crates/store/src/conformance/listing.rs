@@ -1,19 +1,19 @@
-//! Claims about lists, searches and what recovery asks for.
+//! Tests of lists, searches and recovery.
 
 use segue_core::ids::{Seq, UnixMillis};
 
 use super::{StoreFixture, TestWriter, internal_body, sample_summary, session_id, visible_body};
 use crate::{PendingWork, SessionQuery, SessionSummary, Store};
 
-pub async fn sessions_are_listed_newest_first(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn sessions_are_listed_newest_first(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     for (session, updated) in [("a", 5), ("b", 9), ("c", 2), ("d", 9)] {
         TestWriter::create_session(&store, session)
             .await
             .append_records_with(2, Vec::new(), Some(sample_summary(session, updated)))
             .await;
     }
-    let _unsaid = TestWriter::create_session(&store, "nothing to tell yet").await;
+    let _without_summary = TestWriter::create_session(&store, "no summary yet").await;
     let page = store.list_sessions(&SessionQuery::newest(10)).await.expect("listed");
     let listed: Vec<&str> = page.entries.iter().map(|row| row.session.as_str()).collect();
     assert_eq!(listed, ["d", "b", "a", "c"]);
@@ -21,8 +21,8 @@ pub async fn sessions_are_listed_newest_first(place: &impl StoreFixture) {
     assert!(page.entries.iter().all(|row| row.head == Seq(2) && row.excerpt.is_none()));
 }
 
-pub async fn pages_follow_each_other_without_gap(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn pages_follow_each_other_without_gap(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     for number in 0..11u64 {
         let session = format!("s{number:02}");
         TestWriter::create_session(&store, &session)
@@ -45,8 +45,8 @@ pub async fn pages_follow_each_other_without_gap(place: &impl StoreFixture) {
     assert_eq!(seen, all);
 }
 
-pub async fn a_flow_can_be_singled_out(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn sessions_can_be_filtered_by_flow(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     for (session, flow) in [("a", "chat"), ("b", "team"), ("c", "chat")] {
         let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
         TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
@@ -57,32 +57,32 @@ pub async fn a_flow_can_be_singled_out(place: &impl StoreFixture) {
     assert_eq!(list_session_names(&*store, &query).await, ["c", "b", "a"]);
 }
 
-pub async fn names_that_begin_alike_can_be_singled_out(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn sessions_can_be_filtered_by_name_prefix(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     for (session, flow) in
         [("acme.a", "chat"), ("acme", "chat"), ("acme2.a", "chat"), ("acme.b", "team"), ("Acme.c", "chat")]
     {
         let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
         TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
     }
-    let within = SessionQuery { name_prefix: Some("acme.".into()), ..SessionQuery::newest(10) };
-    assert_eq!(list_session_names(&*store, &within).await, ["acme.b", "acme.a"]);
-    let first = store.list_sessions(&SessionQuery { limit: 1, ..within.clone() }).await.expect("listed");
-    let rest = SessionQuery { after_cursor: first.next_cursor, ..within.clone() };
+    let prefix_query = SessionQuery { name_prefix: Some("acme.".into()), ..SessionQuery::newest(10) };
+    assert_eq!(list_session_names(&*store, &prefix_query).await, ["acme.b", "acme.a"]);
+    let first = store.list_sessions(&SessionQuery { limit: 1, ..prefix_query.clone() }).await.expect("listed");
+    let rest = SessionQuery { after_cursor: first.next_cursor, ..prefix_query.clone() };
     assert_eq!(list_session_names(&*store, &rest).await, ["acme.a"], "pages too");
     assert_eq!(
-        list_session_names(&*store, &SessionQuery { flows: vec!["chat".into()], ..within.clone() }).await,
+        list_session_names(&*store, &SessionQuery { flows: vec!["chat".into()], ..prefix_query.clone() }).await,
         ["acme.a"]
     );
     assert_eq!(
-        list_session_names(&*store, &SessionQuery { text: Some("ACME2".into()), ..within }).await,
+        list_session_names(&*store, &SessionQuery { text: Some("ACME2".into()), ..prefix_query }).await,
         [""; 0],
         "a search too"
     );
 }
 
-pub async fn titles_and_said_texts_are_searched(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn titles_and_visible_texts_are_searched(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let long = format!("{} the Violin has four strings {}", "well ".repeat(300), "indeed ".repeat(300));
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![visible_body("nothing of the kind")], Some(sample_summary("About VIOLINS", 3))).await;
@@ -103,20 +103,20 @@ pub async fn titles_and_said_texts_are_searched(place: &impl StoreFixture) {
     assert_eq!(list_session_names(&*store, &rest).await, ["b"], "a search has pages too");
 }
 
-pub async fn inner_texts_are_not_searched_until_they_are_said(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn internal_texts_are_not_searched_until_visible(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![internal_body("the oboe gives the note")], Some(sample_summary("", 1))).await;
     let mut b = TestWriter::create_session(&store, "b").await;
     b.append_records_with(1, vec![visible_body("the oboe gives the note")], Some(sample_summary("", 2))).await;
     let query = SessionQuery { text: Some("oboe".into()), ..SessionQuery::newest(10) };
-    assert_eq!(list_session_names(&*store, &query).await, ["b"], "said by one does not mean said by all");
+    assert_eq!(list_session_names(&*store, &query).await, ["b"], "visible in one session does not mean visible in all");
     a.append_records_with(1, vec![visible_body("the oboe gives the note")], None).await;
     assert_eq!(list_session_names(&*store, &query).await, ["b", "a"]);
 }
 
-pub async fn the_summary_is_the_last_one_given(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn the_last_summary_is_listed(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records_with(1, Vec::new(), Some(sample_summary("first", 1))).await;
     let last = SessionSummary {
@@ -132,11 +132,13 @@ pub async fn the_summary_is_the_last_one_given(place: &impl StoreFixture) {
     assert_eq!(page.entries[0].head, Seq(5));
 }
 
-pub async fn only_sessions_that_owe_are_recovered(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn only_sessions_with_pending_work_are_recovered(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut b = TestWriter::create_session(&store, "b").await;
-    for (session, owes) in [("c", PendingWork::Now), ("a", PendingWork::At(UnixMillis(5))), ("z", PendingWork::None)] {
-        let summary = SessionSummary { pending_work: owes, ..sample_summary("", 1) };
+    for (session, pending_work) in
+        [("c", PendingWork::Now), ("a", PendingWork::At(UnixMillis(5))), ("z", PendingWork::None)]
+    {
+        let summary = SessionSummary { pending_work, ..sample_summary("", 1) };
         TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
     }
     b.append_records_with(
@@ -146,8 +148,8 @@ pub async fn only_sessions_that_owe_are_recovered(place: &impl StoreFixture) {
     )
     .await;
     b.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
-    let owing = store.sessions_with_pending_work().await.expect("listed");
-    assert_eq!(owing, [(session_id("a"), PendingWork::At(UnixMillis(5))), (session_id("c"), PendingWork::Now)]);
+    let sessions = store.sessions_with_pending_work().await.expect("listed");
+    assert_eq!(sessions, [(session_id("a"), PendingWork::At(UnixMillis(5))), (session_id("c"), PendingWork::Now)]);
 }
 
 async fn list_session_names(store: &dyn Store, query: &SessionQuery) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Claims about beginning a session and adding to it.
+//! Tests of creating sessions and appending to them.
 
 use std::sync::Arc;
 
@@ -11,44 +11,44 @@ use super::{
 };
 use crate::{Commit, Error, JournalRecord, Lease, TakeoverPolicy};
 
-pub async fn a_new_session_is_empty_and_ours(place: &impl StoreFixture) {
-    let store = place.open_store();
-    let claim = store.create_session(&session_id("a")).await.expect("a new name");
-    assert_eq!(claim.head, Seq(0));
+pub async fn a_new_session_is_empty_and_leased(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
+    let lease = store.create_session(&session_id("a")).await.expect("a new name");
+    assert_eq!(lease.head, Seq(0));
     assert_eq!(read_all_records(&store, &session_id("a")).await, []);
-    assert_eq!(store.append_commit(sample_commit(&session_id("a"), claim, 1)).await, Ok(Seq(1)));
+    assert_eq!(store.append_commit(sample_commit(&session_id("a"), lease, 1)).await, Ok(Seq(1)));
 }
 
-pub async fn a_name_is_taken_once(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_name_can_be_used_once(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     assert_eq!(store.create_session(&session_id("a")).await, Err(Error::SessionExists { session: session_id("a") }));
-    assert_eq!(read_all_records(&store, &session_id("a")).await.len(), 1, "what was there stays");
-    let other = place.open_store();
+    assert_eq!(read_all_records(&store, &session_id("a")).await.len(), 1, "the existing records stay");
+    let other = fixture.open_store();
     let _empty = TestWriter::create_session(&store, "b").await;
     assert_eq!(
         other.create_session(&session_id("b")).await,
         Err(Error::SessionExists { session: session_id("b") }),
-        "empty, but held by the living"
+        "empty, but held by a live process"
     );
 }
 
-pub async fn an_empty_session_of_the_dead_is_no_obstacle(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn an_empty_session_of_a_dead_process_can_be_replaced(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let old = TestWriter::create_session(&store, "a").await.lease;
-    let empty = crate::Snapshot { seq: Seq(0), format: 1, bytes: b"of the dead".to_vec() };
+    let empty = crate::Snapshot { seq: Seq(0), format: 1, bytes: b"of a dead process".to_vec() };
     store.save_snapshot(&session_id("a"), empty).await.expect("kept");
     drop(store);
-    let store = place.open_store();
-    let claim = store.create_session(&session_id("a")).await.expect("as good as new");
-    assert_eq!(store.load_snapshot(&session_id("a")).await, Ok(None), "nothing of the old one comes with it");
-    assert!(claim.epoch > old.epoch);
-    assert_eq!(store.append_commit(sample_commit(&session_id("a"), claim, 2)).await, Ok(Seq(2)));
+    let store = fixture.open_store();
+    let lease = store.create_session(&session_id("a")).await.expect("the name is free");
+    assert_eq!(store.load_snapshot(&session_id("a")).await, Ok(None), "nothing of the old session remains");
+    assert!(lease.epoch > old.epoch);
+    assert_eq!(store.append_commit(sample_commit(&session_id("a"), lease, 2)).await, Ok(Seq(2)));
 }
 
-pub async fn appended_records_are_read_back_in_order(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn appended_records_are_read_back_in_order(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     for count in [1, 3, 2, 7] {
         a.append_records(count).await;
@@ -56,8 +56,8 @@ pub async fn appended_records_are_read_back_in_order(place: &impl StoreFixture) 
     assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, 13));
 }
 
-pub async fn the_head_rises_with_each_commit(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn the_head_rises_with_each_commit(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     assert_eq!(a.lease.head, Seq(3));
@@ -66,8 +66,8 @@ pub async fn the_head_rises_with_each_commit(place: &impl StoreFixture) {
     assert_eq!(again.head, Seq(4));
 }
 
-pub async fn an_append_that_does_not_follow_the_head_is_refused(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn an_append_that_does_not_follow_the_head_is_refused(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     let early = a.lease;
     a.append_records(2).await;
@@ -76,13 +76,13 @@ pub async fn an_append_that_does_not_follow_the_head_is_refused(place: &impl Sto
         let refused = Error::Conflict { session: session_id("a"), expected: Seq(head), head: Seq(2) };
         assert_eq!(store.append_commit(sample_commit(&a.session, wrong, 1)).await, Err(refused));
     }
-    let claim = Lease { epoch: LeaseEpoch(1), head: Seq(0) };
+    let lease = Lease { epoch: LeaseEpoch(1), head: Seq(0) };
     let refused = Error::NoSuchSession { session: session_id("never") };
-    assert_eq!(store.append_commit(sample_commit(&session_id("never"), claim, 1)).await, Err(refused));
+    assert_eq!(store.append_commit(sample_commit(&session_id("never"), lease, 1)).await, Err(refused));
 }
 
-pub async fn of_many_appends_at_one_place_one_wins(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn of_concurrent_appends_only_one_succeeds(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     let mut neighbours = Vec::new();
     for number in 0..8 {
@@ -103,31 +103,31 @@ pub async fn of_many_appends_at_one_place_one_wins(place: &impl StoreFixture) {
     let conflict = Err(Error::Conflict { session: session_id("a"), expected: Seq(1), head: Seq(3) });
     assert_eq!(results.iter().filter(|result| **result == Ok(Seq(3))).count(), 1);
     assert_eq!(results.iter().filter(|result| **result == conflict).count(), 15);
-    assert_eq!(steady.join_all().await, vec![Ok(Seq(1)); 8], "a conflict hurts nobody else");
+    assert_eq!(steady.join_all().await, vec![Ok(Seq(1)); 8], "a conflict does not affect other sessions");
     assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, 3));
 }
 
-pub async fn a_refused_append_leaves_nothing(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_refused_append_writes_nothing(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     let late = a.lease;
     a.append_records_with(1, Vec::new(), Some(sample_summary("first", 5))).await;
-    let text = "a text nobody wanted";
+    let text = "a text of a refused commit";
     let commit = Commit {
         bodies: vec![visible_body(text)],
         summary: Some(sample_summary("second", 6)),
         ..sample_commit(&a.session, late, 1)
     };
     store.append_commit(commit).await.expect_err("too late");
-    assert_eq!(place.body_count(), 0);
+    assert_eq!(fixture.body_count(), 0);
     let page = store.list_sessions(&crate::SessionQuery::newest(9)).await.expect("listed");
     assert_eq!(page.entries[0].summary.title, "first");
     let missing = Error::NoSuchBody { session: session_id("a"), body: BodyId::hash_text(text) };
     assert_eq!(store.read_bodies(&a.session, &[BodyId::hash_text(text)]).await, Err(missing));
 }
 
-pub async fn a_commit_that_cannot_be_is_refused(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn an_invalid_commit_is_refused(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let a = TestWriter::create_session(&store, "a").await;
     let good = sample_commit(&a.session, a.lease, 2);
     let mut gap = good.clone();
@@ -144,8 +144,8 @@ pub async fn a_commit_that_cannot_be_is_refused(place: &impl StoreFixture) {
     assert_eq!(store.append_commit(good).await, Ok(Seq(2)));
 }
 
-pub async fn names_that_cannot_be_are_refused(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn invalid_names_are_refused(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     for bad in ["", "a\0b", &"x".repeat(crate::SESSION_ID_BYTES_MAX + 1)] {
         let error = store.create_session(&session_id(bad)).await.expect_err("impossible");
         assert!(matches!(error, Error::Malformed { .. }), "{error}");
@@ -156,8 +156,8 @@ pub async fn names_that_cannot_be_are_refused(place: &impl StoreFixture) {
     }
 }
 
-pub async fn records_keep_the_time_they_came_with(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn records_keep_their_times(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let a = TestWriter::create_session(&store, "a").await;
     let times = [5, 3, u64::MAX, 0, 1_800_000_000_000];
     let stamp = |(record, at): (JournalRecord, u64)| JournalRecord { at: UnixMillis(at), ..record };
@@ -167,15 +167,16 @@ pub async fn records_keep_the_time_they_came_with(place: &impl StoreFixture) {
     assert_eq!(read_all_records(&store, &a.session).await, records);
 }
 
-pub async fn sessions_do_not_disturb_each_other(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn sessions_are_independent(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..12u64 {
         let store: Arc<dyn crate::Store> = store.clone();
         writers.spawn(async move {
-            let mut one = TestWriter::create_session(&store, &format!("s{number}")).await;
+            let mut writer = TestWriter::create_session(&store, &format!("s{number}")).await;
             for round in 0..10 {
-                one.append_records_with(1 + round % 3, vec![visible_body(&format!("{number} says {round}"))], None)
+                writer
+                    .append_records_with(1 + round % 3, vec![visible_body(&format!("{number} says {round}"))], None)
                     .await;
             }
         });
@@ -187,16 +188,16 @@ pub async fn sessions_do_not_disturb_each_other(place: &impl StoreFixture) {
     }
 }
 
-pub async fn a_long_commit_is_one_commit(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn a_long_commit_is_atomic(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let a = TestWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 500);
     let late = Commit { epoch: LeaseEpoch(a.lease.epoch.0 + 1), ..long.clone() };
     assert!(matches!(store.append_commit(late).await, Err(Error::Fenced { .. })));
     assert_eq!(
-        (read_all_records(&store, &a.session).await, place.body_count()),
+        (read_all_records(&store, &a.session).await, fixture.body_count()),
         (Vec::new(), 0),
-        "nothing of it is there"
+        "nothing of it was written"
     );
     assert_eq!(store.append_commit(long.clone()).await, Ok(Seq(500)));
     for (after, limit) in [(0, 500), (0, 1), (137, 200), (499, 9), (250, usize::MAX)] {
@@ -212,8 +213,8 @@ pub async fn a_long_commit_is_one_commit(place: &impl StoreFixture) {
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
-pub async fn a_large_text_and_strange_characters_survive(place: &impl StoreFixture) {
-    let store = place.open_store();
+pub async fn large_and_unusual_texts_survive(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;
     let mut noise = 1u64;
     let mut large = String::new();

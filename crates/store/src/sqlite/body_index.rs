@@ -1,11 +1,12 @@
-//! Where texts lie, by their addresses.
+//! Finds the rows of bodies by their addresses. An address is the first eight bytes of a body id.
 //!
-//! Addresses come in no order, so an index of all of them would have a page of its own changed by every new text. What is new
-//! is therefore listed in the order it came (`news`), which every connection keeps in memory, and is moved into the index
-//! (`addresses`) in the index's order, once there is enough of it for many to fall on one page.
+//! Addresses are hashes and come in no order, so if each new one went straight into the index, every new text would
+//! change a different page. Therefore new addresses are first appended to a list (table `unindexed_addresses`), which
+//! every connection also keeps in memory. Once there are enough of them that many fall on the same page, they are moved
+//! into the index (table `addresses`) in the order of the index.
 //!
-//! The list begins with an empty row whenever all before it was moved. Whoever reads that row forgets what it knew: some of it
-//! may have been erased since.
+//! After a move, the list begins with an empty row. A connection that reads this row clears its copy of the list,
+//! because bodies may have been deleted since. may have been erased since.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,11 +16,11 @@ use rusqlite::{Connection, params};
 
 use crate::limits::{BODIES_PER_UNINDEXED_ADDRESS, UNINDEXED_ADDRESSES_MAX, UNINDEXED_ADDRESSES_MIN};
 
-/// The first eight bytes of a text's address, and the row the text lies in.
+/// An address, and the row of the body.
 type BodyAddress = (i64, i64);
 const BODY_ADDRESS_BYTES: usize = 16;
 
-/// A connection, and what it knows of new addresses.
+/// A connection with its copy of the list of new addresses.
 #[derive(Debug)]
 pub(super) struct StoreConnection {
     db: Connection,
@@ -42,27 +43,27 @@ impl From<Connection> for StoreConnection {
 
 #[derive(Debug, Default)]
 struct UnindexedAddresses {
-    /// Those of the list, in the index's order.
+    /// The addresses in the list, in the order of the index.
     listed: BTreeSet<BodyAddress>,
     /// The last row of the list that was read or written.
     last_row: i64,
-    /// What the transaction under way changes; true of memory once it is committed.
+    /// The changes of the current transaction, which are applied to this copy on commit.
     change: AddressChanges,
 }
 
 #[derive(Debug, Default)]
 struct AddressChanges {
     added: BTreeSet<BodyAddress>,
-    /// All of the list was moved, and its rows are gone.
+    /// Whether the whole list was moved to the index.
     flushed: bool,
     last_row: Option<i64>,
 }
 
 impl StoreConnection {
-    /// Reads what is new in the list. To be called in every transaction before anything else here.
+    /// Reads new rows of the list. Must be called first in every transaction.
     pub(super) fn read_new_addresses(&self) -> Result<(), rusqlite::Error> {
         let mut addresses = self.unindexed.borrow_mut();
-        let mut query = self.prepare_cached("SELECT id, data FROM news WHERE id > ?1 ORDER BY id")?;
+        let mut query = self.prepare_cached("SELECT id, data FROM unindexed_addresses WHERE id > ?1 ORDER BY id")?;
         let mut rows = query.query([addresses.last_row])?;
         while let Some(row) = rows.next()? {
             let (id, data) = (row.get(0)?, row.get_ref(1)?.as_blob()?);
@@ -75,32 +76,33 @@ impl StoreConnection {
         Ok(())
     }
 
-    /// The rows of texts that may have this address. Not all need be there any more.
+    /// Returns the rows of bodies that may have this address. Some of them may have been deleted.
     pub(super) fn find_body_rows(&self, hash: i64) -> Result<Vec<i64>, rusqlite::Error> {
         let addresses = self.unindexed.borrow();
-        let of_hash = (hash, i64::MIN)..=(hash, i64::MAX);
-        let listed = addresses.change.added.range(of_hash.clone()).chain(addresses.listed.range(of_hash));
-        let mut places: Vec<i64> = listed.map(|(_, place)| *place).collect();
+        let with_hash = (hash, i64::MIN)..=(hash, i64::MAX);
+        let listed = addresses.change.added.range(with_hash.clone()).chain(addresses.listed.range(with_hash));
+        let mut rows_found: Vec<i64> = listed.map(|(_, body_row)| *body_row).collect();
         let mut query = self.prepare_cached("SELECT body FROM addresses WHERE hash = ?1")?;
         let mut rows = query.query([hash])?;
         while let Some(row) = rows.next()? {
-            places.push(row.get(0)?);
+            rows_found.push(row.get(0)?);
         }
-        Ok(places)
+        Ok(rows_found)
     }
 
-    /// Notes where a new text lies.
+    /// Adds the address of a new body.
     pub(super) fn add_address(&self, hash: i64, body_row: i64) {
         self.unindexed.borrow_mut().change.added.insert((hash, body_row));
     }
 
-    /// Takes an address out of the index, where [`Db::empty_news`] has put it.
+    /// Removes an address from the index. The list must have been moved there by
+    /// [`flush_addresses_to_index`](Self::flush_addresses_to_index).
     pub(super) fn remove_address(&self, hash: i64, body_row: i64) -> Result<(), rusqlite::Error> {
         self.prepare_cached("DELETE FROM addresses WHERE hash = ?1 AND body = ?2")?.execute([hash, body_row])?;
         Ok(())
     }
 
-    /// Moves all of the list into the index, so that what is taken out there is gone.
+    /// Moves the whole list into the index, so that addresses can be removed there.
     pub(super) fn flush_addresses_to_index(&self) -> Result<(), rusqlite::Error> {
         self.move_all_to_index(&mut self.unindexed.borrow_mut())
     }
@@ -111,30 +113,32 @@ impl StoreConnection {
             moved.extend(&addresses.listed);
         }
         let mut insert = self.prepare_cached("INSERT OR IGNORE INTO addresses VALUES (?1, ?2)")?;
-        for (hash, place) in moved {
-            insert.execute([hash, place])?;
+        for (hash, body_row) in moved {
+            insert.execute([hash, body_row])?;
         }
-        self.execute("DELETE FROM news", [])?;
+        self.execute("DELETE FROM unindexed_addresses", [])?;
         addresses.change.flushed = true;
         self.append_address_row(addresses, &[])
     }
 
-    /// Writes down what the transaction brought, before it is committed.
+    /// Writes the new addresses of this transaction, before it is committed.
     pub(super) fn write_new_addresses(&self) -> Result<(), rusqlite::Error> {
         let addresses = &mut *self.unindexed.borrow_mut();
-        let Some(newest) = addresses.change.added.iter().map(|(_, place)| *place).max() else { return Ok(()) };
+        let Some(newest_row) = addresses.change.added.iter().map(|(_, body_row)| *body_row).max() else {
+            return Ok(());
+        };
         let listed = if addresses.change.flushed { 0 } else { addresses.listed.len() };
-        let most = usize::try_from(newest / BODIES_PER_UNINDEXED_ADDRESS)
+        let listed_max = usize::try_from(newest_row / BODIES_PER_UNINDEXED_ADDRESS)
             .unwrap_or(UNINDEXED_ADDRESSES_MAX)
             .clamp(UNINDEXED_ADDRESSES_MIN, UNINDEXED_ADDRESSES_MAX);
-        if listed + addresses.change.added.len() > most {
+        if listed + addresses.change.added.len() > listed_max {
             return self.move_all_to_index(addresses);
         }
         let data = encode_addresses(&addresses.change.added);
         self.append_address_row(addresses, &data)
     }
 
-    /// What was written stands.
+    /// Applies the transaction's changes to the copy in memory.
     pub(super) fn on_commit(&self) {
         let addresses = &mut *self.unindexed.borrow_mut();
         let change = std::mem::take(&mut addresses.change);
@@ -145,25 +149,24 @@ impl StoreConnection {
         addresses.last_row = change.last_row.unwrap_or(addresses.last_row);
     }
 
-    /// What was written does not stand.
+    /// Drops the transaction's changes.
     pub(super) fn on_rollback(&self) {
         self.unindexed.borrow_mut().change = AddressChanges::default();
     }
 
-    /// Adds a row to the list.
     fn append_address_row(&self, addresses: &mut UnindexedAddresses, data: &[u8]) -> Result<(), rusqlite::Error> {
         let next = addresses.change.last_row.unwrap_or(addresses.last_row) + 1;
-        self.prepare_cached("INSERT INTO news VALUES (?1, ?2)")?.execute(params![next, data])?;
+        self.prepare_cached("INSERT INTO unindexed_addresses VALUES (?1, ?2)")?.execute(params![next, data])?;
         addresses.change.last_row = Some(next);
         Ok(())
     }
 }
 
 fn encode_addresses(addresses: &BTreeSet<BodyAddress>) -> Vec<u8> {
-    addresses.iter().flat_map(|(hash, place)| [hash.to_le_bytes(), place.to_le_bytes()]).flatten().collect()
+    addresses.iter().flat_map(|(hash, body_row)| [hash.to_le_bytes(), body_row.to_le_bytes()]).flatten().collect()
 }
 
-/// What [`packed`] was given; of bytes that are not its, something or other, which points to no text.
+/// Decodes the result of [`encode_addresses`]. Corrupted bytes give addresses that match no body.
 fn decode_addresses(data: &[u8]) -> impl Iterator<Item = BodyAddress> {
     data.chunks_exact(BODY_ADDRESS_BYTES).map(|pair| {
         let number = |at: usize| pair[at..].first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));

@@ -1,5 +1,5 @@
-//! How bytes lie on disk: records that lie together framed as one, compressed where that helps, sealed with a checksum
-//! where nothing else tells damage. Total: any bytes give a value or say what is wrong with them.
+//! How values are encoded on disk: records of one row are framed together, compressed if that helps, and sealed with a
+//! checksum where nothing else detects corruption. Decoding never panics: any bytes give a value or an error.
 
 use crate::limits::{COMPRESS_BYTES_MIN, COMPRESS_TEXT_BYTES_MIN, PREALLOCATED_BYTES_MAX, SQLITE_VALUE_BYTES_MAX};
 use std::cell::RefCell;
@@ -15,22 +15,22 @@ use crate::{JournalRecord, SessionSummary, Snapshot};
 
 const MARK_UNCOMPRESSED: u8 = 0;
 const MARK_ZSTD: u8 = 1;
-/// Compressed with the dictionary of journals.
+/// Compressed with the journal dictionary.
 const MARK_ZSTD_JOURNAL: u8 = 2;
-/// Every zstd frame begins with these; they are not written.
+/// The first bytes of every zstd frame, which are not stored.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_LEVEL: i32 = 1;
 const CHECKSUM_BYTES: usize = 8;
 
-/// What journals say again and again. Part of the file format: a better one gets a mark of its own (see the example
-/// `dictionary`).
+/// A dictionary of what journals contain often. Part of the file format: a better dictionary needs a mark of its own
+/// (see the example `dictionary`).
 const JOURNAL_DICTIONARY: &[u8] = include_bytes!("journal-1.zdict");
 static JOURNAL_ENCODER_DICTIONARY: LazyLock<EncoderDictionary<'static>> =
     LazyLock::new(|| EncoderDictionary::copy(JOURNAL_DICTIONARY, ZSTD_LEVEL));
 static JOURNAL_DECODER_DICTIONARY: LazyLock<DecoderDictionary<'static>> =
     LazyLock::new(|| DecoderDictionary::copy(JOURNAL_DICTIONARY));
 
-/// Records that lie together as one sealed value.
+/// Encodes the records of one row as a sealed value.
 pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[JournalRecord]) -> Vec<u8> {
     let size: usize = records.iter().map(|record| record.bytes.len() + 8).sum();
     let mut frame = Vec::with_capacity(size + 8);
@@ -47,62 +47,62 @@ pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[JournalRe
     seal(session, &first.0.to_le_bytes(), &compress_with_mark(MARK_ZSTD_JOURNAL, &frame))
 }
 
-/// The records sealed under this session and place.
+/// Decodes the records that were sealed for this session and first sequence number.
 pub(super) fn unseal_records(session: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<JournalRecord>, String> {
     let frame = decompress(unseal(session, &first.0.to_le_bytes(), sealed)?)?;
     let mut rest = frame.as_slice();
     let count = read_varint(&mut rest)?;
-    let mut heads = Vec::new();
+    let mut headers = Vec::new();
     let mut last = 0u64;
     for _ in 0..count {
         last = last.wrapping_add(zigzag_decode(read_varint(&mut rest)?));
-        heads.push((UnixMillis(last), read_varint(&mut rest)?));
+        headers.push((UnixMillis(last), read_varint(&mut rest)?));
     }
     let mut seq = first;
-    let mut records = Vec::with_capacity(heads.len());
-    for (at, len) in heads {
-        let len = usize::try_from(len).map_err(|_| "a record too long to be true".to_owned())?;
-        let (bytes, tail) = rest.split_at_checked(len).ok_or("a record cut short")?;
+    let mut records = Vec::with_capacity(headers.len());
+    for (at, len) in headers {
+        let len = usize::try_from(len).map_err(|_| "the length of a record is too large".to_owned())?;
+        let (bytes, tail) = rest.split_at_checked(len).ok_or("a record is truncated")?;
         records.push(JournalRecord { seq, at, bytes: bytes.to_vec() });
         rest = tail;
         seq = seq.next();
     }
-    if rest.is_empty() { Ok(records) } else { Err("bytes after the last record".into()) }
+    if rest.is_empty() { Ok(records) } else { Err("there are bytes after the last record".into()) }
 }
 
-/// A sealed value for the same records under another session's name, unread.
+/// Seals encoded records for another session, without decoding them.
 pub(super) fn reseal_records(from: &SessionId, to: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<u8>, String> {
-    let place = first.0.to_le_bytes();
-    Ok(seal(to, &place, unseal(from, &place, sealed)?))
+    let context = first.0.to_le_bytes();
+    Ok(seal(to, &context, unseal(from, &context, sealed)?))
 }
 
-/// A summary as a sealed value.
+/// Encodes a summary as a sealed value.
 pub(super) fn seal_summary(session: &SessionId, summary: &SessionSummary) -> Vec<u8> {
-    let json = serde_json::to_vec(summary).expect("a summary has no map keys that could fail");
+    let json = serde_json::to_vec(summary).expect("a summary serializes to JSON");
     seal(session, b"summary", &json)
 }
 
-/// The summary sealed under this session.
+/// Decodes the summary that was sealed for this session.
 pub(super) fn unseal_summary(session: &SessionId, sealed: &[u8]) -> Result<SessionSummary, String> {
     serde_json::from_slice(unseal(session, b"summary", sealed)?).map_err(|error| format!("its summary: {error}"))
 }
 
-/// A snapshot's bytes as a sealed value.
+/// Encodes a snapshot's bytes as a sealed value.
 pub(super) fn seal_snapshot(session: &SessionId, snapshot: &Snapshot) -> Vec<u8> {
     seal(session, &snapshot_checksum_context(snapshot.seq, snapshot.format), &compress(&snapshot.bytes))
 }
 
-/// The snapshot's bytes sealed under this session, place and format.
+/// Decodes the snapshot that was sealed for this session, sequence number and format.
 pub(super) fn unseal_snapshot(session: &SessionId, seq: Seq, format: u32, sealed: &[u8]) -> Result<Vec<u8>, String> {
     decompress(unseal(session, &snapshot_checksum_context(seq, format), sealed)?)
 }
 
-/// Bytes behind a mark that says whether they are compressed. Carries no checksum.
+/// Compresses bytes if that helps; the first byte of the result tells whether they are compressed. Adds no checksum.
 pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
     compress_with_mark(MARK_ZSTD, bytes)
 }
 
-/// A text the same way. A short one stays as it is: it would take longer than the bytes are worth.
+/// Compresses a text in the same way. A short text is not compressed, because the time is worth more than the space.
 pub(super) fn compress_text(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     if bytes.len() < COMPRESS_TEXT_BYTES_MIN { mark_uncompressed(bytes) } else { compress(bytes) }
@@ -119,37 +119,37 @@ fn mark_uncompressed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What [`pack`] was given.
+/// Decodes the result of [`compress`].
 pub(super) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
     match packed.split_first() {
         Some((&MARK_UNCOMPRESSED, bytes)) => Ok(bytes.to_vec()),
         Some((mark @ &(MARK_ZSTD | MARK_ZSTD_JOURNAL), mut rest)) => {
             let len = usize::try_from(read_varint(&mut rest)?).unwrap_or(usize::MAX);
             if len > SQLITE_VALUE_BYTES_MAX {
-                return Err("a length too great to be true".into());
+                return Err("a length is too large".into());
             }
             let mut frame = Vec::with_capacity(rest.len() + ZSTD_MAGIC.len());
             frame.extend_from_slice(&ZSTD_MAGIC);
             frame.extend_from_slice(rest);
-            let bytes = decompress_frame(*mark, &frame, len)
-                .map_err(|error| format!("compressed bytes that do not open: {error}"))?;
-            if bytes.len() == len { Ok(bytes) } else { Err("compressed bytes of another length than told".into()) }
+            let bytes =
+                decompress_frame(*mark, &frame, len).map_err(|error| format!("decompression failed: {error}"))?;
+            if bytes.len() == len { Ok(bytes) } else { Err("the decompressed length is wrong".into()) }
         }
-        Some((mark, _)) => Err(format!("an unknown mark {mark}")),
-        None => Err("an empty value".into()),
+        Some((mark, _)) => Err(format!("unknown compression mark {mark}")),
+        None => Err("the value is empty".into()),
     }
 }
 
-/// Which bodies a commit brought, and which of them were said.
+/// Encodes the rows of the bodies that a commit refers to, each with whether it is visible.
 pub(super) fn encode_body_refs(bodies: &[(i64, bool)]) -> Vec<u8> {
     let mut out = Vec::new();
-    for &(body, said) in bodies {
-        write_varint(&mut out, body.cast_unsigned() << 1 | u64::from(said));
+    for &(body, is_visible) in bodies {
+        write_varint(&mut out, body.cast_unsigned() << 1 | u64::from(is_visible));
     }
     out
 }
 
-/// What [`put_bodies`] was given.
+/// Decodes the result of [`encode_body_refs`].
 pub(super) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<(i64, bool)>, String> {
     let mut bodies = Vec::new();
     while !bytes.is_empty() {
@@ -167,11 +167,11 @@ fn seal(session: &SessionId, context: &[u8], content: &[u8]) -> Vec<u8> {
 }
 
 fn unseal<'a>(session: &SessionId, context: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], String> {
-    let (sum, content) = sealed.split_at_checked(CHECKSUM_BYTES).ok_or("a value cut short")?;
-    if checksum(session, context, content) == sum { Ok(content) } else { Err("a checksum that does not match".into()) }
+    let (sum, content) = sealed.split_at_checked(CHECKSUM_BYTES).ok_or("the value is truncated")?;
+    if checksum(session, context, content) == sum { Ok(content) } else { Err("the checksum does not match".into()) }
 }
 
-/// Covers whose value it is and where it belongs, so that a value in a wrong place is found out too.
+/// Includes the session and the position of the value, so that a value in a wrong place is detected too.
 fn checksum(session: &SessionId, context: &[u8], content: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let name = session.as_str().as_bytes();
     let mut all = Vec::with_capacity(name.len() + context.len() + content.len() + 1);
@@ -186,10 +186,10 @@ fn checksum(session: &SessionId, context: &[u8], content: &[u8]) -> [u8; CHECKSU
 }
 
 fn snapshot_checksum_context(seq: Seq, format: u32) -> [u8; 13] {
-    let mut place = [b's'; 13];
-    place[1..9].copy_from_slice(&seq.0.to_le_bytes());
-    place[9..].copy_from_slice(&format.to_le_bytes());
-    place
+    let mut context = [b's'; 13];
+    context[1..9].copy_from_slice(&seq.0.to_le_bytes());
+    context[9..].copy_from_slice(&format.to_le_bytes());
+    context
 }
 
 thread_local! {
@@ -204,12 +204,12 @@ fn plain_compressor() -> Option<Compressor<'static>> {
 
 fn journal_compressor() -> Option<Compressor<'static>> {
     let mut compressor = Compressor::with_prepared_dictionary(&JOURNAL_ENCODER_DICTIONARY).ok()?;
-    // The mark tells which one it is.
+    // The mark tells which dictionary was used.
     compressor.include_dictid(false).ok()?;
     Some(compressor)
 }
 
-/// `bytes` compressed, if that makes them shorter.
+/// Compresses `bytes`, if that makes them shorter.
 fn try_compress(mark: u8, bytes: &[u8]) -> Option<Vec<u8>> {
     if bytes.len() < COMPRESS_BYTES_MIN {
         return None;
@@ -234,13 +234,13 @@ fn decompress_frame(mark: u8, frame: &[u8], len: usize) -> std::io::Result<Vec<u
         });
     }
     let mut bytes = Vec::new();
-    let whole = len as u64 + 1;
+    let limit = len as u64 + 1;
     if mark == MARK_ZSTD_JOURNAL {
         zstd::stream::Decoder::with_prepared_dictionary(frame, &JOURNAL_DECODER_DICTIONARY)?
-            .take(whole)
+            .take(limit)
             .read_to_end(&mut bytes)?;
     } else {
-        zstd::stream::Decoder::new(frame)?.take(whole).read_to_end(&mut bytes)?;
+        zstd::stream::Decoder::new(frame)?.take(limit).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
@@ -256,17 +256,17 @@ fn write_varint(out: &mut Vec<u8>, mut number: u64) {
 fn read_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first().ok_or("a number cut short")?;
+        let (&byte, rest) = bytes.split_first().ok_or("a number is truncated")?;
         *bytes = rest;
         number |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(number);
         }
     }
-    Err("a number without end".into())
+    Err("a number is too long".into())
 }
 
-/// Small for small steps in either direction.
+/// Maps small steps in either direction to small numbers.
 fn zigzag_encode(step: u64) -> u64 {
     let signed = step.cast_signed();
     (signed << 1 ^ signed >> 63).cast_unsigned()
@@ -283,13 +283,13 @@ mod tests {
     use super::*;
 
     fn records(first: u64, parts: Vec<(u64, Vec<u8>)>) -> Vec<JournalRecord> {
-        let number = |(place, (at, bytes))| JournalRecord { seq: Seq(first + place as u64), at: UnixMillis(at), bytes };
+        let number = |(index, (at, bytes))| JournalRecord { seq: Seq(first + index as u64), at: UnixMillis(at), bytes };
         parts.into_iter().enumerate().map(number).collect()
     }
 
     proptest! {
         #[test]
-        fn records_come_back_as_they_were(
+        fn records_survive_encoding(
             name in "[a-z]{1,9}",
             first in 1u64..1_000_000,
             parts in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)), 1..5),
@@ -298,15 +298,15 @@ mod tests {
             let records = records(first, parts);
             let sealed = seal_records(&session, Seq(first), &records);
             prop_assert_eq!(unseal_records(&session, Seq(first), &sealed), Ok(records.clone()));
-            prop_assert!(unseal_records(&session, Seq(first + 1), &sealed).is_err(), "another place");
+            prop_assert!(unseal_records(&session, Seq(first + 1), &sealed).is_err(), "another sequence number");
             let other = SessionId::from("other-session");
             prop_assert!(unseal_records(&other, Seq(first), &sealed).is_err(), "another session");
-            let resealed = reseal_records(&session, &other, Seq(first), &sealed).expect("whole");
+            let resealed = reseal_records(&session, &other, Seq(first), &sealed).expect("intact");
             prop_assert_eq!(unseal_records(&other, Seq(first), &resealed), Ok(records));
         }
 
         #[test]
-        fn a_flipped_bit_is_found_out(bytes in prop::collection::vec(any::<u8>(), 0..300), bit in any::<prop::sample::Index>()) {
+        fn a_flipped_bit_is_detected(bytes in prop::collection::vec(any::<u8>(), 0..300), bit in any::<prop::sample::Index>()) {
             let session = SessionId::from("s");
             let mut sealed = seal_records(&session, Seq(1), &records(1, vec![(5, bytes)]));
             let bit = bit.index(sealed.len() * 8);
@@ -315,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn packing_loses_nothing(bytes in prop::collection::vec(0u8..6, 0..3000)) {
+        fn compression_is_lossless(bytes in prop::collection::vec(0u8..6, 0..3000)) {
             for mark in [MARK_ZSTD, MARK_ZSTD_JOURNAL] {
                 let packed = compress_with_mark(mark, &bytes);
                 prop_assert!(packed.len() <= bytes.len() + 1);
@@ -324,7 +324,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_unpack_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for mark in [MARK_UNCOMPRESSED, MARK_ZSTD, MARK_ZSTD_JOURNAL] {
                 let mut packed = vec![mark];
                 packed.extend_from_slice(&bytes);
@@ -334,13 +334,13 @@ mod tests {
         }
 
         #[test]
-        fn lists_of_bodies_come_back(bodies in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>()), 0..9)) {
+        fn body_references_survive_encoding(bodies in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>()), 0..9)) {
             prop_assert_eq!(decode_body_refs(&encode_body_refs(&bodies)), Ok(bodies));
         }
     }
 
     #[test]
-    fn long_texts_are_compressed_and_come_back() {
+    fn long_texts_survive_compression() {
         let bytes = b"all work and no play ".repeat(200_000);
         for mark in [MARK_ZSTD, MARK_ZSTD_JOURNAL] {
             let packed = compress_with_mark(mark, &bytes);
@@ -350,12 +350,9 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_written_with_the_first_dictionary_opens_for_ever() {
-        let event = r#"{"type":"turn_started","turn":7,"messages":[9]}{"type":"turn_ended","turn":7,"outcome":"answered"}"#;
-        let written = [
-            2, 94, 32, 94, 181, 0, 0, 32, 55, 57, 55, 125, 7, 252, 230, 9, 122, 45, 78, 1, 104, 172, 106, 115, 167, 38,
-            194, 228, 200,
-        ];
+    fn records_compressed_with_the_first_dictionary_stay_readable() {
+        let event = r#"{"type":"turn_started","turn":7,"messages":[9]}{"type":"turn_ended","turn":7,"outcome":"done"}"#;
+        let written = [2, 94, 32, 94, 141, 0, 0, 16, 55, 57, 5, 252, 241, 32, 216, 80, 96, 167, 160, 1, 7, 76, 136, 19];
         assert_eq!(decompress(&written).as_deref(), Ok(event.as_bytes()));
     }
 }

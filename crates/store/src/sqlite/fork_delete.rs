@@ -1,4 +1,4 @@
-//! How sessions come from others and how they end: fork and delete, and who owns a shared text.
+//! Forking and deleting sessions, and the ownership of shared bodies.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::write::{
 };
 use crate::{Error, ForkSpec};
 
-/// Copies the rows of the journal up to `fork.at`; the last one is cut where needed.
+/// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
 pub(super) fn fork_session(db: &Connection, fork: &ForkSpec, node: &ProcessLock) -> Result<(), TransactionError> {
     let parent = load_session_row(db, &fork.from)?;
     if fork.at_seq > parent.head || fork.at_seq == Seq(0) {
@@ -30,28 +30,31 @@ pub(super) fn fork_session(db: &Connection, fork: &ForkSpec, node: &ProcessLock)
         params![fork.to.as_str(), next_epoch(db)?.0, fork.at_seq.0, encoding::seal_summary(&fork.to, &fork.summary)],
     )?;
     let child = db.last_insert_rowid();
-    let damaged =
+    let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: fork.from.clone(), detail });
     let mut last = Seq(0);
-    // Rows are read one by one by place: the table is being added to.
+    // Read one by one by sequence number, because the same table is being written.
     while last < fork.at_seq {
         let first = last.next();
         let (bodies, data) =
-            read_journal_row(db, parent.key, first)?.ok_or_else(|| damaged(format!("record {first} is missing")))?;
-        let mut records = encoding::unseal_records(&fork.from, first, &data).map_err(damaged)?;
-        last = records.last().map(|record| record.seq).ok_or_else(|| damaged(format!("an empty commit at {first}")))?;
-        let mut brought = encoding::decode_body_refs(bodies.as_deref().unwrap_or_default()).map_err(damaged)?;
+            read_journal_row(db, parent.key, first)?.ok_or_else(|| corrupted(format!("record {first} is missing")))?;
+        let mut records = encoding::unseal_records(&fork.from, first, &data).map_err(corrupted)?;
+        last = records
+            .last()
+            .map(|record| record.seq)
+            .ok_or_else(|| corrupted(format!("the row of record {first} is empty")))?;
+        let mut body_refs = encoding::decode_body_refs(bodies.as_deref().unwrap_or_default()).map_err(corrupted)?;
         let data = if last > fork.at_seq {
             records.retain(|record| record.seq <= fork.at_seq);
-            let named: BTreeSet<i64> =
+            let referenced: BTreeSet<i64> =
                 records.iter().flat_map(fork.extract_body_ids).map(body_address_prefix).collect();
-            brought = retain_named_bodies(db, brought, &named)?;
+            body_refs = retain_referenced_bodies(db, body_refs, &referenced)?;
             encoding::seal_records(&fork.to, first, &records)
         } else {
-            encoding::reseal_records(&fork.from, &fork.to, first, &data).map_err(damaged)?
+            encoding::reseal_records(&fork.from, &fork.to, first, &data).map_err(corrupted)?
         };
-        insert_journal_row(db, child, first, &brought, &data)?;
-        for (body, _) in brought {
+        insert_journal_row(db, child, first, &body_refs, &data)?;
+        for (body, _) in body_refs {
             db.prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
                 .execute([child, body])?;
         }
@@ -59,41 +62,41 @@ pub(super) fn fork_session(db: &Connection, fork: &ForkSpec, node: &ProcessLock)
     Ok(())
 }
 
-/// Those of the texts that a commit brought which the records left of it name.
-fn retain_named_bodies(
+/// Keeps only bodies whose address is in `referenced`, of those that a commit refers to.
+fn retain_referenced_bodies(
     db: &Connection,
-    brought: Vec<(i64, bool)>,
-    named: &BTreeSet<i64>,
+    body_refs: Vec<(i64, bool)>,
+    referenced: &BTreeSet<i64>,
 ) -> Result<Vec<(i64, bool)>, TransactionError> {
-    let mut hash = db.prepare_cached("SELECT address FROM bodies WHERE id = ?1")?;
+    let mut query = db.prepare_cached("SELECT address FROM bodies WHERE id = ?1")?;
     let mut kept = Vec::new();
-    for (body, said) in brought {
-        if named.contains(&hash.query_row([body], |row| row.get(0))?) {
-            kept.push((body, said));
+    for (body, is_visible) in body_refs {
+        if referenced.contains(&query.query_row([body], |row| row.get(0))?) {
+            kept.push((body, is_visible));
         }
     }
     Ok(kept)
 }
 
-/// Removes every row of a session. A text others use passes to one of them.
+/// Deletes all rows of a session. A body that other sessions use gets one of them as its new owner.
 pub(super) fn delete_session(
     db: &StoreConnection,
     session: &SessionId,
     node: &ProcessLock,
 ) -> Result<(), TransactionError> {
-    let standing = load_session_row(db, session)?;
-    ensure_not_held(&standing, session, node)?;
+    let session_row = load_session_row(db, session)?;
+    ensure_not_held(&session_row, session, node)?;
     db.flush_addresses_to_index()?;
-    for body in collect_session_bodies(db, standing.key, standing.head, session)? {
-        release_body(db, standing.key, body)?;
+    for body in collect_session_bodies(db, session_row.key, session_row.head, session)? {
+        release_body(db, session_row.key, body)?;
     }
-    for removal in [
+    for statement in [
         "DELETE FROM shares WHERE session = ?1",
         "DELETE FROM journal WHERE session = ?1",
         "DELETE FROM snapshots WHERE session = ?1",
         "DELETE FROM sessions WHERE key = ?1",
     ] {
-        db.prepare_cached(removal)?.execute([standing.key])?;
+        db.prepare_cached(statement)?.execute([session_row.key])?;
     }
     Ok(())
 }
@@ -107,7 +110,7 @@ fn read_journal_row(db: &Connection, session: i64, first: Seq) -> Result<Option<
         .optional()
 }
 
-/// The texts a session brought or was forked with. If its journal cannot be trusted, all texts are looked through.
+/// Returns the bodies that a session stored or was forked with. If its journal is corrupted, all bodies are searched.
 fn collect_session_bodies(
     db: &Connection,
     key: i64,
@@ -115,49 +118,51 @@ fn collect_session_bodies(
     session: &SessionId,
 ) -> Result<BTreeSet<i64>, rusqlite::Error> {
     let mut bodies = BTreeSet::new();
-    let mut due = Seq(1);
+    let mut expected = Seq(1);
     let mut rows = db.prepare_cached("SELECT first, bodies, data FROM journal WHERE session = ?1 ORDER BY first")?;
     let mut rows = rows.query([key])?;
     while let Some(row) = rows.next()? {
-        let (first, brought, data) = (Seq(row.get(0)?), row.get_ref(1)?, row.get_ref(2)?);
+        let (first, body_refs, data) = (Seq(row.get(0)?), row.get_ref(1)?, row.get_ref(2)?);
         let records = encoding::unseal_records(session, first, data.as_blob().unwrap_or_default()).unwrap_or_default();
-        let brought = encoding::decode_body_refs(brought.as_blob_or_null()?.unwrap_or_default());
-        match brought {
-            Ok(brought) if first == due && !records.is_empty() => bodies.extend(brought.iter().map(|(body, _)| body)),
+        let body_refs = encoding::decode_body_refs(body_refs.as_blob_or_null()?.unwrap_or_default());
+        match body_refs {
+            Ok(body_refs) if first == expected && !records.is_empty() => {
+                bodies.extend(body_refs.iter().map(|(body, _)| body))
+            }
             _ => break,
         }
-        due = Seq(due.0 + records.len() as u64);
+        expected = Seq(expected.0 + records.len() as u64);
     }
-    if due != head.next() {
-        let mut owned =
+    if expected != head.next() {
+        let mut all_bodies =
             db.prepare("SELECT id FROM bodies WHERE owner = ?1 UNION SELECT body FROM shares WHERE session = ?1")?;
-        for body in owned.query_map([key], |row| row.get(0))? {
+        for body in all_bodies.query_map([key], |row| row.get(0))? {
             bodies.insert(body?);
         }
     }
     Ok(bodies)
 }
 
-/// Ends a session's use of a text, and the text itself if no other session uses it.
+/// Ends a session's use of a body. Deletes the body if no other session uses it.
 fn release_body(db: &StoreConnection, session: i64, body: i64) -> Result<(), rusqlite::Error> {
     use rusqlite::OptionalExtension;
-    let owned: Option<i64> = db
+    let owned_address: Option<i64> = db
         .prepare_cached("SELECT address FROM bodies WHERE id = ?1 AND owner = ?2")?
         .query_row([body, session], |row| row.get(0))
         .optional()?;
-    let Some(hash) = owned else { return Ok(()) };
-    let heir: Option<i64> = db
+    let Some(address) = owned_address else { return Ok(()) };
+    let new_owner: Option<i64> = db
         .prepare_cached("SELECT session FROM shares WHERE body = ?1 LIMIT 1")?
         .query_row([body], |row| row.get(0))
         .optional()?;
-    match heir {
-        Some(heir) => {
-            db.prepare_cached("UPDATE bodies SET owner = ?2 WHERE id = ?1")?.execute([body, heir])?;
-            db.prepare_cached("DELETE FROM shares WHERE session = ?2 AND body = ?1")?.execute([body, heir])?;
+    match new_owner {
+        Some(new_owner) => {
+            db.prepare_cached("UPDATE bodies SET owner = ?2 WHERE id = ?1")?.execute([body, new_owner])?;
+            db.prepare_cached("DELETE FROM shares WHERE session = ?2 AND body = ?1")?.execute([body, new_owner])?;
         }
         None => {
             db.prepare_cached("DELETE FROM bodies WHERE id = ?1")?.execute([body])?;
-            db.remove_address(hash, body)?;
+            db.remove_address(address, body)?;
         }
     }
     Ok(())

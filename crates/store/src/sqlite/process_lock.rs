@@ -1,7 +1,7 @@
-//! Tells whether the process that holds a session still lives.
+//! Tells whether the process that holds a session is alive.
 //!
-//! Each open store has a name and keeps a file of that name locked. The system takes the lock away when the process
-//! ends, however it ends, so a holder whose lock can be had is dead. No clock, no heartbeat.
+//! Each open store has a name and keeps a file of that name locked. The system releases the lock when the process ends,
+//! however it ends. So a holder whose file can be locked is dead; no clock and no heartbeat is needed.
 
 use crate::limits::LOCK_NAME_ATTEMPTS_MAX;
 use std::fs::{self, File, TryLockError};
@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One open store among those on the same file.
+/// The lock of one open store.
 #[derive(Debug)]
 pub(super) struct ProcessLock {
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct ProcessLock {
 }
 
 impl ProcessLock {
-    /// Joins the stores open on `database` and clears away what dead ones left.
+    /// Creates the lock of a store on `database`, and removes the files of dead processes.
     pub(super) fn acquire(database: &Path) -> io::Result<Self> {
         let folder = lock_folder(database);
         fs::create_dir_all(&folder)?;
@@ -27,19 +27,19 @@ impl ProcessLock {
             let name = format!("{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish());
             let path = lock_path(&folder, &name);
             let lock = File::create_new(&path)?;
-            // Another process may sweep the file away before it is locked: then its name is worth nothing.
+            // Another process may remove the file before it is locked; then another name is tried.
             if lock.try_lock().is_ok() && path.exists() {
                 return Ok(Self { name, folder, _lock: lock });
             }
         }
-        Err(io::Error::other("no lock file of our own was left alone"))
+        Err(io::Error::other("all lock files were removed by other processes"))
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `holder` is another store that is still open.
+    /// Returns whether `holder` is another store that is still open.
     pub(super) fn is_held_by_live_other(&self, holder: &str) -> io::Result<bool> {
         if holder == self.name {
             return Ok(false);
@@ -50,12 +50,12 @@ impl ProcessLock {
 
 impl Drop for ProcessLock {
     fn drop(&mut self) {
-        // Left behind, it is swept up by the next store to open.
+        // If this fails, the next store that opens removes the file.
         let _ = fs::remove_file(lock_path(&self.folder, &self.name));
     }
 }
 
-/// Keeps others from opening the same store at the same time, until dropped.
+/// Keeps other processes from opening the same store, until the result is dropped.
 pub(super) fn lock_store_for_opening(database: &Path) -> io::Result<File> {
     let folder = lock_folder(database);
     fs::create_dir_all(&folder)?;
@@ -74,7 +74,7 @@ fn lock_path(folder: &Path, node: &str) -> PathBuf {
     folder.join(format!("{node}.lock"))
 }
 
-/// A shared lock is tried, so that two who ask at once do not take each other for the holder.
+/// Tries a shared lock, so that two processes that check at the same time do not mistake each other for the holder.
 fn is_lock_file_held(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -106,25 +106,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_lives_until_it_is_dropped() {
-        let place = tempfile::tempdir().expect("a temporary folder");
-        let database = place.path().join("x.db");
+    fn a_lock_is_held_until_it_is_dropped() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let database = folder.path().join("x.db");
         let (a, b) = (ProcessLock::acquire(&database).expect("a"), ProcessLock::acquire(&database).expect("b"));
-        assert!(a.is_held_by_live_other(b.name()).expect("asked"));
-        assert!(!a.is_held_by_live_other(a.name()).expect("asked"), "itself is no other");
+        assert!(a.is_held_by_live_other(b.name()).expect("checked"));
+        assert!(!a.is_held_by_live_other(a.name()).expect("checked"), "its own lock does not count");
         let name = b.name().to_owned();
         drop(b);
-        assert!(!a.is_held_by_live_other(&name).expect("asked"));
+        assert!(!a.is_held_by_live_other(&name).expect("checked"));
     }
 
     #[test]
-    fn what_dead_nodes_left_is_swept_up() {
-        let place = tempfile::tempdir().expect("a temporary folder");
-        let database = place.path().join("x.db");
-        let live = ProcessLock::acquire(&database).expect("joins");
+    fn files_of_dead_processes_are_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let database = folder.path().join("x.db");
+        let live = ProcessLock::acquire(&database).expect("locked");
         let stale = lock_path(&lock_folder(&database), "1-dead");
         File::create(&stale).expect("created");
-        let _second = ProcessLock::acquire(&database).expect("joins");
+        let _second = ProcessLock::acquire(&database).expect("locked");
         assert!(!stale.exists());
         assert!(lock_path(&lock_folder(&database), live.name()).exists());
     }

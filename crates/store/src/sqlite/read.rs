@@ -1,4 +1,4 @@
-//! What is read in one transaction: records, texts, snapshots, lists, and the check of everything.
+//! Read transactions: records, bodies, snapshots, lists, and the integrity check.
 
 use crate::limits::INTEGRITY_PROBLEMS_MAX;
 use std::collections::HashSet;
@@ -24,47 +24,50 @@ pub(super) fn read_records(
     after: Seq,
     limit: usize,
 ) -> Result<Vec<JournalRecord>, TransactionError> {
-    let standing = load_session_row(db, session)?;
+    let session_row = load_session_row(db, session)?;
     let mut found = Vec::new();
-    if after >= standing.head || limit == 0 {
+    if after >= session_row.head || limit == 0 {
         return Ok(found);
     }
-    let damaged =
+    let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
     let mut commits = db.prepare_cached(
         "SELECT first, data FROM journal WHERE session = ?1 AND first >=
          (SELECT max(first) FROM journal WHERE session = ?1 AND first <= ?2) ORDER BY first",
     )?;
-    let mut rows = commits.query(params![standing.key, after.next().0])?;
-    let mut due = None;
+    let mut rows = commits.query(params![session_row.key, after.next().0])?;
+    let mut expected = None;
     while let Some(row) = rows.next()? {
         let first = Seq(row.get(0)?);
-        if due.is_some_and(|due| due != first) {
+        if expected.is_some_and(|expected| expected != first) {
             break;
         }
         let sealed = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         let commit = encoding::unseal_records(session, first, sealed)
-            .map_err(|detail| damaged(format!("records from {first} on: {detail}")))?;
-        due = Some(Seq(first.0 + commit.len() as u64));
+            .map_err(|detail| corrupted(format!("records from {first} on: {detail}")))?;
+        expected = Some(Seq(first.0 + commit.len() as u64));
         found.extend(commit.into_iter().filter(|record| record.seq > after));
         if found.len() >= limit {
             found.truncate(limit);
             return Ok(found);
         }
     }
-    match due {
-        Some(due) if due == standing.head.next() && found.first().is_some_and(|record| record.seq == after.next()) => {
+    match expected {
+        Some(expected)
+            if expected == session_row.head.next()
+                && found.first().is_some_and(|record| record.seq == after.next()) =>
+        {
             Ok(found)
         }
-        due => Err(damaged(format!("record {} is missing", due.unwrap_or(after.next())))),
+        expected => Err(corrupted(format!("record {} is missing", expected.unwrap_or(after.next())))),
     }
 }
 
 pub(super) fn read_heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, TransactionError> {
     let head = |session: &SessionId| match load_session_row(db, session) {
-        Ok(standing) => Ok(Some(standing.head)),
+        Ok(session_row) => Ok(Some(session_row.head)),
         Err(TransactionError::Rejected(Error::NoSuchSession { .. })) => Ok(None),
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     };
     sessions.iter().map(head).collect()
 }
@@ -74,40 +77,40 @@ pub(super) fn read_bodies(
     session: &SessionId,
     ids: &[BodyId],
 ) -> Result<Vec<Arc<str>>, TransactionError> {
-    let standing = load_session_row(db, session)?;
-    // Where the list cannot be read, texts are found without it.
+    let session_row = load_session_row(db, session)?;
+    // If the list of new addresses cannot be read, bodies are found without it.
     let _ = db.read_new_addresses();
-    ids.iter().map(|id| read_body(db, session, &standing, *id)).collect()
+    ids.iter().map(|id| read_body(db, session, &session_row, *id)).collect()
 }
 
 fn read_body(
     db: &StoreConnection,
     session: &SessionId,
-    standing: &SessionTableRow,
+    session_row: &SessionTableRow,
     id: BodyId,
 ) -> Result<Arc<str>, TransactionError> {
-    let mut broken = None;
-    let mut look = |places: Vec<i64>| {
-        for place in places {
-            match read_text_row(db, standing, place, id)? {
+    let mut corruption = None;
+    let mut find_in_rows = |body_rows: Vec<i64>| {
+        for body_row in body_rows {
+            match read_text_row(db, session_row, body_row, id)? {
                 Some(Ok(text)) => return Ok(Some(text)),
-                Some(Err(detail)) => broken = Some(detail),
+                Some(Err(detail)) => corruption = Some(detail),
                 None => {}
             }
         }
         Ok::<_, rusqlite::Error>(None)
     };
-    if let Some(text) = look(db.find_body_rows(body_address_prefix(id)).unwrap_or_default())? {
+    if let Some(text) = find_in_rows(db.find_body_rows(body_address_prefix(id)).unwrap_or_default())? {
         return Ok(text);
     }
-    // Where the index is damaged, the journal still tells which texts it brought.
-    if let Ok(brought) = read_session_body_refs(db, standing.key)?
-        && let Some(text) = look(brought.into_iter().map(|(place, _)| place).collect())?
+    // If the index is corrupted, the journal still tells which bodies the session refers to.
+    if let Ok(body_refs) = read_session_body_refs(db, session_row.key)?
+        && let Some(text) = find_in_rows(body_refs.into_iter().map(|(body_row, _)| body_row).collect())?
     {
         return Ok(text);
     }
     let session = session.clone();
-    Err(match broken {
+    Err(match corruption {
         Some(detail) => {
             TransactionError::Failed(Error::SessionCorrupted { session, detail: format!("body {id}: {detail}") })
         }
@@ -115,84 +118,84 @@ fn read_body(
     })
 }
 
-/// The text in a row, if the session uses it and this may be its address.
+/// Reads the text of a row, if the session uses it and `id` may be its id.
 fn read_text_row(
     db: &Connection,
-    standing: &SessionTableRow,
+    session_row: &SessionTableRow,
     body_row: i64,
     id: BodyId,
 ) -> Result<Option<Result<Arc<str>, String>>, rusqlite::Error> {
     let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND address = ?2")?;
     let mut rows = candidate.query([body_row, body_address_prefix(id)])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    if row.get::<_, i64>(0)? != standing.key && !is_body_shared_with(db, standing.key, body_row)? {
+    if row.get::<_, i64>(0)? != session_row.key && !is_body_shared_with(db, session_row.key, body_row)? {
         return Ok(None);
     }
     Ok(Some(decode_body_text(row.get_ref(1)?.as_blob()?, id)))
 }
 
 pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Option<Snapshot>, TransactionError> {
-    let standing = load_session_row(db, session)?;
+    let session_row = load_session_row(db, session)?;
     let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(0)?), row.get::<_, u32>(1)?, row.get::<_, Vec<u8>>(2)?));
-    let kept = db
+    let stored = db
         .prepare_cached("SELECT seq, format, data FROM snapshots WHERE session = ?1")?
-        .query_row([standing.key], read)
+        .query_row([session_row.key], read)
         .optional();
-    // A snapshot that cannot be read is a snapshot that was lost.
-    let Ok(Some((seq, format, sealed))) = kept else { return Ok(None) };
-    let bytes = encoding::unseal_snapshot(session, seq, format, &sealed).ok().filter(|_| seq <= standing.head);
+    // A snapshot that cannot be read counts as missing.
+    let Ok(Some((seq, format, sealed))) = stored else { return Ok(None) };
+    let bytes = encoding::unseal_snapshot(session, seq, format, &sealed).ok().filter(|_| seq <= session_row.head);
     Ok(bytes.map(|bytes| Snapshot { seq, format, bytes }))
 }
 
 pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
-    let needle = query.text.as_deref().map(SearchTerm::new);
+    let term = query.text.as_deref().map(SearchTerm::new);
     let mut found = Vec::new();
     for (key, session, head, summary) in read_summaries(db)? {
-        // One that cannot be read is named by the check, not here.
+        // Unreadable summaries are reported by the integrity check, not here.
         let Ok(summary) = summary else { continue };
-        let place = SessionListCursor { updated_at: summary.updated_at, session };
-        let wanted = query.matches(&place.session, &summary.flow)
-            && query.after_cursor.as_ref().is_none_or(|before| place < *before);
-        if wanted {
-            found.push((place, key, head, summary));
+        let cursor = SessionListCursor { updated_at: summary.updated_at, session };
+        let is_selected = query.matches(&cursor.session, &summary.flow)
+            && query.after_cursor.as_ref().is_none_or(|before| cursor < *before);
+        if is_selected {
+            found.push((cursor, key, head, summary));
         }
     }
     found.sort_by(|(a, ..), (b, ..)| b.cmp(a));
     let mut rows = Vec::new();
-    for (place, key, head, summary) in found {
-        let excerpt = match &needle {
-            Some(needle) => match find_session_excerpt(db, key, &summary.title, needle)? {
+    for (cursor, key, head, summary) in found {
+        let excerpt = match &term {
+            Some(term) => match find_session_excerpt(db, key, &summary.title, term)? {
                 None => continue,
-                hit => hit,
+                excerpt => excerpt,
             },
             None => None,
         };
         if rows.len() == query.limit {
             return Ok(SessionListPage::with_next_cursor(rows));
         }
-        rows.push(SessionListEntry { session: place.session, summary, head, excerpt });
+        rows.push(SessionListEntry { session: cursor.session, summary, head, excerpt });
     }
     Ok(SessionListPage { entries: rows, next_cursor: None })
 }
 
 pub(super) fn sessions_with_pending_work(db: &Connection) -> Result<Vec<(SessionId, PendingWork)>, TransactionError> {
-    let mut owing = Vec::new();
+    let mut sessions = Vec::new();
     for (_, session, _, summary) in read_summaries(db)? {
-        // What cannot be read may owe something; whoever opens it finds out.
+        // An unreadable session may have pending work; opening it will tell.
         match summary.map_or(PendingWork::Now, |summary| summary.pending_work) {
             PendingWork::None => {}
-            owes => owing.push((session, owes)),
+            pending_work => sessions.push((session, pending_work)),
         }
     }
-    owing.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(owing)
+    sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(sessions)
 }
 
-/// Every session in turn, each in its own small reads, so that one's damage does not hide another's.
+/// Checks each session with separate small reads, so that damage to one does not hide damage to another.
 pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, TransactionError> {
     let mut report = IntegrityReport::default();
     match run_quick_check(db) {
-        Ok(complaints) => report.store_problems = complaints,
+        Ok(problems) => report.store_problems = problems,
         Err(error) => report.store_problems.push(error.to_string()),
     }
     report
@@ -204,7 +207,7 @@ pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, T
         let (key, name, summary): (i64, String, Option<Vec<u8>>) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let session = SessionId::from(name);
         report.session_count += 1;
-        let found = check_session_integrity(db, key, &session).map_err(|trouble| trouble.to_session_error(&session));
+        let found = check_session_integrity(db, key, &session).map_err(|error| error.to_session_error(&session));
         let detail = match found {
             Err(Error::SessionCorrupted { detail, .. }) => Some(detail),
             Err(error) => Some(error.to_string()),
@@ -217,23 +220,24 @@ pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, T
 
 fn check_session_integrity(db: &StoreConnection, key: i64, session: &SessionId) -> Result<(), TransactionError> {
     read_records(db, session, Seq(0), usize::MAX)?;
-    let damaged =
+    let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
-    for (place, _) in read_session_body_refs(db, key)?.map_err(damaged)? {
+    for (body_row, _) in read_session_body_refs(db, key)?.map_err(corrupted)? {
         let found = db
             .prepare_cached("SELECT owner, address, text FROM bodies WHERE id = ?1")?
-            .query_row([place], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?)))
+            .query_row([body_row], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?)))
             .optional()?;
-        let (owner, hash, packed): (i64, i64, _) = found.ok_or_else(|| damaged(format!("text {place} is missing")))?;
-        let text = encoding::decompress(&packed).map_err(|detail| damaged(format!("text {place}: {detail}")))?;
-        if body_address_prefix(BodyId::hash_bytes(&text)) != hash {
-            return Err(damaged(format!("text {place} does not match its address")));
+        let (owner, address, packed): (i64, i64, _) =
+            found.ok_or_else(|| corrupted(format!("body {body_row} is missing")))?;
+        let text = encoding::decompress(&packed).map_err(|detail| corrupted(format!("body {body_row}: {detail}")))?;
+        if body_address_prefix(BodyId::hash_bytes(&text)) != address {
+            return Err(corrupted(format!("body {body_row} does not match its address")));
         }
-        if !db.find_body_rows(hash)?.contains(&place) {
-            return Err(damaged(format!("text {place} is not found by its address")));
+        if !db.find_body_rows(address)?.contains(&body_row) {
+            return Err(corrupted(format!("body {body_row} is not found by its address")));
         }
-        if owner != key && !is_body_shared_with(db, key, place)? {
-            return Err(damaged(format!("text {place} is not marked as its own")));
+        if owner != key && !is_body_shared_with(db, key, body_row)? {
+            return Err(corrupted(format!("body {body_row} is not marked as its own")));
         }
     }
     Ok(())
@@ -254,7 +258,7 @@ fn decode_body_text(packed: &[u8], id: BodyId) -> Result<Arc<str>, String> {
     if BodyId::hash_bytes(&bytes) != id {
         return Err("the text does not match its address".into());
     }
-    String::from_utf8(bytes).map(Arc::from).map_err(|_| "the text is no UTF-8".into())
+    String::from_utf8(bytes).map(Arc::from).map_err(|_| "the text is not UTF-8".into())
 }
 
 type SummaryRow = (i64, SessionId, Seq, Result<SessionSummary, String>);
@@ -262,44 +266,44 @@ type SummaryRow = (i64, SessionId, Seq, Result<SessionSummary, String>);
 fn read_summaries(db: &Connection) -> Result<Vec<SummaryRow>, rusqlite::Error> {
     let mut query = db.prepare_cached("SELECT key, name, head, summary FROM sessions WHERE summary IS NOT NULL")?;
     let mut rows = query.query([])?;
-    let mut all = Vec::new();
+    let mut summaries = Vec::new();
     while let Some(row) = rows.next()? {
-        // A name or a head that is none belongs to no session one could ask for.
+        // A row with an invalid name or head belongs to no session that could be asked for.
         let (Ok(name), Ok(head)) = (row.get::<_, String>(1), row.get::<_, u64>(2)) else { continue };
         let session = SessionId::from(name);
         let summary = encoding::unseal_summary(&session, row.get_ref(3)?.as_blob().unwrap_or_default());
-        all.push((row.get(0)?, session, Seq(head), summary));
+        summaries.push((row.get(0)?, session, Seq(head), summary));
     }
-    Ok(all)
+    Ok(summaries)
 }
 
-/// The words around the first hit in a session's title or said texts. What is damaged is not searched.
+/// Returns the text around the first match in a session's title or visible texts. Corrupted texts are skipped.
 fn find_session_excerpt(
     db: &Connection,
     key: i64,
     title: &str,
-    needle: &SearchTerm,
+    term: &SearchTerm,
 ) -> Result<Option<String>, rusqlite::Error> {
-    if let Some(hit) = needle.find_excerpt(title) {
-        return Ok(Some(hit));
+    if let Some(excerpt_found) = term.find_excerpt(title) {
+        return Ok(Some(excerpt_found));
     }
-    let Ok(Ok(brought)) = read_session_body_refs(db, key) else { return Ok(None) };
+    let Ok(Ok(body_refs)) = read_session_body_refs(db, key) else { return Ok(None) };
     let mut texts = db.prepare_cached("SELECT text FROM bodies WHERE id = ?1")?;
     let mut seen = HashSet::new();
-    for (place, said) in brought {
-        if !said || !seen.insert(place) {
+    for (body_row, is_visible) in body_refs {
+        if !is_visible || !seen.insert(body_row) {
             continue;
         }
-        let packed = texts.query_row([place], |row| row.get::<_, Vec<u8>>(0)).unwrap_or_default();
+        let packed = texts.query_row([body_row], |row| row.get::<_, Vec<u8>>(0)).unwrap_or_default();
         let text = encoding::decompress(&packed).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        if let Some(hit) = text.and_then(|text| needle.find_excerpt(&text)) {
-            return Ok(Some(hit));
+        if let Some(excerpt_found) = text.and_then(|text| term.find_excerpt(&text)) {
+            return Ok(Some(excerpt_found));
         }
     }
     Ok(None)
 }
 
-/// Every text a session brought or was forked with, oldest first.
+/// Reads the references to all bodies that a session stored or was forked with, oldest first.
 fn read_session_body_refs(db: &Connection, key: i64) -> Result<Result<Vec<(i64, bool)>, String>, rusqlite::Error> {
     let mut query =
         db.prepare_cached("SELECT bodies FROM journal WHERE session = ?1 AND bodies IS NOT NULL ORDER BY first")?;

@@ -1,4 +1,4 @@
-//! The tables, how they came to be what they are, and how a connection is set up.
+//! The tables, their migrations, and the set-up of connections.
 
 use std::path::Path;
 
@@ -7,19 +7,20 @@ use rusqlite::{Connection, OpenFlags};
 use super::sqlite_error::{map_file_error, map_store_error};
 use crate::Error;
 
-/// "SEGU", so that a foreign database is told from ours.
+/// "SEGU", which tells our databases from those of other programs.
 const APPLICATION_ID: i32 = 0x5345_4755;
-/// How long a lock of another process is waited for.
+/// How long to wait for a lock of another process.
 pub(super) const BUSY_TIMEOUT_MS: u64 = 10_000;
 const CACHED_STATEMENTS_MAX: usize = 48;
 
-/// What brings a store from one format to the next. A list that only grows: the n-th makes format n.
+/// The migrations from one format to the next. The list only grows: migration n creates format n.
 ///
-/// `sessions` has one row a session. `journal` has one row a commit, or several for a long one, and is only ever added to at
-/// its end; `bodies` of a row says which texts came with it. A text belongs to the session that brought it first (`owner`);
-/// others that use it have a row in `shares`. `address` holds the first eight bytes of a body's address; the rest follows
-/// from the text. `addresses` and `news` find a body by them. (The column had another name in the first format, so that a
-/// program that knows only that one cannot bring texts unlisted.)
+/// `sessions` has one row per session. `journal` has one row per commit, or several for a long commit, and is
+/// append-only; its column `bodies` lists the bodies that came with the row. A body belongs to the session that stored
+/// it first (`owner`); other sessions that use it have a row in `shares`. Column `address` holds the first eight bytes
+/// of a body id; the rest follows from the text. `addresses` and `unindexed_addresses` find a body by its address. (The
+/// column had another name in format 1, so that a program that knows only that format cannot add bodies without an
+/// address.)
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE store (epoch INTEGER NOT NULL);
     INSERT INTO store VALUES (0);
@@ -41,31 +42,31 @@ const MIGRATIONS: &[&str] = &["
     INSERT INTO addresses SELECT hash, id FROM bodies ORDER BY hash, id;
     DROP INDEX bodies_hash;
     ALTER TABLE bodies RENAME COLUMN hash TO address;
-    CREATE TABLE news (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+    CREATE TABLE unindexed_addresses (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 "];
 
-/// The connection that writes; makes the file and brings its format up to date.
+/// Opens the connection that writes. Creates the file, and migrates it to the current format.
 pub(super) fn open_writer_connection(path: &Path) -> Result<Connection, Error> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|error| map_file_error(&error, folder))?;
     }
-    let trouble = |error: rusqlite::Error| map_store_error(&error, path);
+    let to_error = |error: rusqlite::Error| map_store_error(&error, path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut db = Connection::open_with_flags(path, flags).map_err(trouble)?;
-    configure_connection(&db).map_err(trouble)?;
+    let mut db = Connection::open_with_flags(path, flags).map_err(to_error)?;
+    configure_connection(&db).map_err(to_error)?;
     ensure_compatible_database(&db, path)?;
-    // Truncation after a delete is the writer's, and checkpoints have a thread of their own.
+    // The writer truncates the log itself after a delete, and a separate thread makes checkpoints.
     db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = ON; PRAGMA cache_size = -4096")
-        .map_err(trouble)?;
-    migrate_schema(&mut db).map_err(trouble)?;
+        .map_err(to_error)?;
+    migrate_schema(&mut db).map_err(to_error)?;
     Ok(db)
 }
 
-/// A connection that reads, or runs checkpoints.
+/// Opens a connection that reads, or makes checkpoints.
 pub(super) fn open_reader_connection(path: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     configure_connection(&db)?;
-    // What is read is read once, and there are several of these.
+    // Readers seldom read a page twice, and there are several of them.
     db.execute_batch("PRAGMA cache_size = -512")?;
     Ok(db)
 }
@@ -77,16 +78,16 @@ fn configure_connection(db: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 fn ensure_compatible_database(db: &Connection, path: &Path) -> Result<(), Error> {
-    let trouble = |error: rusqlite::Error| map_store_error(&error, path);
+    let to_error = |error: rusqlite::Error| map_store_error(&error, path);
     let known = u32::try_from(MIGRATIONS.len()).expect("few migrations");
-    let (application, found) = read_schema_versions(db).map_err(trouble)?;
-    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(trouble)?;
-    let place = || path.display().to_string();
+    let (application, found) = read_schema_versions(db).map_err(to_error)?;
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(to_error)?;
+    let display_path = || path.display().to_string();
     if application != APPLICATION_ID && (tables > 0 || application != 0) {
-        return Err(Error::NotAStore { path: place(), detail: "a database of another program".into() });
+        return Err(Error::NotAStore { path: display_path(), detail: "it is a database of another program".into() });
     }
     if found > known {
-        return Err(Error::NewerFormat { path: place(), found, known });
+        return Err(Error::NewerFormat { path: display_path(), found, known });
     }
     Ok(())
 }
@@ -94,9 +95,9 @@ fn ensure_compatible_database(db: &Connection, path: &Path) -> Result<(), Error>
 fn migrate_schema(db: &mut Connection) -> Result<(), rusqlite::Error> {
     let transaction = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let (_, found) = read_schema_versions(&transaction)?;
-    for (place, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
         transaction.execute_batch(migration)?;
-        transaction.pragma_update(None, "user_version", place + 1)?;
+        transaction.pragma_update(None, "user_version", index + 1)?;
     }
     if found as usize != MIGRATIONS.len() {
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -107,6 +108,6 @@ fn migrate_schema(db: &mut Connection) -> Result<(), rusqlite::Error> {
 fn read_schema_versions(db: &Connection) -> Result<(i32, u32), rusqlite::Error> {
     let application = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     let format: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    // Stored with a sign; a negative one is a number we never reached.
+    // Stored as a signed number; a negative one counts as a format that is too new.
     Ok((application, format.cast_unsigned()))
 }

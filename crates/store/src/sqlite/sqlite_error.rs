@@ -1,4 +1,4 @@
-//! Says in our words what SQLite complains about.
+//! Converts SQLite's errors.
 
 use std::path::Path;
 
@@ -7,17 +7,16 @@ use segue_core::ids::SessionId;
 
 use crate::Error;
 
-/// The shared-memory file could not grow: to a user, a full disk.
+/// The shared-memory file could not grow, which usually means a full disk.
 const SQLITE_IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
-/// Why an operation inside a transaction did not succeed.
+/// Why an operation within a transaction failed.
 #[derive(Debug)]
 pub(super) enum TransactionError {
-    /// It was refused before it wrote anything: others in the same transaction are not affected.
+    /// Refused before it wrote anything; other operations in the same transaction are not affected.
     Rejected(Error),
-    /// It failed and may have written: the transaction must not be committed.
+    /// Failed after it may have written; the transaction must not be committed.
     Failed(Error),
-    /// SQLite failed.
     Sql(rusqlite::Error),
 }
 
@@ -28,7 +27,7 @@ impl From<rusqlite::Error> for TransactionError {
 }
 
 impl TransactionError {
-    /// The error to hand to whoever asked something of `session`.
+    /// Converts the error for a caller that used `session`.
     pub(super) fn to_session_error(&self, session: &SessionId) -> Error {
         match self {
             Self::Rejected(error) | Self::Failed(error) => error.clone(),
@@ -37,7 +36,7 @@ impl TransactionError {
     }
 }
 
-/// What `error` means for one session.
+/// Converts an error that concerns one session.
 pub(super) fn map_session_error(error: &rusqlite::Error, session: &SessionId) -> Error {
     if is_corruption(error) {
         return Error::SessionCorrupted { session: session.clone(), detail: error.to_string() };
@@ -45,17 +44,19 @@ pub(super) fn map_session_error(error: &rusqlite::Error, session: &SessionId) ->
     map_sqlite_error(error, &format!("session `{session}`"))
 }
 
-/// What `error` means for the store at `path` as a whole.
+/// Converts an error that concerns the whole store at `path`.
 pub(super) fn map_store_error(error: &rusqlite::Error, path: &Path) -> Error {
-    let place = path.display().to_string();
+    let display_path = path.display().to_string();
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => Error::NotAStore { path: place, detail: "no SQLite database".into() },
-        _ if is_corruption(error) => Error::StoreCorrupted { path: place, detail: error.to_string() },
-        _ => map_sqlite_error(error, &format!("the store {place}")),
+        Some(ErrorCode::NotADatabase) => {
+            Error::NotAStore { path: display_path, detail: "not an SQLite database".into() }
+        }
+        _ if is_corruption(error) => Error::StoreCorrupted { path: display_path, detail: error.to_string() },
+        _ => map_sqlite_error(error, &format!("the store {display_path}")),
     }
 }
 
-/// A failure of the file system.
+/// Converts an error of the file system.
 pub(super) fn map_file_error(error: &std::io::Error, path: &Path) -> Error {
     let what = format!("opening {}", path.display());
     match error.kind() {
@@ -77,8 +78,8 @@ fn map_sqlite_error(error: &rusqlite::Error, what: &str) -> Error {
     }
 }
 
-/// Whether the file, and not the machine, is at fault. A value of a wrong type or a read past the end is damage too:
-/// nothing we write looks like that.
+/// Returns whether the file is corrupted. A value of a wrong type and a read past the end count as well, because the
+/// store never writes such data.
 fn is_corruption(error: &rusqlite::Error) -> bool {
     const IOERR_SHORT_READ: i32 = 10 | 2 << 8;
     match error {

@@ -1,4 +1,4 @@
-//! What is done inside a write transaction to one session: begin, claim, release, append, keep a snapshot.
+//! Write transactions on one session: create, acquire, release, append, and save a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::sqlite_error::TransactionError;
 use crate::limits::JOURNAL_ROW_BYTES_MAX;
 use crate::{Commit, Error, JournalRecord, Lease, Snapshot, TakeoverPolicy};
 
-/// A session's row as the writer sees it.
+/// A session's row.
 pub(super) struct SessionTableRow {
     pub(super) key: i64,
     pub(super) epoch: LeaseEpoch,
@@ -21,7 +21,7 @@ pub(super) struct SessionTableRow {
     pub(super) holder: Option<String>,
 }
 
-/// A commit, encoded by whoever brings it.
+/// A commit, encoded in the caller's thread.
 pub(super) struct EncodedCommit {
     session: SessionId,
     epoch: LeaseEpoch,
@@ -32,7 +32,7 @@ pub(super) struct EncodedCommit {
     summary: Option<Vec<u8>>,
 }
 
-/// Records that lie together.
+/// The encoded records of one row.
 struct EncodedJournalRow {
     first: Seq,
     data: Vec<u8>,
@@ -42,28 +42,28 @@ struct EncodedBody {
     id: BodyId,
     packed: Vec<u8>,
     is_visible: bool,
-    /// The row it came with.
+    /// The index of the journal row it is stored with.
     row: usize,
 }
 
 impl EncodedCommit {
     pub(super) fn from_commit(commit: &Commit) -> Self {
         let rows = split_into_rows(&commit.records);
-        let mut named: BTreeMap<BodyId, usize> = BTreeMap::new();
-        // As a rule there is one, and nothing has to be looked up.
-        for (place, records) in rows.iter().enumerate().filter(|_| rows.len() > 1) {
+        let mut first_row_of_body: BTreeMap<BodyId, usize> = BTreeMap::new();
+        // Usually there is only one row, and nothing has to be looked up.
+        for (index, records) in rows.iter().enumerate().filter(|_| rows.len() > 1) {
             records.iter().flat_map(commit.extract_body_ids).for_each(|body| {
-                named.entry(body).or_insert(place);
+                first_row_of_body.entry(body).or_insert(index);
             });
         }
-        let last = rows.len().saturating_sub(1);
-        let prepare = |body: &TextBody| EncodedBody {
+        let last_row = rows.len().saturating_sub(1);
+        let encode_body = |body: &TextBody| EncodedBody {
             id: body.id,
             packed: encoding::compress_text(&body.text),
             is_visible: body.kind == BodyKind::Conversation,
-            row: named.get(&body.id).copied().unwrap_or(last),
+            row: first_row_of_body.get(&body.id).copied().unwrap_or(last_row),
         };
-        let seal = |records: &&[JournalRecord]| {
+        let encode_row = |records: &&[JournalRecord]| {
             let first = records.first().map_or(commit.expected_head.next(), |record| record.seq);
             EncodedJournalRow { first, data: encoding::seal_records(&commit.session, first, records) }
         };
@@ -72,35 +72,35 @@ impl EncodedCommit {
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            rows: rows.iter().map(seal).collect(),
-            bodies: commit.bodies.iter().map(prepare).collect(),
+            rows: rows.iter().map(encode_row).collect(),
+            bodies: commit.bodies.iter().map(encode_body).collect(),
             summary: commit.summary.as_ref().map(|summary| encoding::seal_summary(&commit.session, summary)),
         }
     }
 
-    /// About how much it writes.
+    /// Returns about how many bytes the commit writes.
     pub(super) fn byte_len(&self) -> usize {
         let records: usize = self.rows.iter().map(|row| row.data.len()).sum();
         records + self.bodies.iter().map(|body| body.packed.len()).sum::<usize>()
     }
 }
 
-/// Records in stretches that lie together.
+/// Splits the records of a commit into rows.
 fn split_into_rows(records: &[JournalRecord]) -> Vec<&[JournalRecord]> {
     let mut rows = Vec::with_capacity(1);
-    let (mut begun, mut bytes) = (0, 0);
-    for (place, record) in records.iter().enumerate() {
+    let (mut row_start, mut bytes) = (0, 0);
+    for (index, record) in records.iter().enumerate() {
         bytes += record.bytes.len();
-        if bytes > JOURNAL_ROW_BYTES_MAX && place > begun {
-            rows.push(&records[begun..place]);
-            (begun, bytes) = (place, record.bytes.len());
+        if bytes > JOURNAL_ROW_BYTES_MAX && index > row_start {
+            rows.push(&records[row_start..index]);
+            (row_start, bytes) = (index, record.bytes.len());
         }
     }
-    rows.push(&records[begun..]);
+    rows.push(&records[row_start..]);
     rows
 }
 
-/// The row of a session that must be there.
+/// Returns the row of a session that must exist.
 pub(super) fn load_session_row(db: &Connection, session: &SessionId) -> Result<SessionTableRow, TransactionError> {
     find_session_row(db, session)?
         .ok_or_else(|| TransactionError::Rejected(Error::NoSuchSession { session: session.clone() }))
@@ -115,14 +115,14 @@ fn find_session_row(db: &Connection, session: &SessionId) -> Result<Option<Sessi
     query.query_row([session.as_str()], read).optional()
 }
 
-/// Refuses if a live process other than ours holds the session.
+/// Refuses if a live process other than this one holds the session.
 pub(super) fn ensure_not_held(
-    standing: &SessionTableRow,
+    session_row: &SessionTableRow,
     session: &SessionId,
     node: &ProcessLock,
 ) -> Result<(), TransactionError> {
-    let Some(holder) = &standing.holder else { return Ok(()) };
-    let what = || format!("asking whether the holder of session `{session}` lives");
+    let Some(holder) = &session_row.holder else { return Ok(()) };
+    let what = || format!("checking whether the holder of session `{session}` is alive");
     match node.is_held_by_live_other(holder) {
         Ok(false) => Ok(()),
         Ok(true) => {
@@ -132,19 +132,19 @@ pub(super) fn ensure_not_held(
     }
 }
 
-/// Makes way for a new session: an empty one nobody holds is as good as none.
+/// Removes a session without records that no process holds, so that its name can be used.
 pub(super) fn remove_empty_session(
     db: &Connection,
     session: &SessionId,
     node: &ProcessLock,
 ) -> Result<(), TransactionError> {
-    let Some(old) = find_session_row(db, session)? else { return Ok(()) };
-    if old.head > Seq(0) || ensure_not_held(&old, session, node).is_err() {
+    let Some(old_row) = find_session_row(db, session)? else { return Ok(()) };
+    if old_row.head > Seq(0) || ensure_not_held(&old_row, session, node).is_err() {
         return Err(TransactionError::Rejected(Error::SessionExists { session: session.clone() }));
     }
-    // The key may be given again, and nothing of the old session may come with it.
-    db.execute("DELETE FROM snapshots WHERE session = ?1", [old.key])?;
-    db.execute("DELETE FROM sessions WHERE key = ?1", [old.key])?;
+    // The key may be reused, and nothing of the old session may remain.
+    db.execute("DELETE FROM snapshots WHERE session = ?1", [old_row.key])?;
+    db.execute("DELETE FROM sessions WHERE key = ?1", [old_row.key])?;
     Ok(())
 }
 
@@ -169,18 +169,18 @@ pub(super) fn acquire_lease(
     takeover: TakeoverPolicy,
     node: &ProcessLock,
 ) -> Result<Lease, TransactionError> {
-    let standing = load_session_row(db, session)?;
+    let session_row = load_session_row(db, session)?;
     if takeover == TakeoverPolicy::IfHolderDead {
-        ensure_not_held(&standing, session, node)?;
+        ensure_not_held(&session_row, session, node)?;
     }
-    let epoch = set_holder(db, standing.key, Some(node.name()))?;
-    Ok(Lease { epoch, head: standing.head })
+    let epoch = set_holder(db, session_row.key, Some(node.name()))?;
+    Ok(Lease { epoch, head: session_row.head })
 }
 
 pub(super) fn release_lease(db: &Connection, session: &SessionId, epoch: LeaseEpoch) -> Result<(), TransactionError> {
-    let standing = load_session_row(db, session)?;
-    ensure_not_fenced(&standing, session, epoch)?;
-    set_holder(db, standing.key, None)?;
+    let session_row = load_session_row(db, session)?;
+    ensure_not_fenced(&session_row, session, epoch)?;
+    set_holder(db, session_row.key, None)?;
     Ok(())
 }
 
@@ -191,16 +191,16 @@ pub(super) fn append_commit(db: &StoreConnection, commit: &EncodedCommit) -> Res
         let (session, expected, head) = (commit.session.clone(), commit.expected_head, session.head);
         return Err(TransactionError::Rejected(Error::Conflict { session, expected, head }));
     }
-    let mut brought = vec![Vec::new(); commit.rows.len()];
+    let mut body_refs = vec![Vec::new(); commit.rows.len()];
     for body in &commit.bodies {
-        let (place, is_new) = insert_or_share_body(db, session.key, body)?;
-        // Said again counts again: it may have been a private text before.
+        let (body_row, is_new) = insert_or_share_body(db, session.key, body)?;
+        // A body that becomes visible is listed again: it may have been internal before.
         if is_new || body.is_visible {
-            brought[body.row].push((place, body.is_visible));
+            body_refs[body.row].push((body_row, body.is_visible));
         }
     }
-    for (row, brought) in commit.rows.iter().zip(brought) {
-        insert_journal_row(db, session.key, row.first, &brought, &row.data)?;
+    for (row, body_refs) in commit.rows.iter().zip(body_refs) {
+        insert_journal_row(db, session.key, row.first, &body_refs, &row.data)?;
     }
     match &commit.summary {
         Some(summary) => db
@@ -213,46 +213,46 @@ pub(super) fn append_commit(db: &StoreConnection, commit: &EncodedCommit) -> Res
     Ok(commit.head)
 }
 
-/// Adds a row to the journal, with the texts that came with it.
+/// Inserts a row into the journal, with references to the bodies that came with it.
 pub(super) fn insert_journal_row(
     db: &Connection,
     session: i64,
     first: Seq,
-    brought: &[(i64, bool)],
+    body_refs: &[(i64, bool)],
     data: &[u8],
 ) -> Result<(), rusqlite::Error> {
-    let brought = (!brought.is_empty()).then(|| encoding::encode_body_refs(brought));
+    let body_refs = (!body_refs.is_empty()).then(|| encoding::encode_body_refs(body_refs));
     db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![session, first.0, brought, data])?;
+        .execute(params![session, first.0, body_refs, data])?;
     Ok(())
 }
 
-/// Keeps the newest only; `sealed` is the snapshot's bytes as they lie on disk.
+/// Saves the snapshot, unless a newer one is stored. `sealed` is its encoded form.
 pub(super) fn save_snapshot(
     db: &Connection,
     session: &SessionId,
     snapshot: &Snapshot,
     sealed: &[u8],
 ) -> Result<(), TransactionError> {
-    let standing = load_session_row(db, session)?;
-    if snapshot.seq <= standing.head {
+    let session_row = load_session_row(db, session)?;
+    if snapshot.seq <= session_row.head {
         db.prepare_cached(
             "INSERT INTO snapshots VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
              SET seq = excluded.seq, format = excluded.format, data = excluded.data WHERE excluded.seq >= seq",
         )?
-        .execute(params![standing.key, snapshot.seq.0, snapshot.format, sealed])?;
+        .execute(params![session_row.key, snapshot.seq.0, snapshot.format, sealed])?;
     }
     Ok(())
 }
 
-/// An epoch no claim ever had.
+/// Returns an epoch that no lease ever had.
 pub(super) fn next_epoch(db: &Connection) -> Result<LeaseEpoch, rusqlite::Error> {
     let next = db.prepare_cached("SELECT epoch + 1 FROM store")?.query_row([], |row| row.get(0))?;
     db.prepare_cached("UPDATE store SET epoch = ?1")?.execute([next])?;
     Ok(LeaseEpoch(next))
 }
 
-/// How the index finds a body.
+/// Returns the address of a body: the first eight bytes of its id.
 pub(super) fn body_address_prefix(id: BodyId) -> i64 {
     let mut prefix = [0; 8];
     prefix.copy_from_slice(&id.0[..8]);
@@ -267,47 +267,48 @@ fn set_holder(db: &Connection, key: i64, holder: Option<&str>) -> Result<LeaseEp
 }
 
 fn ensure_not_fenced(
-    standing: &SessionTableRow,
+    session_row: &SessionTableRow,
     session: &SessionId,
     epoch: LeaseEpoch,
 ) -> Result<(), TransactionError> {
-    if standing.epoch == epoch {
+    if session_row.epoch == epoch {
         return Ok(());
     }
-    Err(TransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: standing.epoch }))
+    Err(TransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: session_row.epoch }))
 }
 
-/// Where the body lies, and whether the session has only now come to use it.
+/// Inserts a body, or shares it if it is stored already. Returns its row, and whether the session did not use it
+/// before.
 fn insert_or_share_body(
     db: &StoreConnection,
     session: i64,
     body: &EncodedBody,
 ) -> Result<(i64, bool), rusqlite::Error> {
-    let hash = body_address_prefix(body.id);
-    for place in db.find_body_rows(hash)? {
+    let address = body_address_prefix(body.id);
+    for body_row in db.find_body_rows(address)? {
         let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND address = ?2")?;
-        let mut rows = candidate.query([place, hash])?;
+        let mut rows = candidate.query([body_row, address])?;
         let Some(row) = rows.next()? else { continue };
         let packed = row.get_ref(1)?.as_blob().unwrap_or_default();
-        let same = packed == body.packed
+        let is_same = packed == body.packed
             || encoding::decompress(packed).is_ok_and(|text| BodyId::hash_bytes(&text) == body.id);
-        // A damaged text is no reason not to keep a whole one beside it.
-        if same {
+        // If the stored text is corrupted, a second, intact copy is stored.
+        if is_same {
             let owner: i64 = row.get(0)?;
             let is_new = owner != session
                 && db
                     .prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
-                    .execute(params![session, place])?
+                    .execute(params![session, body_row])?
                     > 0;
-            return Ok((place, is_new));
+            return Ok((body_row, is_new));
         }
     }
     db.prepare_cached("INSERT INTO bodies (owner, address, text) VALUES (?1, ?2, ?3)")?.execute(params![
         session,
-        hash,
+        address,
         body.packed
     ])?;
-    let place = db.last_insert_rowid();
-    db.add_address(hash, place);
-    Ok((place, true))
+    let body_row = db.last_insert_rowid();
+    db.add_address(address, body_row);
+    Ok((body_row, true))
 }

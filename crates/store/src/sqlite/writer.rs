@@ -1,6 +1,7 @@
-//! The one thread that writes: takes what is queued, puts it into one transaction, answers after the commit.
+//! The thread that writes: takes queued jobs, runs them in one transaction, and replies after the commit.
 //!
-//! Decides what shares a transaction and when the log is checkpointed. What a job does is the job's.
+//! It decides which jobs share a transaction and when the write-ahead log is checkpointed. What a job does is up to the
+//! job.
 
 use crate::limits::{
     CALLER_YIELD_JOBS_MIN, GROUP_COMMIT_BYTES_MAX, GROUP_COMMIT_JOBS_MAX, UNSPLIT_QUEUE_JOBS_MAX, WAL_BYTES_MAX,
@@ -22,36 +23,36 @@ use super::schema::{BUSY_TIMEOUT_MS, open_reader_connection};
 use super::sqlite_error::{TransactionError, map_file_error};
 use crate::Error;
 
-/// A background checkpoint is asked for after this much was written.
+/// Bytes written between two background checkpoints.
 const CHECKPOINT_AFTER_BYTES: usize = 2 << 20;
-/// Past this the writer itself begins the log anew, in the same place: under steady load a checkpoint beside it never
-/// catches up, and a log that grows costs more to make durable than one that is overwritten.
+/// Above this size, the writer itself restarts the log from its beginning. Under steady load a background checkpoint
+/// never catches up, and making a growing log durable costs more than overwriting it.
 const WAL_RESTART_BYTES: u64 = 8 << 20;
-/// How long the writer may wait for readers then.
+/// How long the writer may wait for readers when it truncates a log that is too large.
 const TRUNCATE_WAIT_MS: u64 = 250;
-/// How long it may wait after a delete, where the bytes must be gone.
+/// How long the writer may wait for readers after a delete, when the data must be erased.
 const ERASE_WAIT_MS: u64 = 1_000;
 
-/// What a job leaves on disk once it is through.
+/// Whether data that a job deletes must also be erased from the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalErasure {
-    /// The log may keep old bytes until it wraps.
+    /// The log may contain deleted data until it is overwritten.
     NotRequired,
-    /// Nothing of what it removed may be left in the log when it is answered.
+    /// The log must not contain deleted data when the job is acknowledged.
     Required,
 }
 
-/// Something to do inside a transaction. May be run again after a rollback.
+/// A unit of work within a transaction. It may run again after a rollback.
 pub(super) trait WriteJob: Send {
-    /// Does it. A refusal has written nothing.
+    /// Runs the job. A job that is refused must not have written anything.
     fn run(&mut self, db: &StoreConnection) -> Result<(), TransactionError>;
-    /// Tells whoever waits: what it gave, or why not.
-    fn send_result(self: Box<Self>, trouble: Option<&TransactionError>);
+    /// Sends the result, or the error, to the waiting caller.
+    fn send_result(self: Box<Self>, error: Option<&TransactionError>);
     fn byte_len(&self) -> usize;
     fn wal_erasure(&self) -> WalErasure;
 }
 
-/// Where jobs wait for their transaction.
+/// The sending side of the queue of jobs.
 #[derive(Debug, Clone)]
 pub(super) struct WriteQueue {
     jobs: mpsc::Sender<Box<dyn WriteJob>>,
@@ -59,7 +60,7 @@ pub(super) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Adds a job; how many wait with it.
+    /// Adds a job. Returns the length of the queue.
     pub(super) fn push(&self, job: Box<dyn WriteJob>) -> Result<usize, Error> {
         let before = self.length.fetch_add(1, Ordering::Relaxed);
         self.jobs.send(job).map_err(|_| Error::Closed)?;
@@ -67,30 +68,30 @@ impl WriteQueue {
     }
 }
 
-/// Where many wait, lets the writer run first if it lacks a core: a thread that has one may keep it for milliseconds, and
-/// all of them wait for the writer.
-pub(super) fn yield_to_writer(waiting: usize) {
-    if waiting >= CALLER_YIELD_JOBS_MIN {
+/// If many jobs wait, yields to the writer in case it has no core: a running thread may keep its core for milliseconds,
+/// while all callers wait for the writer.
+pub(super) fn yield_to_writer(queue_length: usize) {
+    if queue_length >= CALLER_YIELD_JOBS_MIN {
         std::thread::yield_now();
     }
 }
 
-/// The writer's end of the queue.
+/// The writer's side of the queue.
 struct WriteQueueReceiver {
     jobs: mpsc::Receiver<Box<dyn WriteJob>>,
     length: Arc<AtomicUsize>,
-    /// Taken out of the channel, and next.
+    /// Jobs taken out of the channel; they come first.
     next: VecDeque<Box<dyn WriteJob>>,
 }
 
 impl WriteQueueReceiver {
-    /// The next job, if it is there.
+    /// Returns the next job, if there is one.
     fn try_next_job(&mut self) -> Option<Box<dyn WriteJob>> {
         let job = self.next.pop_front().or_else(|| self.jobs.try_recv().ok());
         self.decrement_length(job)
     }
 
-    /// The next job, waited for. Nothing if none will come any more.
+    /// Waits for the next job. Returns none if all senders are gone.
     fn wait_next_job(&mut self) -> Option<Box<dyn WriteJob>> {
         let job = self.next.pop_front().or_else(|| self.jobs.recv().ok());
         self.decrement_length(job)
@@ -103,15 +104,15 @@ impl WriteQueueReceiver {
         job
     }
 
-    /// How many of those that wait share the next transaction. Not all of a crowd: if all wait for the same transaction,
-    /// nobody works while it is written, and nothing is there to write while they work.
+    /// Returns how many waiting jobs share the next transaction. Of a long queue only half: if all callers waited for
+    /// the same transaction, none would work while it is written, and nothing could be written while they work.
     fn next_batch_size(&mut self) -> usize {
         self.next.extend(self.jobs.try_iter());
         (self.next.len() / 2).max(UNSPLIT_QUEUE_JOBS_MAX)
     }
 }
 
-/// A job from a closure, with someone waiting for what it returns.
+/// A job that runs a closure and sends its result to a caller.
 pub(super) struct ClosureJob<T, F> {
     pub(super) session: SessionId,
     pub(super) bytes: usize,
@@ -130,17 +131,17 @@ where
         match (self.work)(db) {
             Ok(value) => self.result = Some(Ok(value)),
             Err(TransactionError::Rejected(error)) => self.result = Some(Err(error)),
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    fn send_result(self: Box<Self>, trouble: Option<&TransactionError>) {
-        let result = match trouble {
-            Some(trouble) => Err(trouble.to_session_error(&self.session)),
+    fn send_result(self: Box<Self>, error: Option<&TransactionError>) {
+        let result = match error {
+            Some(error) => Err(error.to_session_error(&self.session)),
             None => self.result.unwrap_or(Err(Error::Closed)),
         };
-        // Whoever asked may have gone away; what was done stays done.
+        // The caller may be gone; the job is done all the same.
         let _ = self.reply.send(result);
     }
 
@@ -153,51 +154,51 @@ where
     }
 }
 
-/// Starts the writer. It ends, after all that is queued, when the last sender is dropped.
+/// Starts the writer thread. It ends when the last sender is dropped, after all queued jobs.
 pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQueue, JoinHandle<()>), Error> {
     let (sender, jobs) = mpsc::channel();
-    let queue = WriteQueue { jobs: sender, length: Arc::default() };
-    let mut waiting = WriteQueueReceiver { jobs, length: queue.length.clone(), next: VecDeque::new() };
+    let sender = WriteQueue { jobs: sender, length: Arc::default() };
+    let mut queue = WriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
     let checkpointer = WalCheckpointer::spawn(path)?;
     let mut writer = WriterThread { db: db.into(), checkpointer, bytes_since_checkpoint: 0, erase_pending: false };
     let thread = std::thread::Builder::new()
         .name("segue-store-writer".into())
-        .spawn(move || writer.run_loop(&mut waiting))
+        .spawn(move || writer.run_loop(&mut queue))
         .map_err(|error| map_file_error(&error, path))?;
-    Ok((queue, thread))
+    Ok((sender, thread))
 }
 
 struct WriterThread {
     db: StoreConnection,
     checkpointer: WalCheckpointer,
     bytes_since_checkpoint: usize,
-    /// A delete's bytes are still in the log, because a reader would not let go of it.
+    /// Whether the log still contains deleted data, because a reader was using it.
     erase_pending: bool,
 }
 
 impl WriterThread {
-    fn run_loop(&mut self, waiting: &mut WriteQueueReceiver) {
-        while let Some(first) = waiting.wait_next_job() {
-            let most = waiting.next_batch_size();
+    fn run_loop(&mut self, queue: &mut WriteQueueReceiver) {
+        while let Some(first) = queue.wait_next_job() {
+            let batch_size = queue.next_batch_size();
             let mut group = vec![first];
-            let done = self.run_transaction(&mut group, |done| {
-                if done >= most {
+            let outcome = self.run_transaction(&mut group, |jobs_run| {
+                if jobs_run >= batch_size {
                     return None;
                 }
-                let here = waiting.try_next_job();
-                if here.is_some() || done < WRITER_YIELD_JOBS_MIN {
-                    return here;
+                let next_job = queue.try_next_job();
+                if next_job.is_some() || jobs_run < WRITER_YIELD_JOBS_MIN {
+                    return next_job;
                 }
-                // Where some come together more are on their way: let them run first, if they can. Nobody is waited for.
+                // Several jobs came together, so more are likely to follow: yield once, without waiting.
                 std::thread::yield_now();
-                waiting.try_next_job()
+                queue.try_next_job()
             });
             let bytes = group.iter().map(|job| job.byte_len()).sum();
-            match done {
+            match outcome {
                 Ok(()) => self.send_results(group),
-                // One transaction each, so that none pays for another's failure.
+                // One transaction each, so that no job fails because of another.
                 Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.run_job_alone(job)),
-                Err(trouble) => group.into_iter().for_each(|job| job.send_result(Some(&trouble))),
+                Err(error) => group.into_iter().for_each(|job| job.send_result(Some(&error))),
             }
             self.checkpoint_if_needed(bytes);
         }
@@ -210,11 +211,11 @@ impl WriterThread {
         let mut group = vec![job];
         match self.run_transaction(&mut group, |_| None) {
             Ok(()) => self.send_results(group),
-            Err(trouble) => group.into_iter().for_each(|job| job.send_result(Some(&trouble))),
+            Err(error) => group.into_iter().for_each(|job| job.send_result(Some(&error))),
         }
     }
 
-    /// One transaction for the group and for what else comes while it is at work.
+    /// Runs the group, and jobs that arrive meanwhile, in one transaction.
     fn run_transaction(
         &mut self,
         group: &mut Vec<Box<dyn WriteJob>>,
@@ -223,32 +224,32 @@ impl WriterThread {
         let mut run_all = || {
             self.db.execute_batch("BEGIN IMMEDIATE")?;
             self.db.read_new_addresses()?;
-            let (mut done, mut bytes) = (0, 0);
+            let (mut jobs_run, mut bytes) = (0, 0);
             loop {
-                while let Some(job) = group.get_mut(done) {
+                while let Some(job) = group.get_mut(jobs_run) {
                     job.run(&self.db)?;
                     bytes += job.byte_len();
-                    done += 1;
+                    jobs_run += 1;
                 }
-                if done >= GROUP_COMMIT_JOBS_MAX || bytes >= GROUP_COMMIT_BYTES_MAX {
+                if jobs_run >= GROUP_COMMIT_JOBS_MAX || bytes >= GROUP_COMMIT_BYTES_MAX {
                     break;
                 }
-                let Some(job) = next(done) else { break };
+                let Some(job) = next(jobs_run) else { break };
                 group.push(job);
             }
             self.db.write_new_addresses()?;
             Ok(self.db.execute_batch("COMMIT")?)
         };
-        let done = run_all();
-        match done {
+        let outcome = run_all();
+        match outcome {
             Ok(()) => self.db.on_commit(),
             Err(_) => self.db.on_rollback(),
         }
-        if done.is_err() && !self.db.is_autocommit() {
-            // If even this fails, the next BEGIN says so.
+        if outcome.is_err() && !self.db.is_autocommit() {
+            // If the rollback fails too, the next BEGIN returns the error.
             let _ = self.db.execute_batch("ROLLBACK");
         }
-        done
+        outcome
     }
 
     fn send_results(&mut self, group: Vec<Box<dyn WriteJob>>) {
@@ -282,21 +283,21 @@ impl WriterThread {
         self.bytes_since_checkpoint = 0;
     }
 
-    /// Moves the whole log into the database and cuts it to nothing. Whether it could.
+    /// Moves the whole log into the database and truncates it. Returns whether that succeeded.
     fn truncate_wal(&self, wait_ms: u64) -> bool {
         self.checkpoint_wal("TRUNCATE", wait_ms)
     }
 
-    /// Whether all of the log could be moved and no reader needs it any more.
-    fn checkpoint_wal(&self, how: &str, wait_ms: u64) -> bool {
+    /// Runs a checkpoint. Returns whether the whole log was moved and no reader uses it any more.
+    fn checkpoint_wal(&self, mode: &str, wait_ms: u64) -> bool {
         let _ = self.db.busy_timeout(Duration::from_millis(wait_ms));
-        let busy = self.db.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| row.get::<_, i64>(0));
+        let busy = self.db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
         let _ = self.db.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS));
         busy == Ok(0)
     }
 }
 
-/// Moves the log into the database beside the writer, without keeping it waiting.
+/// Makes checkpoints in a separate thread, without blocking the writer.
 struct WalCheckpointer {
     wake_sender: Option<mpsc::SyncSender<()>>,
     wal_bytes: Arc<AtomicU64>,
@@ -305,20 +306,20 @@ struct WalCheckpointer {
 
 impl WalCheckpointer {
     fn spawn(path: &Path) -> Result<Self, Error> {
-        let (bell, rung) = mpsc::sync_channel(1);
+        let (wake_sender, wake_receiver) = mpsc::sync_channel(1);
         let wal_bytes = Arc::new(AtomicU64::new(0));
-        let (seen, place) = (wal_bytes.clone(), path.to_owned());
+        let (wal_bytes_written, database) = (wal_bytes.clone(), path.to_owned());
         let thread = std::thread::Builder::new()
             .name("segue-store-checkpoint".into())
-            .spawn(move || run_checkpointer(&place, &rung, &seen))
+            .spawn(move || run_checkpointer(&database, &wake_receiver, &wal_bytes_written))
             .map_err(|error| map_file_error(&error, path))?;
-        Ok(Self { wake_sender: Some(bell), wal_bytes, thread: Some(thread) })
+        Ok(Self { wake_sender: Some(wake_sender), wal_bytes, thread: Some(thread) })
     }
 
     fn request_checkpoint(&self) {
-        if let Some(bell) = &self.wake_sender {
-            // Full means it is asked already.
-            let _ = bell.try_send(());
+        if let Some(wake_sender) = &self.wake_sender {
+            // If the channel is full, a checkpoint is already requested.
+            let _ = wake_sender.try_send(());
         }
     }
 }

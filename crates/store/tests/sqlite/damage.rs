@@ -1,4 +1,5 @@
-//! Torn and corrupted files: whole data or a clear error, never a panic, never wrong data, and others still open.
+//! Truncated and corrupted files: intact data or a clear error, never a panic or wrong data, and other sessions still
+//! open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,22 +15,22 @@ use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Error, SessionQuery, Snapshot, Store};
 
-use crate::noise::Noise;
-use crate::place::File;
+use crate::seeded_random::SeededRandom;
+use crate::sqlite_file::SqliteFile;
 
 const SESSIONS: usize = 5;
 const COMMITS: u64 = 30;
 const HEAD: u64 = COMMITS * 2;
 
 #[tokio::test]
-async fn damage_to_one_session_is_named_and_the_others_still_open() {
-    let image = Image::closed();
-    let marker = marker_of(2);
-    let place = image.put(|db, _| {
+async fn damage_to_one_session_is_reported_and_the_others_still_open() {
+    let files = StoreFiles::after_shutdown();
+    let marker = marker_text(2);
+    let file = files.write_files(|db, _| {
         let at = db.windows(marker.len()).position(|window| window == marker.as_bytes()).expect("stored as it is");
         db[at + 3] ^= 0x20;
     });
-    let store = place.open_store();
+    let store = file.open_store();
     let error = store.read_bodies(&session_id("s2"), &[BodyId::hash_text(&marker)]).await.expect_err("damaged");
     assert!(matches!(&error, Error::SessionCorrupted { session, .. } if *session == session_id("s2")), "{error}");
     let report = store.check_integrity().await.expect("checked");
@@ -38,85 +39,86 @@ async fn damage_to_one_session_is_named_and_the_others_still_open() {
     for number in [0, 1, 3, 4] {
         let session = session_id(&format!("s{number}"));
         assert_eq!(read_all_records(&store, &session).await, sample_records(&session, HEAD));
-        let claim = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
-        assert_eq!(store.append_commit(sample_commit(&session, claim, 1)).await, Ok(Seq(HEAD + 1)));
+        let lease = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
+        assert_eq!(store.append_commit(sample_commit(&session, lease, 1)).await, Ok(Seq(HEAD + 1)));
     }
     store.delete_session(&session_id("s2")).await.expect("a damaged session can be deleted");
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_named_and_a_damaged_snapshot_is_only_lost() {
-    let image = Image::closed();
-    let place = image.put(|_, _| {});
-    let db = rusqlite::Connection::open(place.path()).expect("opens");
-    let spoil = "UPDATE journal SET data = CAST(substr(data, 1, 12) || x'00' || substr(data, 14) AS BLOB)
+async fn a_damaged_record_is_reported_and_a_damaged_snapshot_is_ignored() {
+    let files = StoreFiles::after_shutdown();
+    let file = files.write_files(|_, _| {});
+    let db = rusqlite::Connection::open(file.path()).expect("opens");
+    let corrupt = "UPDATE journal SET data = CAST(substr(data, 1, 12) || x'00' || substr(data, 14) AS BLOB)
                  WHERE session = (SELECT key FROM sessions WHERE name = 's1') AND first = 21";
-    assert_eq!(db.execute(spoil, []), Ok(1));
+    assert_eq!(db.execute(corrupt, []), Ok(1));
     assert_eq!(db.execute("UPDATE snapshots SET data = CAST(data || x'00' AS BLOB)", []), Ok(SESSIONS));
     drop(db);
-    let store = place.open_store();
+    let store = file.open_store();
     let read = store.read_records(&session_id("s1"), Seq(0), 20).await.expect("what comes before the damage");
     assert_eq!(read, sample_records(&session_id("s1"), 20));
     let error = store.read_records(&session_id("s1"), Seq(0), 21).await.expect_err("damaged");
     assert!(matches!(&error, Error::SessionCorrupted { session, .. } if *session == session_id("s1")), "{error}");
-    assert!(error.to_string().contains("`s1` is damaged (records from 21 on"), "{error}");
+    assert!(error.to_string().contains("`s1` is corrupted (records from 21 on"), "{error}");
     assert_eq!(store.load_snapshot(&session_id("s0")).await, Ok(None));
 }
 
 #[tokio::test]
-async fn a_stretch_of_a_long_commit_is_read_without_the_rest_of_it() {
-    let place = File::new();
-    let store = place.open_store();
+async fn a_part_of_a_long_commit_is_read_without_the_rest() {
+    let file = SqliteFile::new();
+    let store = file.open_store();
     let a = TestWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 2_000);
     store.append_commit(long.clone()).await.expect("in time");
     store.close().await.expect("closes");
-    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    let db = rusqlite::Connection::open(file.path()).expect("opens");
     let mut query = db.prepare("SELECT first FROM journal ORDER BY first").expect("a query");
     let firsts: Vec<u64> =
         query.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("numbers");
     let longest = long.records.iter().map(|record| record.bytes.len()).max().expect("some");
     for pair in firsts.windows(2) {
         let bytes = usize::try_from(pair[1] - pair[0]).expect("few") * longest;
-        assert!(bytes <= JOURNAL_ROW_BYTES_MAX + longest, "{bytes} bytes lie together");
+        assert!(bytes <= JOURNAL_ROW_BYTES_MAX + longest, "{bytes} bytes are in one row");
     }
     let middle = firsts[firsts.len() / 2];
     assert_eq!(db.execute("UPDATE journal SET data = x'00' WHERE first <> ?1", [middle]), Ok(firsts.len() - 1));
     drop(query);
     drop(db);
-    let store = place.open_store();
+    let store = file.open_store();
     let at = usize::try_from(middle).expect("small") - 1;
-    let read = store.read_records(&a.session, Seq(middle - 1), 20).await.expect("nothing else is needed for it");
+    let read = store.read_records(&a.session, Seq(middle - 1), 20).await.expect("no other row is needed");
     assert_eq!(read, long.records[at..at + 20]);
-    assert!(store.read_records(&a.session, Seq(0), 20).await.is_err(), "that one is damaged");
+    assert!(store.read_records(&a.session, Seq(0), 20).await.is_err(), "that row is corrupted");
 }
 
 #[tokio::test]
-async fn a_missing_commit_is_found_out_wherever_it_was() {
+async fn a_missing_commit_is_detected() {
     for first in [1, 31, HEAD - 1] {
-        let place = Image::closed().put(|_, _| {});
-        let db = rusqlite::Connection::open(place.path()).expect("opens");
-        let removal = "DELETE FROM journal WHERE session = (SELECT key FROM sessions WHERE name = 's1') AND first = ?1";
-        assert_eq!(db.execute(removal, [first]), Ok(1));
+        let file = StoreFiles::after_shutdown().write_files(|_, _| {});
+        let db = rusqlite::Connection::open(file.path()).expect("opens");
+        let statement =
+            "DELETE FROM journal WHERE session = (SELECT key FROM sessions WHERE name = 's1') AND first = ?1";
+        assert_eq!(db.execute(statement, [first]), Ok(1));
         drop(db);
-        let store = place.open_store();
+        let store = file.open_store();
         let error = store.read_records(&session_id("s1"), Seq(0), usize::MAX).await.expect_err("damaged");
         assert!(error.to_string().contains(&format!("record {first} is missing")), "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_store_of_ours_is_refused_and_left_alone() {
-    let place = File::new();
-    std::fs::create_dir_all(place.path().parent().expect("a parent")).expect("made");
+async fn a_file_that_is_not_a_store_is_refused_and_not_changed() {
+    let file = SqliteFile::new();
+    std::fs::create_dir_all(file.path().parent().expect("a parent")).expect("made");
     let text = b"Dear diary, this is no database at all, but long enough to be read as one.".repeat(20);
-    std::fs::write(place.path(), &text).expect("written");
-    let error = SqliteStore::open(place.path()).expect_err("no database");
+    std::fs::write(file.path(), &text).expect("written");
+    let error = SqliteStore::open(file.path()).expect_err("no database");
     assert!(matches!(error, Error::NotAStore { .. }), "{error}");
-    assert_eq!(std::fs::read(place.path()).expect("read"), text);
+    assert_eq!(std::fs::read(file.path()).expect("read"), text);
 
-    let other = File::new();
+    let other = SqliteFile::new();
     std::fs::create_dir_all(other.path().parent().expect("a parent")).expect("made");
     let db = rusqlite::Connection::open(other.path()).expect("opens");
     db.execute_batch("CREATE TABLE bookmarks (url TEXT)").expect("made");
@@ -127,11 +129,11 @@ async fn what_is_no_store_of_ours_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_store_of_a_newer_format_is_refused() {
-    let place = Image::closed().put(|_, _| {});
-    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    let file = StoreFiles::after_shutdown().write_files(|_, _| {});
+    let db = rusqlite::Connection::open(file.path()).expect("opens");
     db.pragma_update(None, "user_version", 99).expect("set");
     drop(db);
-    let error = SqliteStore::open(place.path()).expect_err("newer");
+    let error = SqliteStore::open(file.path()).expect_err("newer");
     assert!(matches!(error, Error::NewerFormat { found: 99, known: 2, .. }), "{error}");
 }
 
@@ -139,52 +141,52 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_spoiled_file_gives_whole_data_or_an_error(seed in any::<u64>()) {
-        let place = Image::closed().put(|db, _| spoil(db, seed));
-        run(read_everything(&place, |found| found == HEAD));
+    fn a_corrupted_file_gives_intact_data_or_an_error(seed in any::<u64>()) {
+        let file = StoreFiles::after_shutdown().write_files(|db, _| corrupt(db, seed));
+        block_on_new_runtime(read_everything(&file, |found| found == HEAD));
     }
 
     #[test]
-    fn a_spoiled_log_gives_whole_commits_or_an_error(seed in any::<u64>()) {
-        let place = Image::open().put(|_, wal| spoil(wal, seed));
-        run(read_everything(&place, |found| found % 2 == 0));
+    fn a_corrupted_log_gives_complete_commits_or_an_error(seed in any::<u64>()) {
+        let file = StoreFiles::after_crash().write_files(|_, wal| corrupt(wal, seed));
+        block_on_new_runtime(read_everything(&file, |found| found % 2 == 0));
     }
 }
 
-/// Truncates, or overwrites a few bytes or a whole stretch.
-fn spoil(bytes: &mut Vec<u8>, seed: u64) {
-    let mut noise = Noise(seed);
-    let at = noise.below(bytes.len());
-    match noise.below(4) {
+/// Truncates the bytes, or overwrites a few of them or a whole range.
+fn corrupt(bytes: &mut Vec<u8>, seed: u64) {
+    let mut random = SeededRandom(seed);
+    let at = random.below(bytes.len());
+    match random.below(4) {
         0 => bytes.truncate(at),
         1 => bytes.iter_mut().skip(at).take(4096).for_each(|byte| *byte = 0),
         _ => {
-            for _ in 0..1 + noise.below(24) {
-                let near = (at + noise.below(600)).min(bytes.len() - 1);
-                bytes[near] ^= 1 << noise.below(8);
+            for _ in 0..1 + random.below(24) {
+                let index = (at + random.below(600)).min(bytes.len() - 1);
+                bytes[index] ^= 1 << random.below(8);
             }
         }
     }
 }
 
-/// Whatever can be read must be what was written; `whole` says which heads a session may have.
-async fn read_everything(place: &File, whole: impl Fn(u64) -> bool) {
-    let Ok(store) = SqliteStore::open(place.path()) else { return };
+/// Asserts that everything that can be read is what was written. `is_valid_head` tells which heads a session may have.
+async fn read_everything(file: &SqliteFile, is_valid_head: impl Fn(u64) -> bool) {
+    let Ok(store) = SqliteStore::open(file.path()) else { return };
     let store: Arc<dyn Store> = Arc::new(store);
     for number in 0..SESSIONS {
         let session = session_id(&format!("s{number}"));
         match store.read_records(&session, Seq(0), usize::MAX).await {
             Ok(found) => {
                 assert_eq!(found, sample_records(&session, found.len() as u64));
-                assert!(whole(found.len() as u64), "{session} has {} records", found.len());
+                assert!(is_valid_head(found.len() as u64), "{session} has {} records", found.len());
             }
             Err(error) => assert!(error.to_string().contains(session.as_str()), "{error}"),
         }
-        if let Ok(texts) = store.read_bodies(&session, &[BodyId::hash_text(&marker_of(number))]).await {
-            assert_eq!(*texts[0], *marker_of(number));
+        if let Ok(texts) = store.read_bodies(&session, &[BodyId::hash_text(&marker_text(number))]).await {
+            assert_eq!(*texts[0], *marker_text(number));
         }
         if let Ok(Some(snapshot)) = store.load_snapshot(&session).await {
-            assert_eq!(snapshot.bytes, state_of(number));
+            assert_eq!(snapshot.bytes, snapshot_bytes(number));
         }
     }
     if let Ok(page) = store.list_sessions(&SessionQuery::newest(100)).await {
@@ -197,95 +199,97 @@ async fn read_everything(place: &File, whole: impl Fn(u64) -> bool) {
     let _ = store.list_sessions(&SessionQuery { text: Some("re".into()), ..SessionQuery::newest(100) }).await;
     let _ = store.sessions_with_pending_work().await;
     let _ = store.check_integrity().await;
-    if let Ok(claim) = store.create_session(&session_id("new")).await {
-        let _ = store.append_commit(sample_commit(&session_id("new"), claim, 3)).await;
+    if let Ok(lease) = store.create_session(&session_id("new")).await {
+        let _ = store.append_commit(sample_commit(&session_id("new"), lease, 3)).await;
     }
     let _ = store.delete_session(&session_id("s3")).await;
 }
 
-/// A store's files as they lie on disk.
-struct Image {
+/// The files of a store.
+struct StoreFiles {
     db: Vec<u8>,
     wal: Vec<u8>,
 }
 
-impl Image {
-    /// After a clean end: all is in the database.
-    fn closed() -> &'static Self {
-        static IMAGE: std::sync::OnceLock<Image> = std::sync::OnceLock::new();
-        IMAGE.get_or_init(|| Self::take(End::Clean))
+impl StoreFiles {
+    /// After a clean shutdown: all data is in the database.
+    fn after_shutdown() -> &'static Self {
+        static FILES: std::sync::OnceLock<StoreFiles> = std::sync::OnceLock::new();
+        FILES.get_or_init(|| Self::take_files(ShutdownKind::Clean))
     }
 
-    /// As a crash leaves it: all is in the log.
-    fn open() -> &'static Self {
-        static IMAGE: std::sync::OnceLock<Image> = std::sync::OnceLock::new();
-        IMAGE.get_or_init(|| Self::take(End::Crash))
+    /// After a crash: all data is in the log.
+    fn after_crash() -> &'static Self {
+        static FILES: std::sync::OnceLock<StoreFiles> = std::sync::OnceLock::new();
+        FILES.get_or_init(|| Self::take_files(ShutdownKind::Crash))
     }
 
-    fn take(end: End) -> Self {
-        let place = File::new();
-        let store = std::thread::scope(|scope| scope.spawn(|| run(fill(&place))).join().expect("filled"));
+    fn take_files(shutdown: ShutdownKind) -> Self {
+        let file = SqliteFile::new();
+        let store =
+            std::thread::scope(|scope| scope.spawn(|| block_on_new_runtime(fill_store(&file))).join().expect("filled"));
         let read = |path: &Path| std::fs::read(path).unwrap_or_default();
-        match end {
-            End::Crash => Self { db: read(&place.path()), wal: read(&place.wal()) },
-            End::Clean => {
+        match shutdown {
+            ShutdownKind::Crash => Self { db: read(&file.path()), wal: read(&file.wal_path()) },
+            ShutdownKind::Clean => {
                 drop(store);
-                Self { db: read(&place.path()), wal: Vec::new() }
+                Self { db: read(&file.path()), wal: Vec::new() }
             }
         }
     }
 
-    /// Lays the files somewhere new, spoiled.
-    fn put(&self, spoil: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>)) -> File {
-        let place = File::new();
+    /// Writes the files to a new folder, after `corrupt` has changed them.
+    fn write_files(&self, corrupt: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>)) -> SqliteFile {
+        let file = SqliteFile::new();
         let (mut db, mut wal) = (self.db.clone(), self.wal.clone());
-        spoil(&mut db, &mut wal);
-        std::fs::create_dir_all(place.path().parent().expect("a parent")).expect("made");
-        std::fs::write(place.path(), db).expect("written");
+        corrupt(&mut db, &mut wal);
+        std::fs::create_dir_all(file.path().parent().expect("a parent")).expect("made");
+        std::fs::write(file.path(), db).expect("written");
         if !self.wal.is_empty() {
-            std::fs::write(place.wal(), wal).expect("written");
+            std::fs::write(file.wal_path(), wal).expect("written");
         }
-        place
+        file
     }
 }
 
-enum End {
+enum ShutdownKind {
     Clean,
     Crash,
 }
 
-async fn fill(place: &File) -> Arc<dyn Store> {
-    let store = place.open_store();
-    let mut noise = Noise(3);
+async fn fill_store(file: &SqliteFile) -> Arc<dyn Store> {
+    let store = file.open_store();
+    let mut random = SeededRandom(3);
     let mut writers = Vec::new();
     for number in 0..SESSIONS {
-        let mut one = TestWriter::create_session(&store, &format!("s{number}")).await;
-        one.append_records_with(2, vec![visible_body(&marker_of(number))], None).await;
-        writers.push(one);
+        let mut writer = TestWriter::create_session(&store, &format!("s{number}")).await;
+        writer.append_records_with(2, vec![visible_body(&marker_text(number))], None).await;
+        writers.push(writer);
     }
     for round in 1..COMMITS {
-        for one in &mut writers {
-            let title = one.session.to_string();
-            one.append_records_with(2, vec![visible_body(&noise.prose(700))], Some(sample_summary(&title, round)))
+        for writer in &mut writers {
+            let title = writer.session.to_string();
+            writer
+                .append_records_with(2, vec![visible_body(&random.prose(700))], Some(sample_summary(&title, round)))
                 .await;
         }
     }
-    for (number, one) in writers.iter().enumerate() {
-        let snapshot = Snapshot { seq: Seq(9), format: 1, bytes: state_of(number) };
-        store.save_snapshot(&one.session, snapshot).await.expect("kept");
+    for (number, writer) in writers.iter().enumerate() {
+        let snapshot = Snapshot { seq: Seq(9), format: 1, bytes: snapshot_bytes(number) };
+        store.save_snapshot(&writer.session, snapshot).await.expect("kept");
     }
     store
 }
 
-/// A text of one session that is stored as it is, because it cannot be compressed.
-fn marker_of(session: usize) -> String {
+/// Returns a text of one session that is stored as it is, because it cannot be compressed.
+fn marker_text(session: usize) -> String {
     BodyId::hash_text(&format!("marker of {session}")).to_string()
 }
 
-fn state_of(session: usize) -> Vec<u8> {
-    marker_of(session).bytes().rev().collect()
+fn snapshot_bytes(session: usize) -> Vec<u8> {
+    marker_text(session).bytes().rev().collect()
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
+fn block_on_new_runtime<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }

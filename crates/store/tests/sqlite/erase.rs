@@ -1,4 +1,4 @@
-//! What deleted sessions leave behind in the file, after pages were split, merged and used again.
+//! Deleted sessions leave no data in the file, even after pages were split, merged and reused.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,56 +9,60 @@ use segue_store::conformance::{
 };
 use segue_store::{Commit, Snapshot};
 
-use crate::noise::Noise;
-use crate::place::File;
+use crate::seeded_random::SeededRandom;
+use crate::sqlite_file::SqliteFile;
 
 #[tokio::test]
-async fn no_trace_of_a_deleted_session_survives_the_shuffling_of_pages() {
+async fn no_data_of_a_deleted_session_survives_page_reuse() {
     for seed in 0..2 {
-        let place = File::new();
-        let store = place.open_store();
-        let mut noise = Noise(seed);
-        let mut living = BTreeMap::new();
-        let mut gone = Vec::new();
+        let file = SqliteFile::new();
+        let store = file.open_store();
+        let mut random = SeededRandom(seed);
+        let mut sessions = BTreeMap::new();
+        let mut deleted_markers = Vec::new();
         for round in 0..90u64 {
-            let number = noise.below(16);
+            let number = random.below(16);
             let marker = |kind: &str| BodyId::hash_text(&format!("{seed} {number} {round} {kind}")).to_string();
-            if noise.below(4) == 0 {
-                if let Some((one, markers)) = living.remove(&number) {
-                    let one: TestWriter = one;
-                    store.delete_session(&one.session).await.expect("deleted");
+            if random.below(4) == 0 {
+                if let Some((writer, markers)) = sessions.remove(&number) {
+                    let writer: TestWriter = writer;
+                    store.delete_session(&writer.session).await.expect("deleted");
                     let markers: Vec<String> = markers;
-                    gone.extend(markers);
+                    deleted_markers.extend(markers);
                 }
                 continue;
             }
-            let (one, markers) = match living.entry(number) {
+            let (writer, markers) = match sessions.entry(number) {
                 Entry::Occupied(old) => old.into_mut(),
                 Entry::Vacant(new) => {
                     new.insert((TestWriter::create_session(&store, &format!("s{number}")).await, Vec::new()))
                 }
             };
-            let long = format!("{} {}", marker("text"), noise.prose(200));
-            let text = long.repeat(1 + noise.below(40));
-            let title = format!("{}{}", marker("title"), "x".repeat(noise.below(300)));
+            let long = format!("{} {}", marker("text"), random.prose(200));
+            let text = long.repeat(1 + random.below(40));
+            let title = format!("{}{}", marker("title"), "x".repeat(random.below(300)));
             let mut commit = Commit {
                 bodies: vec![visible_body(&text), internal_body(&marker("short"))],
                 summary: Some(sample_summary(&title, round)),
-                ..sample_commit(&one.session, one.lease, 2)
+                ..sample_commit(&writer.session, writer.lease, 2)
             };
-            commit.records[1].bytes = marker("record").repeat(1 + noise.below(9)).into_bytes();
-            one.lease.head = store.append_commit(commit).await.expect("in time");
-            let bytes = format!("{}{}", marker("state"), noise.prose(5000)).into_bytes();
-            store.save_snapshot(&one.session, Snapshot { seq: one.lease.head, format: 1, bytes }).await.expect("kept");
+            commit.records[1].bytes = marker("record").repeat(1 + random.below(9)).into_bytes();
+            writer.lease.head = store.append_commit(commit).await.expect("in time");
+            let bytes = format!("{}{}", marker("state"), random.prose(5000)).into_bytes();
+            store
+                .save_snapshot(&writer.session, Snapshot { seq: writer.lease.head, format: 1, bytes })
+                .await
+                .expect("kept");
             markers.extend(["text", "title", "short", "record", "state"].map(marker));
         }
-        let at_rest = place.at_rest();
-        let seen = living.values().flat_map(|(_, markers)| markers).filter(|marker| at_rest.contains(*marker)).count();
-        assert!(seen > 0, "the test can see what is there");
-        let left: Vec<&String> = gone.iter().filter(|marker| at_rest.contains(*marker)).collect();
-        assert_eq!(left, Vec::<&String>::new(), "seed {seed}: of {} markers", gone.len());
-        for (one, _) in living.values() {
-            assert_eq!(read_all_records(&store, &one.session).await.len() as u64, one.lease.head.0);
+        let all_bytes = file.all_bytes();
+        let found =
+            sessions.values().flat_map(|(_, markers)| markers).filter(|marker| all_bytes.contains(*marker)).count();
+        assert!(found > 0, "the test can see stored data");
+        let remaining: Vec<&String> = deleted_markers.iter().filter(|marker| all_bytes.contains(*marker)).collect();
+        assert_eq!(remaining, Vec::<&String>::new(), "seed {seed}: of {} markers", deleted_markers.len());
+        for (writer, _) in sessions.values() {
+            assert_eq!(read_all_records(&store, &writer.session).await.len() as u64, writer.lease.head.0);
         }
         assert!(store.check_integrity().await.expect("checked").is_clean());
     }

@@ -1,15 +1,16 @@
-//! The SQLite store keeps the promises of every store, and its own: about killed processes, damaged files and full disks.
+//! The SQLite store passes the conformance suite, and its own tests of killed processes, corrupted files and full
+//! disks.
 
 mod addresses;
 mod crash;
 mod damage;
+mod disk_full;
 mod erase;
-mod noise;
-mod place;
+mod memory_equivalence;
+mod seeded_random;
 mod size;
-mod space;
-mod twin;
+mod sqlite_file;
 
 mod conformance {
-    segue_store::suite!(crate::place::File::new());
+    segue_store::suite!(crate::sqlite_file::SqliteFile::new());
 }

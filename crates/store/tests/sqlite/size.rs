@@ -1,4 +1,4 @@
-//! What a turn costs on disk.
+//! How much space a turn takes on disk.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use segue_core::ids::{Seq, UnixMillis};
 use segue_store::conformance::{StoreFixture, TestWriter, internal_body, sample_commit, sample_summary, visible_body};
 use segue_store::{Commit, JournalRecord, Store};
 
-use crate::noise::Noise;
-use crate::place::File;
+use crate::seeded_random::SeededRandom;
+use crate::sqlite_file::SqliteFile;
 
 const SESSIONS: usize = 8;
 const TURNS: u64 = 120;
@@ -17,58 +17,73 @@ const REPLY_CHARS: usize = 900;
 
 #[tokio::test]
 async fn a_turn_takes_little_more_than_its_text() {
-    let place = File::new();
-    let store = place.open_store();
+    let file = SqliteFile::new();
+    let store = file.open_store();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..SESSIONS {
-        let one = TestWriter::create_session(&store, &format!("01920f3e-session-{number:04}")).await;
-        writers.spawn(converse(store.clone(), one, Noise(42 + number as u64)));
+        let writer = TestWriter::create_session(&store, &format!("01920f3e-session-{number:04}")).await;
+        writers.spawn(write_turns(store.clone(), writer, SeededRandom(42 + number as u64)));
     }
     writers.join_all().await;
     store.close().await.expect("closes");
-    let bytes = std::fs::metadata(place.path()).expect("is there").len();
+    let bytes = std::fs::metadata(file.path()).expect("is there").len();
     let turns = SESSIONS as u64 * TURNS;
     let ratio = (bytes / turns) as f64 / (USER_CHARS + REPLY_CHARS) as f64;
     assert!(ratio < 1.8, "{} bytes a turn, {ratio:.2} times the text", bytes / turns);
 }
 
-/// Two commits a turn: what the user said, what came back.
-async fn converse(store: Arc<dyn Store>, mut one: TestWriter, mut noise: Noise) {
-    for turn in 0..TURNS {
-        for text in [visible_body(&noise.prose(USER_CHARS)), internal_body(&noise.prose(REPLY_CHARS))] {
-            let id = text.id;
-            let records = (1..=3).map(|step| event(one.lease.head.0 + step, turn, step, id)).collect();
+/// Appends two commits per turn: the user's message with the call, and the answer.
+async fn write_turns(store: Arc<dyn Store>, mut writer: TestWriter, mut random: SeededRandom) {
+    for turn in 1..=TURNS {
+        let message = visible_body(&random.prose(USER_CHARS));
+        let reply = internal_body(&random.prose(REPLY_CHARS));
+        for (text, events) in
+            [(message.clone(), message_events(turn, message.id)), (reply.clone(), answer_events(turn, reply.id))]
+        {
+            let records = (1..).zip(events).map(|(step, event)| record(writer.lease.head.0 + step, event)).collect();
             let summary = Some(sample_summary("how to tune a violin", turn));
-            let commit = Commit { records, bodies: vec![text], summary, ..sample_commit(&one.session, one.lease, 0) };
-            one.lease.head = store.append_commit(commit).await.expect("in time");
+            let commit =
+                Commit { records, bodies: vec![text], summary, ..sample_commit(&writer.session, writer.lease, 0) };
+            writer.lease.head = store.append_commit(commit).await.expect("in time");
         }
     }
 }
 
-/// About 200 bytes, as events are.
-fn event(seq: u64, turn: u64, step: u64, body: BodyId) -> JournalRecord {
-    let at = 1_700_000_000_000 + seq * 1733;
-    let json = match step {
-        1 => format!(
-            r#"{{"type":"message_recorded","message":"m{seq}","turn":"t{turn}","from":{{"role":"user"}},"text":{{"body":"{body}","tokens":{}}},"thread":"th{}","visible":true,"at":{at}}}"#,
-            50 + seq % 90,
-            seq % 5
+fn record(seq: u64, event: String) -> JournalRecord {
+    JournalRecord { seq: Seq(seq), at: UnixMillis(1_700_000_000_000 + seq * 1733), bytes: event.into_bytes() }
+}
+
+/// The events that follow from a user's message, as the engine writes them.
+fn message_events(turn: u64, body: BodyId) -> [String; 3] {
+    let tokens = 50 + turn % 90;
+    let digest = BodyId::hash_text(&format!("prompt {turn} {body}"));
+    [
+        format!(r#"{{"type":"user_message_received","message":{turn},"text":{{"body":"{body}","tokens":{tokens}}}}}"#),
+        format!(r#"{{"type":"turn_started","turn":{turn},"messages":[{turn}]}}"#),
+        format!(
+            r#"{{"type":"call_opened","call":{turn},"turn":{turn},"role":"assistant","ask":"reply","model":"small-fast","reply_tokens_max":4096,"receipt":{{"thread":{{"continued":1}},"carried":{{"entries":{},"tokens":{}}},"ask":[{{"name":"message","layer":"user_words","source":{{"message":{turn}}},"why":"what the user said","text":{{"body":"{body}","tokens":{tokens}}}}}],"tokens":{},"window_tokens":100000,"prefix":{{"extends":{}}},"digest":"{digest}"}}}}"#,
+            turn * 2,
+            turn * 300,
+            turn * 300 + tokens,
+            turn - 1,
         ),
-        2 => format!(
-            r#"{{"type":"call_opened","call":"c{seq}","role":"speaker","thread":"th{}","model":"small-fast","receipt":{{"body":"{body}","tokens":{}}},"attempt":1,"deadline":{}}}"#,
-            seq % 5,
-            900 + seq % 333,
-            at + 60_000
+    ]
+}
+
+/// The events that follow from a model's answer.
+fn answer_events(turn: u64, body: BodyId) -> [String; 3] {
+    let tokens = 180 + turn % 77;
+    [
+        format!(
+            r#"{{"type":"call_answered","call":{turn},"text":{{"body":"{body}","tokens":{tokens}}},"stop_reason":"done","usage":{{"input_tokens":{},"output_tokens":{tokens},"cached_tokens":{}}},"cost_microusd":{},"duration_ms":{}}}"#,
+            turn * 300 + 100,
+            turn * 290,
+            turn * 71 % 999,
+            200 + turn * 7 % 1900,
         ),
-        _ => format!(
-            r#"{{"type":"call_closed","call":"c{}","outcome":{{"reply":{{"body":"{body}","tokens":{}}}}},"usage":{{"input":{},"output":{},"cached":{}}},"ms":{}}}"#,
-            seq - 1,
-            180 + seq % 77,
-            1000 + seq * 3 % 999,
-            180 + seq % 77,
-            seq * 11 % 900,
-            200 + seq * 7 % 1900
+        format!(
+            r#"{{"type":"reply_sent","text":{{"body":"{body}","tokens":{tokens}}},"role":"assistant","call":{turn}}}"#
         ),
-    };
-    JournalRecord { seq: Seq(seq), at: UnixMillis(at), bytes: json.into_bytes() }
+        format!(r#"{{"type":"turn_ended","turn":{turn},"outcome":"done"}}"#),
+    ]
 }

@@ -1,4 +1,4 @@
-//! A SQLite store in a temporary folder, as the conformance suite wants it.
+//! A SQLite store in a temporary folder, as a fixture for the conformance suite.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use segue_store::conformance::StoreFixture;
 use segue_store::sqlite::SqliteStore;
 
 #[derive(Debug)]
-pub struct File {
+pub struct SqliteFile {
     folder: tempfile::TempDir,
 }
 
-impl File {
+impl SqliteFile {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
@@ -21,13 +21,13 @@ impl File {
         self.folder.path().join("new folder").join("segue.db")
     }
 
-    /// The file SQLite logs to.
-    pub fn wal(&self) -> PathBuf {
+    /// Returns the path of the write-ahead log.
+    pub fn wal_path(&self) -> PathBuf {
         self.path().with_extension("db-wal")
     }
 
-    /// Every byte of every file, each as one character.
-    pub fn at_rest(&self) -> String {
+    /// Returns every byte of every file, each as one character.
+    pub fn all_bytes(&self) -> String {
         let folder = self.path().parent().expect("a parent").to_owned();
         let files = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path());
         let bytes = files.filter(|path| path.is_file()).flat_map(|path| std::fs::read(path).expect("read"));
@@ -35,7 +35,7 @@ impl File {
     }
 }
 
-impl StoreFixture for File {
+impl StoreFixture for SqliteFile {
     fn open_store(&self) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(self.path()).expect("opens"))
     }
@@ -46,6 +46,6 @@ impl StoreFixture for File {
     }
 
     fn contains_text(&self, marker: &str) -> bool {
-        self.at_rest().contains(marker)
+        self.all_bytes().contains(marker)
     }
 }

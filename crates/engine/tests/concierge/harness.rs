@@ -1,4 +1,4 @@
-//! A session of the flow on an engine, what everyone in it says, and what can be read of it afterwards.
+//! A concierge session on an engine with a scripted model, and what the tests read from its journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::Value;
 
-/// What everyone says as long as nothing goes wrong. A scenario puts what is special before it.
-pub const USUAL: &str = include_str!("../../../testkit/scenarios/concierge.toml");
+/// The replies of all roles if nothing goes wrong. A test puts its special replies before them.
+const DEFAULT_REPLIES: &str = include_str!("../../../testkit/scenarios/concierge.toml");
 
-/// The first three turns: a plan is under way afterwards.
-pub const TO_THE_PLAN: [&str; 3] = ["rent or buy?", "I stay five years", "give me a plan"];
+/// The messages of the first three turns. Afterwards a plan is in progress.
+pub const MESSAGES_TO_PLAN: [&str; 3] = ["rent or buy?", "I stay five years", "give me a plan"];
 
-pub struct Play {
+pub struct ConciergeHarness {
     disk: MemoryDisk,
     pub engine: Engine,
     pub session: SessionId,
 }
 
-async fn engine(disk: &MemoryDisk, special: &str) -> Engine {
-    let model: ScriptedModel = format!("{special}\n{USUAL}").parse().expect("a sound script");
+async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
+    let model: ScriptedModel = format!("{special_replies}\n{DEFAULT_REPLIES}").parse().expect("a sound script");
     let store = Arc::new(MemoryStore::open(disk));
     let base = EngineConfig::new(
         store,
@@ -36,44 +36,44 @@ async fn engine(disk: &MemoryDisk, special: &str) -> Engine {
         "scripted",
     );
     let clock = Arc::new(TokioClock::starting_at(UnixMillis(1_000_000)));
-    let setup = EngineConfig { clock, random: RandomSource::from_seed(7), ..base };
-    Engine::start(setup).await.expect("the engine starts")
+    let config = EngineConfig { clock, random: RandomSource::from_seed(7), ..base };
+    Engine::start(config).await.expect("the engine starts")
 }
 
-impl Play {
-    /// A session with this that is special.
-    pub async fn begin(special: &str, settings: Value) -> Self {
+impl ConciergeHarness {
+    /// Opens a session with special replies.
+    pub async fn start(special_replies: &str, settings: Value) -> Self {
         let disk = MemoryDisk::new();
-        let engine = engine(&disk, special).await;
-        let opening = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
-        let session = engine.open_session(&"concierge".into(), opening).await.expect("a session opens");
+        let engine = engine(&disk, special_replies).await;
+        let options = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
+        let session = engine.open_session(&"concierge".into(), options).await.expect("a session opens");
         Self { disk, engine, session }
     }
 
-    /// The process dies; another takes the session up, with this that is special now.
-    pub async fn dies(self, special: &str) -> Self {
+    /// Ends the process and resumes the session in another, with other special replies.
+    pub async fn restart(self, special_replies: &str) -> Self {
         self.engine.shutdown().await;
-        let engine = engine(&self.disk, special).await;
+        let engine = engine(&self.disk, special_replies).await;
         Self { engine, ..self }
     }
 
-    /// Says something and waits for the end of the turn.
-    pub async fn say(&self, text: &str) -> TurnReport {
+    /// Sends a message and waits for the end of the turn.
+    pub async fn send(&self, text: &str) -> TurnReport {
         self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("the turn ends")
     }
 
-    /// Says all of this, one after the other.
-    pub async fn say_all(&self, texts: &[&str]) {
+    /// Sends messages one after the other.
+    pub async fn send_all(&self, texts: &[&str]) {
         for text in texts {
-            self.say(text).await;
+            self.send(text).await;
         }
     }
 
-    /// Says something and waits until this has happened.
-    pub async fn say_until(&self, text: &str, happened: impl Fn(&Event) -> bool) {
+    /// Sends a message and waits for an event.
+    pub async fn send_until(&self, text: &str, is_expected: impl Fn(&Event) -> bool) {
         self.engine.send_message(&self.session, UserMessage::from(text)).await.expect("accepted");
         for _ in 0..10_000 {
-            if self.events().await.iter().any(&happened) {
+            if self.events().await.iter().any(&is_expected) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -81,15 +81,15 @@ impl Play {
         panic!("it never happened: {:#?}", self.events().await);
     }
 
-    /// Waits until nothing is owed.
-    pub async fn rests(&self) {
+    /// Waits until nothing is pending.
+    pub async fn wait_until_idle(&self) {
         for _ in 0..100_000 {
             if self.engine.load_session(&self.session).await.expect("it can be read").1.session.is_idle() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never rests");
+        panic!("the session never becomes idle");
     }
 
     pub async fn events(&self) -> Vec<Event> {
@@ -97,7 +97,7 @@ impl Play {
         events.into_iter().map(|recorded| recorded.event).collect()
     }
 
-    /// The calls of a role, in order, as their receipts say.
+    /// Returns the calls of a role, in order.
     pub async fn calls(&self, role: &str) -> Vec<CallOpened> {
         let opened = self.events().await.into_iter().filter_map(|event| match event {
             Event::CallOpened(opened) if opened.role == *role => Some((*opened).clone()),
@@ -106,26 +106,26 @@ impl Play {
         opened.collect()
     }
 
-    /// How often each role was called: experts, mappers, concierges.
-    pub async fn counts(&self) -> [usize; 3] {
+    /// Returns the number of calls of expert, mapper and concierge.
+    pub async fn call_counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
-        for (place, role) in ["expert", "mapper", "concierge"].into_iter().enumerate() {
-            counts[place] = self.calls(role).await.len();
+        for (index, role) in ["expert", "mapper", "concierge"].into_iter().enumerate() {
+            counts[index] = self.calls(role).await.len();
         }
         counts
     }
 
-    /// Everything a call was sent, rebuilt from the journal.
-    pub async fn sent(&self, call: CallId) -> String {
+    /// Returns the prompt of a call as one text, rebuilt from the journal.
+    pub async fn prompt_text(&self, call: CallId) -> String {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
-    /// What a call was sent beside its standing instruction, message by message.
-    pub async fn exchange(&self, call: CallId) -> Vec<String> {
+    /// Returns the messages of a call's prompt without the system message.
+    pub async fn conversation_texts(&self, call: CallId) -> Vec<String> {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
-        let spoken = prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System);
-        spoken.map(|message| message.text()).collect()
+        let messages = prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System);
+        messages.map(|message| message.text()).collect()
     }
 
     pub async fn facts(&self, wanted: &str) -> Vec<Value> {
@@ -136,27 +136,27 @@ impl Play {
         facts.collect()
     }
 
-    /// Everything that was said to the user.
-    pub async fn heard(&self) -> Vec<String> {
+    /// Returns all replies to the user.
+    pub async fn replies(&self) -> Vec<String> {
         let events = self.events().await;
         let bodies: Vec<_> = events
             .iter()
             .filter_map(|event| match event {
-                Event::ReplySent(said) => Some(said.text.body),
+                Event::ReplySent(reply) => Some(reply.text.body),
                 _ => None,
             })
             .collect();
-        let texts = self.engine.read_texts(&self.session, &bodies).await.expect("they are kept");
+        let texts = self.engine.read_texts(&self.session, &bodies).await.expect("they are stored");
         texts.iter().map(ToString::to_string).collect()
     }
 
-    /// Where the concierge stands.
+    /// Returns the current phase.
     pub async fn phase(&self) -> String {
         let (_, state) = self.engine.load_session(&self.session).await.expect("it can be read");
         state.session.phases_label()
     }
 
-    /// The handovers that were made: what kind, and how each came about.
+    /// Returns the kind and provenance of all handovers.
     pub async fn handovers(&self) -> Vec<String> {
         let made = self.events().await.into_iter().filter_map(|event| match event {
             Event::HandoverCreated(made) => Some(format!("{} {:?}", made.kind, made.provenance)),
@@ -166,11 +166,12 @@ impl Play {
     }
 }
 
-/// The names of the fragments a call was shown, the opening before the bar.
-pub fn layout(opened: &CallOpened) -> String {
-    let names = |pieces: &[FragmentReceipt]| {
-        let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
-        shown.collect::<Vec<_>>().join(" ")
+/// Returns the names of the fragments in a call's prompt; those of the opening come before the bar.
+pub fn fragment_layout(opened: &CallOpened) -> String {
+    let names = |fragments: &[FragmentReceipt]| {
+        let included =
+            fragments.iter().filter(|fragment| fragment.text.is_some()).map(|fragment| fragment.name.to_string());
+        included.collect::<Vec<_>>().join(" ")
     };
     format!("{} | {}", names(&opened.receipt.opening), names(&opened.receipt.ask)).trim().to_owned()
 }

@@ -1,0 +1,130 @@
+//! What a caller configures: the engine, a new session, and a message.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_core::context::TokenCounter;
+use segue_core::event::MidTurnPolicy;
+use segue_core::flow::DynFlow;
+use segue_core::ids::{FlowName, IdempotencyKey, ModelName, RoleName, SessionId};
+use segue_core::prompt::PromptImage;
+use segue_models::ModelRegistry;
+use segue_store::Store;
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::model_assignment::ModelAssignment;
+use crate::random::RandomSource;
+use crate::rate_limit::ModelCallLimits;
+use crate::token_counter::O200kTokenCounter;
+use crate::tools::ToolRegistry;
+
+/// The configuration of an engine.
+pub struct EngineConfig {
+    /// Where journals are stored.
+    pub store: Arc<dyn Store>,
+    /// The flows that sessions can run.
+    pub flows: Vec<Arc<dyn DynFlow>>,
+    pub models: Arc<ModelRegistry>,
+    /// Which model plays each role.
+    pub model_assignment: ModelAssignment,
+    pub tools: ToolRegistry,
+    /// Limits on the calls to each model.
+    pub model_limits: BTreeMap<ModelName, ModelCallLimits>,
+    /// Settings of new sessions, by flow; a session's own settings override them.
+    pub default_settings: BTreeMap<FlowName, Value>,
+    pub clock: Arc<dyn Clock>,
+    pub random: RandomSource,
+    pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
+    pub recovery: RecoveryPolicy,
+}
+
+/// When an engine resumes sessions with pending work that a process left unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecoveryPolicy {
+    /// At once, for every session.
+    #[default]
+    Immediate,
+    /// When a session is used.
+    OnUse,
+    /// Never. Inputs are recorded, but no effect is started; that is left to another engine.
+    Never,
+}
+
+impl EngineConfig {
+    /// Creates a configuration with the system clock, no tools, `model` for every role, and immediate recovery.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, flows: Vec<Arc<dyn DynFlow>>, models: ModelRegistry, model: &str) -> Self {
+        let models = Arc::new(models);
+        Self {
+            store,
+            flows,
+            model_assignment: ModelAssignment::new(models.clone(), model.into()),
+            models,
+            tools: ToolRegistry::default(),
+            model_limits: BTreeMap::new(),
+            default_settings: BTreeMap::new(),
+            clock: Arc::new(SystemClock),
+            random: RandomSource::from_entropy(),
+            token_counter: Arc::new(O200kTokenCounter),
+            recovery: RecoveryPolicy::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for EngineConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineConfig").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// Options for a new session.
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// Its name; generated if absent.
+    pub session: Option<SessionId>,
+    /// Its title; if absent, the beginning of the first message.
+    pub title: Option<String>,
+    /// What happens to a message that arrives during a turn.
+    pub mid_turn_policy: MidTurnPolicy,
+    /// The flow's settings for this session; they override the engine's default settings one by one.
+    pub settings: Value,
+    /// Models for roles of this session; they override the engine's model assignment.
+    pub role_models: BTreeMap<RoleName, ModelName>,
+}
+
+/// Returns the session's settings, completed by the engine's default settings.
+pub(crate) fn merge_settings(defaults: Option<&Value>, settings: Value) -> Value {
+    match (defaults, settings) {
+        (Some(Value::Object(defaults)), Value::Object(settings)) => {
+            let mut merged = defaults.clone();
+            merged.extend(settings);
+            Value::Object(merged)
+        }
+        (Some(defaults), Value::Null) => defaults.clone(),
+        (_, settings) => settings,
+    }
+}
+
+/// A message from the user.
+#[derive(Debug, Clone)]
+pub struct UserMessage {
+    pub text: String,
+    /// Chosen by the client; a second message with the same key counts as the same message.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// What happens if the message arrives during a turn; the session's policy if absent.
+    pub mid_turn_policy: Option<MidTurnPolicy>,
+    pub images: Vec<PromptImage>,
+}
+
+impl From<&str> for UserMessage {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<String> for UserMessage {
+    fn from(text: String) -> Self {
+        Self { text, idempotency_key: None, mid_turn_policy: None, images: Vec::new() }
+    }
+}

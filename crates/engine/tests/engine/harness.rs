@@ -1,0 +1,337 @@
+//! Helpers for the tests: engines on one disk, a model that the test controls, and a store that fails on request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use segue_core::body::BodyId;
+use segue_core::event::{Event, TurnResult};
+use segue_core::flow::{DynFlow, RoleSpec};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
+use segue_core::phase::guard::Guard;
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
+use segue_core::session::SessionState;
+use segue_engine::clock::TokioClock;
+use segue_engine::random::RandomSource;
+use segue_engine::{Engine, EngineConfig, Error, SessionOptions, TurnReport, UserMessage};
+use segue_models::{
+    CallMetadata, LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, ReplyChunk,
+    ReplyChunkStream, ReplyFinish,
+};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::{
+    Commit, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery, Snapshot,
+    Store, TakeoverPolicy,
+};
+use segue_testkit::{ClosureFlow, WordCounter};
+use tokio::sync::mpsc;
+
+/// A model whose answers the test sends.
+#[derive(Debug)]
+struct ControlledModel(mpsc::UnboundedSender<ReceivedCall>);
+
+/// The calls that reach the model, in order.
+#[derive(Debug)]
+pub struct ReceivedCalls(mpsc::UnboundedReceiver<ReceivedCall>);
+
+/// A call that the model received. The test sends its reply.
+#[derive(Debug)]
+pub struct ReceivedCall {
+    pub metadata: CallMetadata,
+    pub prompt: Arc<Prompt>,
+    pub at: tokio::time::Instant,
+    chunks: mpsc::UnboundedSender<Result<ReplyChunk, CallFailure>>,
+}
+
+impl LanguageModel for ControlledModel {
+    fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
+        let (chunks, stream) = mpsc::unbounded_channel();
+        let at = tokio::time::Instant::now();
+        let call = ReceivedCall { metadata: request.metadata, prompt: request.prompt, at, chunks };
+        // Calls that arrive after the test has dropped the receiver hang.
+        if let Err(unreceived) = self.0.send(call) {
+            std::mem::forget(unreceived.0.chunks);
+        }
+        futures_util::stream::unfold(stream, |mut stream| async move { Some((stream.recv().await?, stream)) }).boxed()
+    }
+
+    fn describe(&self) -> ModelDescription {
+        ModelDescription { kind: ModelSource::Scripted, label: "controlled".to_owned(), window_tokens: 100_000 }
+    }
+}
+
+impl ReceivedCalls {
+    /// Waits for the next call.
+    pub async fn next(&mut self) -> ReceivedCall {
+        let call = tokio::time::timeout(Duration::from_secs(3_600), self.0.recv()).await;
+        call.expect("a call is made").expect("the model exists")
+    }
+
+    /// Asserts that no call is made for a long time.
+    pub async fn expect_none(&mut self) {
+        let call = tokio::time::timeout(Duration::from_secs(3_600), self.0.recv()).await;
+        assert!(call.is_err(), "unexpected call: {call:?}");
+    }
+}
+
+impl ReceivedCall {
+    /// Streams a part of the reply.
+    pub fn send_text(&self, text: &str) {
+        let _ = self.chunks.send(Ok(ReplyChunk::Text(text.to_owned())));
+    }
+
+    /// Streams the rest of the reply and ends it.
+    pub fn answer(self, text: &str) {
+        self.send_text(text);
+        let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
+    }
+
+    /// Replies with a tool call.
+    pub fn call_tool(self, tool: &str) {
+        let call = ToolCall { id: "w1".to_owned(), name: tool.into(), arguments: serde_json::json!({"at": 1}) };
+        let _ = self.chunks.send(Ok(ReplyChunk::ToolCall(call)));
+        let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
+    }
+
+    pub fn fail(self, kind: FailureKind) {
+        let _ = self.chunks.send(Err(CallFailure::new(kind, "requested by the test")));
+    }
+
+    pub fn fail_with(self, failure: CallFailure) {
+        let _ = self.chunks.send(Err(failure));
+    }
+
+    /// Waits until the engine drops the reply stream.
+    pub async fn wait_until_dropped(&self) {
+        let dropped = tokio::time::timeout(Duration::from_secs(3_600), self.chunks.closed()).await;
+        dropped.expect("the stream is dropped");
+    }
+
+    /// Returns the text of the last message of the prompt.
+    pub fn last_message(&self) -> String {
+        self.prompt.messages.last().map(segue_core::prompt::PromptMessage::text).unwrap_or_default()
+    }
+}
+
+/// The flow of most tests: one role that answers the user in each turn.
+pub fn chat_flow() -> Arc<dyn DynFlow> {
+    chat_with_role(speaker_role())
+}
+
+pub fn speaker_role() -> RoleSpec {
+    ClosureFlow::speaker_role().visible_to_user(segue_core::signal::BlockSet::new())
+}
+
+pub fn chat_with_role(speaker: RoleSpec) -> Arc<dyn DynFlow> {
+    Arc::new(ClosureFlow::single_speaker(speaker))
+}
+
+/// A chat whose phase changes from `hot` to `cold` after `ms`.
+pub fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
+    let mut hot = PhaseSpec::new("hot");
+    hot.limit = Some(PhaseLimit { turns_max: None, ms_max: Some(ms), exit: "cold".into() });
+    let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
+    let graph = PhaseGraph {
+        name: "heat".into(),
+        owner_kind: PhaseOwnerKind::Session,
+        start: "hot".into(),
+        phases: vec![hot, PhaseSpec::new("cold")],
+        edges: vec![edge("hot", "cold"), edge("cold", "hot")],
+        gates: Vec::new(),
+    };
+    Arc::new(ClosureFlow::new(
+        ClosureFlow::spec_with_role(speaker_role().with_phase_graph("heat")).with_graph(graph),
+        ClosureFlow::react_as_chat,
+    ))
+}
+
+/// Returns a configuration, and the calls that will reach its model.
+pub fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>) -> (EngineConfig, ReceivedCalls) {
+    let (calls, received) = mpsc::unbounded_channel();
+    let base = EngineConfig::new(
+        Arc::new(store),
+        vec![flow],
+        ModelRegistry::from_single_model(Arc::new(ControlledModel(calls))),
+        "controlled",
+    );
+    let clock = Arc::new(TokioClock::starting_at(UnixMillis(1_000_000)));
+    (
+        EngineConfig { clock, random: RandomSource::from_seed(7), token_counter: Arc::new(WordCounter), ..base },
+        ReceivedCalls(received),
+    )
+}
+
+/// Starts an engine with a flow on a disk.
+pub async fn engine_with_flow(disk: &MemoryDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
+    let (config, calls) = engine_config(MemoryStore::open(disk), flow);
+    (Engine::start(config).await.expect("the engine starts"), calls)
+}
+
+/// Starts an engine with the chat flow on a disk.
+pub async fn chat_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
+    engine_with_flow(disk, chat_flow()).await
+}
+
+/// Opens a session with the name `s`.
+pub async fn open_session(engine: &Engine) -> SessionId {
+    open_named_session(engine, "s").await
+}
+
+pub async fn open_named_session(engine: &Engine, name: &str) -> SessionId {
+    let options = SessionOptions { session: Some(name.into()), ..SessionOptions::default() };
+    engine.open_session(&"puppet".into(), options).await.expect("a session opens")
+}
+
+/// Sends a message in a task that waits for the turn's report.
+pub fn send_in_background(
+    engine: &Engine,
+    session: &SessionId,
+    text: &str,
+) -> tokio::task::JoinHandle<Result<TurnReport, Error>> {
+    let (engine, session, message) = (engine.clone(), session.clone(), UserMessage::from(text));
+    tokio::spawn(async move { engine.send_and_wait(&session, message).await })
+}
+
+/// Sends a message, answers its call, and returns the turn's report.
+pub async fn run_turn(
+    engine: &Engine,
+    calls: &mut ReceivedCalls,
+    session: &SessionId,
+    text: &str,
+    answer: &str,
+) -> TurnReport {
+    let pending_turn = send_in_background(engine, session, text);
+    calls.next().await.answer(answer);
+    pending_turn.await.expect("the task lives").expect("it is answered")
+}
+
+pub async fn load_state(engine: &Engine, session: &SessionId) -> SessionState {
+    engine.load_session(session).await.expect("it can be read").1
+}
+
+pub async fn read_events(engine: &Engine, session: &SessionId) -> Vec<Event> {
+    let events = engine.read_events(session, Seq(0), usize::MAX).await.expect("it can be read");
+    events.into_iter().map(|recorded| recorded.event).collect()
+}
+
+/// Returns the results of all turns, in order.
+pub async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnResult> {
+    let events = read_events(engine, session).await.into_iter();
+    let ended = events.filter_map(|event| match event {
+        Event::TurnEnded { outcome, .. } => Some(outcome),
+        _ => None,
+    });
+    ended.collect()
+}
+
+/// Advances the paused clock.
+pub async fn advance_ms(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// A memory store that counts reads, and fails on request in ways that memory never does.
+#[derive(Debug)]
+pub struct FaultyStore {
+    inner: MemoryStore,
+    pub faults: Arc<InjectedFaults>,
+}
+
+/// The faults and counters of a [`FaultyStore`].
+#[derive(Debug, Default)]
+pub struct InjectedFaults {
+    pub reads: AtomicU64,
+    pub head_reads: AtomicU64,
+    /// How many of the next attempts to acquire a lease fail.
+    pub failing_leases: AtomicU64,
+    /// How many of the next reads of texts fail.
+    pub failing_text_reads: AtomicU64,
+    /// Delay between writing a commit and acknowledging it.
+    pub append_delay_ms: AtomicU64,
+}
+
+impl FaultyStore {
+    pub fn open(disk: &MemoryDisk) -> (Self, Arc<InjectedFaults>) {
+        let faults = Arc::new(InjectedFaults::default());
+        (Self { inner: MemoryStore::open(disk), faults: faults.clone() }, faults)
+    }
+}
+
+type StoreResult<T> = Result<T, segue_store::Error>;
+
+fn fail_if_requested(left: &AtomicU64) -> StoreResult<()> {
+    let failed = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let io = segue_store::Error::Io { what: "reading".to_owned(), detail: "injected fault".to_owned() };
+    if failed { Err(io) } else { Ok(()) }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn create_session(&self, session: &SessionId) -> StoreResult<Lease> {
+        self.inner.create_session(session).await
+    }
+
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> StoreResult<Lease> {
+        fail_if_requested(&self.faults.failing_leases)?;
+        self.inner.acquire_lease(session, takeover).await
+    }
+
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<()> {
+        self.inner.release_lease(session, epoch).await
+    }
+
+    async fn append_commit(&self, commit: Commit) -> StoreResult<Seq> {
+        let written = self.inner.append_commit(commit).await;
+        advance_ms(self.faults.append_delay_ms.load(Ordering::Relaxed)).await;
+        written
+    }
+
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> StoreResult<Vec<JournalRecord>> {
+        self.faults.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.read_records(session, after, limit).await
+    }
+
+    async fn read_heads(&self, sessions: &[SessionId]) -> StoreResult<Vec<Option<Seq>>> {
+        self.faults.head_reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.read_heads(sessions).await
+    }
+
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> StoreResult<Vec<Arc<str>>> {
+        fail_if_requested(&self.faults.failing_text_reads)?;
+        self.inner.read_bodies(session, ids).await
+    }
+
+    async fn load_snapshot(&self, session: &SessionId) -> StoreResult<Option<Snapshot>> {
+        self.inner.load_snapshot(session).await
+    }
+
+    async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> StoreResult<()> {
+        self.inner.save_snapshot(session, snapshot).await
+    }
+
+    async fn list_sessions(&self, query: &SessionQuery) -> StoreResult<SessionListPage> {
+        self.inner.list_sessions(query).await
+    }
+
+    async fn sessions_with_pending_work(&self) -> StoreResult<Vec<(SessionId, PendingWork)>> {
+        self.inner.sessions_with_pending_work().await
+    }
+
+    async fn fork_session(&self, fork: ForkSpec) -> StoreResult<()> {
+        self.inner.fork_session(fork).await
+    }
+
+    async fn delete_session(&self, session: &SessionId) -> StoreResult<()> {
+        self.inner.delete_session(session).await
+    }
+
+    async fn check_integrity(&self) -> StoreResult<IntegrityReport> {
+        self.inner.check_integrity().await
+    }
+
+    async fn close(&self) -> StoreResult<()> {
+        self.inner.close().await
+    }
+}

@@ -1,0 +1,133 @@
+//! The SQLite store and the memory store give the same results for the same operations.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use segue_core::body::BodyId;
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+use segue_store::conformance::{StoreFixture, internal_body, sample_commit, sample_summary, session_id, visible_body};
+use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::{Commit, Error, ForkSpec, Lease, SessionQuery, Snapshot, Store, TakeoverPolicy};
+
+use crate::seeded_random::SeededRandom;
+use crate::sqlite_file::SqliteFile;
+
+const OPERATIONS_PER_RUN: usize = 100;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_stores_give_the_same_results(seed in any::<u64>()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(compare(seed));
+    }
+}
+
+async fn compare(seed: u64) {
+    let (file, disk) = (SqliteFile::new(), MemoryDisk::new());
+    let memory = || -> Arc<dyn Store> { Arc::new(MemoryStore::open(&disk)) };
+    // Two processes on each store.
+    let mut stores = [(memory(), file.open_store()), (memory(), file.open_store())];
+    let mut random = SeededRandom(seed);
+    for step in 0..OPERATIONS_PER_RUN {
+        let process = random.below(2);
+        if random.below(20) == 0 {
+            stores[process] = (memory(), file.open_store());
+        }
+        let copy = random.clone();
+        let memory_result = run_operation(&*stores[process].0, &mut random).await;
+        let sqlite_result = run_operation(&*stores[process].1, &mut copy.clone()).await;
+        assert_eq!(memory_result, sqlite_result, "step {step} of seed {seed}");
+    }
+    assert_eq!(disk.body_count(), file.body_count());
+    for session in ["a", "b", "c"] {
+        assert_eq!(read_everything(&*stores[0].0, session).await, read_everything(&*stores[0].1, session).await);
+    }
+    assert!(stores[0].1.check_integrity().await.expect("checked").is_clean());
+}
+
+/// Performs one operation, usually a sensible one. Returns what was done and its result.
+async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
+    let session = pick_session(random);
+    let lease = Lease { epoch: LeaseEpoch(random.below(40) as u64), head: Seq(random.below(12) as u64) };
+    match random.below(12) {
+        0 | 1 => format_result("create", store.create_session(&session).await),
+        2 => {
+            let takeover = if random.below(2) == 0 { TakeoverPolicy::Force } else { TakeoverPolicy::IfHolderDead };
+            format_result("acquire", store.acquire_lease(&session, takeover).await)
+        }
+        3 => format_result("release", store.release_lease(&session, lease.epoch).await),
+        4 => format_result("invalid append", store.append_commit(random_commit(&session, lease, random)).await),
+        5 => {
+            let fork = ForkSpec {
+                from: session,
+                at_seq: lease.head,
+                to: pick_session(random),
+                summary: sample_summary("forked", 3),
+                extract_body_ids: |_| Vec::new(),
+            };
+            format_result("fork", store.fork_session(fork).await)
+        }
+        6 if random.below(3) == 0 => format_result("delete", store.delete_session(&session).await),
+        7 => {
+            let snapshot = Snapshot { seq: lease.head, format: 1, bytes: random.prose(90).into_bytes() };
+            format_result("keep", store.save_snapshot(&session, snapshot).await)
+        }
+        8 => {
+            let query = SessionQuery { text: Some(pick_text(random)), ..SessionQuery::newest(1 + random.below(3)) };
+            format_result("list", store.list_sessions(&query).await)
+        }
+        _ => match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
+            Ok(lease) => format_result("append", store.append_commit(random_commit(&session, lease, random)).await),
+            refused => format_result("acquire", refused),
+        },
+    }
+}
+
+fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -> Commit {
+    let bodies = (0..random.below(3)).map(|_| {
+        let text = pick_text(random);
+        if random.below(2) == 0 { visible_body(&text) } else { internal_body(&text) }
+    });
+    let bodies = bodies.collect();
+    let summary = (random.below(2) == 0).then(|| sample_summary(&pick_text(random), random.below(9) as u64));
+    let mut commit = Commit { bodies, summary, ..sample_commit(session, lease, 1 + random.below(4) as u64) };
+    // Sometimes the records do not fit into one row.
+    if random.below(6) == 0 {
+        commit.records.iter_mut().for_each(|record| record.bytes.resize(JOURNAL_ROW_BYTES_MAX / 2 + 1, b'.'));
+    }
+    commit
+}
+
+fn pick_session(random: &mut SeededRandom) -> SessionId {
+    session_id(["a", "b", "c"][random.below(3)])
+}
+
+fn pick_text(random: &mut SeededRandom) -> String {
+    format!("Text {}", random.below(12)).repeat(1 + random.below(2) * 20)
+}
+
+async fn read_everything(store: &dyn Store, session: &str) -> String {
+    let session = session_id(session);
+    let mut all = format_result("read", store.read_records(&session, Seq(0), usize::MAX).await);
+    all += &format_result("snapshot", store.load_snapshot(&session).await);
+    all += &format_result("pending work", store.sessions_with_pending_work().await);
+    for number in 0..12 {
+        for times in [1, 21] {
+            let id = BodyId::hash_text(&format!("Text {number}").repeat(times));
+            all += &format_result("body", store.read_bodies(&session, &[id]).await);
+        }
+    }
+    all
+}
+
+/// Formats a result. Process names differ between stores; everything else must be equal.
+fn format_result<T: std::fmt::Debug>(what: &str, result: Result<T, Error>) -> String {
+    let result = result.map_err(|error| match error {
+        Error::HeldByOtherProcess { session, .. } => Error::HeldByOtherProcess { session, by: String::new() },
+        error => error,
+    });
+    format!("{what}: {result:?}\n")
+}
