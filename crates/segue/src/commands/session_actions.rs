@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use segue_core::decide;
+use segue_core::flow::FlowSpec;
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, RecoveryPolicy};
 use segue_flows::assistant::spec::UNDO_COMMAND;
@@ -87,7 +88,8 @@ pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandA
     )
     .await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
-    let command = parse_flow_command(&arguments.command, &arguments.arguments)?;
+    let (flow, _) = running.engine.load_session(&session).await?;
+    let command = parse_flow_command(flow.spec(), &arguments.command, &arguments.arguments)?;
     send_command_and_follow(global, &running, &session, command).await
 }
 
@@ -97,8 +99,19 @@ pub(crate) async fn undo_last_write(global: &GlobalArgs, arguments: UndoArgs) ->
     run_flow_command(global, RunCommandArgs { session, command: UNDO_COMMAND.to_owned(), arguments }).await
 }
 
-/// Parses a command of a flow: its name, and arguments of the form `NAME=VALUE`.
-pub(crate) fn parse_flow_command(command: &str, words: &[String]) -> anyhow::Result<decide::OperatorCommand> {
+/// Parses a command of a flow: its name, and arguments of the form `NAME=VALUE`. The engine checks whether the flow has
+/// this command.
+///
+/// # Errors
+/// Returns an error if the flow has no commands at all, or if an argument has no value.
+pub(crate) fn parse_flow_command(
+    spec: &FlowSpec,
+    command: &str,
+    words: &[String],
+) -> anyhow::Result<decide::OperatorCommand> {
+    if spec.commands.is_empty() {
+        bail!("flow `{}` has no commands", spec.name);
+    }
     let mut arguments = serde_json::Map::new();
     for word in words {
         let Some((name, value)) = word.split_once('=') else { bail!("`{word}` has no value; write NAME=VALUE") };

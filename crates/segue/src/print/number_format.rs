@@ -42,7 +42,7 @@ pub(crate) fn format_usage(totals: &UsageTotals) -> String {
         parts.push(format!("{} failed", totals.failed_attempts));
     }
     if totals.unknown_attempts > 0 {
-        parts.push(format!("{} with unknown outcome, maybe billed", totals.unknown_attempts));
+        parts.push(format!("{} with unknown outcome, possibly billed", totals.unknown_attempts));
     }
     parts.push(format!("{} in, {} out", format_count(totals.input_tokens), format_count(totals.output_tokens)));
     if totals.cached_tokens > 0 {
@@ -149,17 +149,17 @@ mod tests {
         totals.unpriced_answers = 2;
         assert_eq!(format_usage(&totals), "2 calls · 1,500 in, 3 out · ?");
         (totals.cost_microusd, totals.unknown_attempts) = (1_200, 1);
-        let expected = "2 calls · 1 with unknown outcome, maybe billed · 1,500 in, 3 out · at least $0.0012";
+        let expected = "2 calls · 1 with unknown outcome, possibly billed · 1,500 in, 3 out · at least $0.0012";
         assert_eq!(format_usage(&totals), expected);
     }
 
     #[test]
     fn timestamps_in_a_line_become_times_of_day() {
         let line = format_timestamps_in_line(
-            "c1 attempt 1 failed at once; again at 1794770795382; look at 12 and at 17947707953821",
+            "c1 attempt 1 failed at once; retry at 1794770795382; look at 12 and at 17947707953821",
         );
         assert!(
-            line.starts_with("c1 attempt 1 failed at once; again at ") && !line.contains("1794770795382;"),
+            line.starts_with("c1 attempt 1 failed at once; retry at ") && !line.contains("1794770795382;"),
             "{line}"
         );
         assert!(line.ends_with("; look at 12 and at 17947707953821"), "{line}");

@@ -76,7 +76,7 @@ impl ChatLoop<'_> {
                 self.screen.print_styled(text.trim_start_matches('\n'))?;
             }
             SlashCommand::RunFlowCommand { command, arguments } => {
-                return self.send_command(parse_flow_command(&command, &arguments)?).await;
+                return self.send_command(parse_flow_command(self.flow.spec(), &command, &arguments)?).await;
             }
             SlashCommand::Rename(title) => {
                 let control = self.send_command(OperatorCommand::Rename { title }).await?;

@@ -151,8 +151,8 @@ async fn explain_shows_the_receipt_of_any_call() {
         you said two
         c2 · guide asked reply on scripted
         session stage, t2, phase act, DAY TIME, event 12
-        thread    th2 is new, since another phase was entered (its memory: until the phase is left)
-        prefix    parts from the prompt of c1 at `message`; the first 4 tokens can be cached
+        thread    th2 is new: a new phase was entered (scope: until the phase is left)
+        prefix    differs from the prompt of c1 at `message`; the first 4 tokens can be cached
         window    13 of 128,000 tokens (0 %); the answer may have 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
@@ -160,8 +160,8 @@ async fn explain_shows_the_receipt_of_any_call() {
         message      user_words        1  message m2        what the user said
         c1 · guide asked reply on scripted
         session stage, t1, phase begin, DAY TIME, event 5
-        thread    th1 is new, since guide remembered nothing here yet (its memory: until the phase is left)
-        prefix    the first prompt here, so there is none to extend
+        thread    th1 is new: it is the first call of guide in this scope (scope: until the phase is left)
+        prefix    the first prompt in this slot, so nothing is cached yet
         window    13 of 128,000 tokens (0 %); the answer may have 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
@@ -179,7 +179,7 @@ async fn resets_renames_and_forks_are_shown() {
     for line in [
         "— guide starts a new thread at its next call —",
         "the flow has no role `nobody`; it has `expert`, `guide`",
-        "th2 is new, since it was reset by hand",
+        "th2 is new: the thread was reset",
         "— renamed to “A fine day” —",
         "— now in copy, a copy of stage —",
         "you said three",

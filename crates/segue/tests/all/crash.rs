@@ -39,7 +39,7 @@ fn a_killed_turn_resumes() {
     assert!(place.ok(&["sessions"]).contains("(active)"));
 
     // Reading does not resume the turn.
-    assert!(!place.ok(&["show", "a", "--events"]).contains("maybe billed"));
+    assert!(!place.ok(&["show", "a", "--events"]).contains("possibly billed"));
     assert_eq!(place.ok(&["send", "--session", "a", "--script", "echo.toml", "third"]), "You said: third\n");
 
     let events = place.ok(&["show", "a", "--events"]);
@@ -54,7 +54,7 @@ fn a_killed_turn_resumes() {
         assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
     }
     let shown = place.ok(&["show", "a"]);
-    assert!(shown.contains("3 calls · 1 with unknown outcome, maybe billed"), "{shown}");
+    assert!(shown.contains("3 calls · 1 with unknown outcome, possibly billed"), "{shown}");
     assert!(!shown.contains("is pending"), "{shown}");
     assert!(!place.ok(&["doctor"]).contains("unfinished"));
 }
@@ -67,7 +67,7 @@ fn a_killed_turn_can_be_cancelled_without_a_call() {
     let events = place.ok(&["show", "a", "--events"]);
     assert!(events.contains("c2 cancelled in flight, possibly billed: cancelled on request"), "{events}");
     let shown = place.ok(&["show", "a"]);
-    assert!(shown.contains("1 call · 1 with unknown outcome, maybe billed · 40 in, 5 out"), "{shown}");
+    assert!(shown.contains("1 call · 1 with unknown outcome, possibly billed · 40 in, 5 out"), "{shown}");
     let explained = place.ok(&["explain", "a", "c2"]);
     assert!(explained.contains("c2 cancelled in flight, possibly billed: cancelled on request"), "{explained}");
     assert!(!place.ok(&["doctor"]).contains("unfinished"));
@@ -80,7 +80,7 @@ fn a_killed_turn_is_left_out_of_a_fork() {
     assert_eq!(place.ok(&["fork", "a", "--name", "b"]), "forked a to b\n");
     let shown = place.ok(&["show", "b"]);
     assert!(shown.contains("t2 was cancelled") && !shown.contains("is pending"), "{shown}");
-    assert!(!shown.contains("maybe billed"), "the fork did not make that call: {shown}");
+    assert!(!shown.contains("possibly billed"), "the fork did not make that call: {shown}");
     assert!(place.ok(&["show", "a"]).contains("t2 is not finished"), "the original is unchanged");
 }
 

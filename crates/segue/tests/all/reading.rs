@@ -93,7 +93,7 @@ fn a_receipt_lists_the_fragments_of_a_prompt() {
 
         thread    th1 continues: nothing that ends the thread of assistant has changed (scope: the
                   whole session)
-        prefix    extends the prompt of c1, so all of that can be cached
+        prefix    extends the prompt of c1, so all of that prompt can be cached
         window N of N tokens (0 %); the answer may have N
         answer    40 in, 5 out by the vendor's count · ? · N ms
 
@@ -144,7 +144,7 @@ fn failures_and_retries_are_shown() {
     let shown = place.ok(&["show", "a"]);
     assert!(shown.contains("c1 attempt 1 failed (overloaded: scripted failure); retry at"), "{shown}");
     assert!(shown.contains("1 turn · 1 call · 1 failed ·"), "{shown}");
-    assert!(place.ok(&["explain", "a", "c1"]).contains("attempt   c1 try 1 failed (overloaded"));
+    assert!(place.ok(&["explain", "a", "c1"]).contains("attempt   c1 attempt 1 failed (overloaded"));
 }
 
 #[test]

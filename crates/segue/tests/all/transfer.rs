@@ -39,7 +39,7 @@ fn a_changed_export_is_refused() {
     "#]]
     .assert_eq(&broken("newer.jsonl", good.replacen("\"format\":1", "\"format\":99", 1)));
     let error = broken("event.jsonl", good.replacen("\"event\":{", "\"event\":{\"v\":7,", 1));
-    assert!(error.contains("is of format 7, and this version reads up to format 1"), "{error}");
+    assert!(error.contains("has format 7, but this version reads formats up to 1"), "{error}");
     let error = broken("text.jsonl", good.replacen("hello", "hullo", 2));
     assert!(error.contains("the text does not match its id") && error.contains("the file was changed"), "{error}");
     let error =
@@ -91,7 +91,7 @@ fn a_fork_before_a_turn_answers_its_message_at_the_next_use() {
         assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
     }
     let shown = place.ok(&["show", "b"]);
-    assert!(shown.contains("3 turns · 3 calls · ") && !shown.contains("maybe billed"), "{shown}");
+    assert!(shown.contains("3 turns · 3 calls · ") && !shown.contains("possibly billed"), "{shown}");
 }
 
 #[test]
