@@ -22,6 +22,7 @@ mod prompt_locations;
 mod rust_source;
 mod source_tree;
 mod unfinished_code;
+mod vocabulary;
 
 type TidyRule = fn(&SourceTree) -> Vec<TidyFinding>;
 
@@ -35,6 +36,10 @@ const TIDY_RULES: &[TidyRule] = &[
     limit_names::check_limit_names,
     links::check_links,
     machine_paths::check_machine_paths,
+    vocabulary::check_type_names,
+    vocabulary::check_doc_comments,
+    vocabulary::check_phrases,
+    vocabulary::check_public_surface,
 ];
 
 /// A violation of a rule.

@@ -50,3 +50,5 @@ pub const TOOL_RUN_MS_MAX: u64 = 10 * 60 * 1_000;
 pub const RECOVERY_POLL_MS: u64 = 30_000;
 /// Ended calls that a subscription remembers, so that it drops text of theirs that arrives late.
 pub const ENDED_CALLS_REMEMBERED_MAX: usize = 256;
+/// Longest word whose token count is cached, in bytes.
+pub(crate) const CACHED_WORD_BYTES_MAX: usize = 24;

@@ -3,6 +3,7 @@
 //!
 //! Texts are many and each is counted once, so the counts of single words are cached.
 
+use crate::limits::CACHED_WORD_BYTES_MAX;
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
@@ -64,7 +65,6 @@ fn find_next_space(bytes: &[u8], from: usize) -> usize {
     index.map_or(bytes.len(), |index| bytes.len() - rest.len() + index)
 }
 
-const CACHED_WORD_BYTES_MAX: usize = 24;
 const TOKEN_CACHE_SLOTS: usize = 1 << 14;
 
 thread_local! {

@@ -14,13 +14,12 @@ use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use serde::Serialize;
 
+use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX};
 use crate::template::fill_template;
 
 /// The role that answers the user.
 pub const ASSISTANT_ROLE: &str = "assistant";
 const SUMMARISER_ROLE: &str = "summariser";
-const SUMMARY_TOKENS_MAX: u32 = 800;
-const SUMMARY_WORDS_MAX: u32 = 400;
 
 /// A flow in which one role answers every message in one thread.
 #[derive(Debug)]
@@ -38,13 +37,13 @@ impl ChatFlow {
             .visible_to_user(BlockSet::new());
         assistant.compaction = CompactionPolicy {
             summarizer: Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() }),
-            summary_tokens_max: SUMMARY_TOKENS_MAX,
+            summary_tokens_max: CHAT_SUMMARY_TOKENS_MAX,
             ..CompactionPolicy::default()
         };
         let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
             .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
             .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
-        summariser.reply_tokens_max = SUMMARY_TOKENS_MAX;
+        summariser.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
         let spec = FlowSpec::new("chat", "one model, one conversation").with_role(assistant).with_role(summariser);
         Self { spec }
     }
@@ -129,7 +128,7 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRequest<'_>, name: &s
             }
             let text = fill_template(
                 include_str!("../prompts/chat/summarise.md"),
-                &SummariseArguments { words: SUMMARY_WORDS_MAX },
+                &SummariseArguments { words: CHAT_SUMMARY_WORDS_MAX },
             );
             template_fragment("summarise", text, "how to summarise")
         }

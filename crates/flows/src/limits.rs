@@ -177,3 +177,31 @@ pub const TOOL_SUMMARY_CHARS_MAX: usize = 200;
 pub const TOOL_SCHEMAS_CHARS_MAX: usize = 12_000;
 /// Most records named in one line about a server's action.
 pub const REFERENCES_NAMED_MAX: usize = 8;
+/// The number of words that models are told a compacted text may have.
+pub(crate) const COMPACTED_WORDS_MAX: u32 = FOLDED_TOKENS_MAX * 3 / 5;
+/// Most records written in one step.
+pub(crate) const RECORDS_WRITTEN_MAX: usize = 3;
+/// Most labels listed in one line of a reply.
+pub(crate) const LABELS_LISTED_MAX: usize = 12;
+/// Longest answer of Understand and Think, in tokens.
+pub(crate) const DECISION_TOKENS_MAX: u32 = 2_000;
+/// Longest answer of Act, in tokens.
+pub(crate) const ACT_TOKENS_MAX: u32 = 6_000;
+/// Longest summary of a compacted chat, in tokens.
+pub(crate) const CHAT_SUMMARY_TOKENS_MAX: u32 = 800;
+/// The number of words that the summarizer of a chat is told to keep to.
+pub(crate) const CHAT_SUMMARY_WORDS_MAX: u32 = 400;
+/// Least confidence that is called firm.
+pub(crate) const FIRM_CONFIDENCE_MIN: f64 = 0.65;
+/// Least confidence that is called fair.
+pub(crate) const FAIR_CONFIDENCE_MIN: f64 = 0.45;
+/// Fewest other words in a message that says what the plan is for.
+pub(crate) const DETAIL_WORDS_MIN: usize = 3;
+/// The first turn in which the starter can hand over, because the user has replied by then.
+pub(crate) const HANDOVER_TURN_MIN: u32 = 2;
+/// Longest summary of a compacted thread.
+pub(crate) const CONCIERGE_SUMMARY_TOKENS_MAX: u32 = 800;
+/// Longest map. A claim takes about 80 tokens, an edge about 30.
+pub(crate) const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
+/// Longest reply of the concierge: a plan with its STEPS block.
+pub(crate) const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;

@@ -40,3 +40,5 @@ pub const UNINDEXED_ADDRESSES_MAX: usize = 16_384;
 pub const UNSPLIT_QUEUE_JOBS_MAX: usize = 24;
 /// From this many waiting commits on, a caller that adds one yields to the writer.
 pub const CALLER_YIELD_JOBS_MIN: usize = 6;
+/// Prepared statements that each connection keeps.
+pub(crate) const CACHED_STATEMENTS_MAX: usize = 48;

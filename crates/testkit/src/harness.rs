@@ -22,7 +22,7 @@ use crate::invariants;
 pub const TEST_MODEL: &str = "plain";
 
 /// The maximum number of times that one decision may ask for texts.
-const FETCH_ROUNDS_MAX: u32 = 64;
+const FETCH_ROUNDS: u32 = 64;
 
 /// A session under test.
 pub struct SessionHarness {
@@ -258,7 +258,7 @@ impl SessionHarness {
     /// Decides with only the texts loaded that the decision asks for, like an engine.
     fn decide_fetching_texts(&self, input: SessionInput) -> Result<Decision, InputRefusal> {
         let mut loaded = InMemoryTexts::default();
-        for _ in 0..FETCH_ROUNDS_MAX {
+        for _ in 0..FETCH_ROUNDS {
             match self.decide(input.clone(), &loaded) {
                 Ok(decision) => return Ok(decision),
                 Err(DecideError::Refused(refusal)) => return Err(refusal),

@@ -91,7 +91,7 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
     assert_eq!(
         wrote.iter().map(|told| told.operation.as_str()).collect::<Vec<_>>(),
         ["create"],
-        "the records were at hand"
+        "the records were loaded already"
     );
     let meal = |day: &str, dish: &str| (day.to_owned(), dish.to_owned());
     assert_eq!(kitchen.meals(), [meal("2026-01-15", "Lemon Herb Chicken"), meal("2026-01-16", "Garlic Pasta")]);

@@ -189,7 +189,7 @@ async fn changed_tool_list_is_noticed() {
     assert_eq!(server.done("tools asked"), lists, "what is known is not asked again");
     call(&host, "read", "swap", json!({})).await.expect("called");
     let refused = call(&host, "write", "wipe", json!({})).await.expect("served").refusal;
-    assert!(refused.is_some_and(|why| why.contains("no tool")), "whoever finds it out first says so");
+    assert!(refused.is_some_and(|why| why.contains("no tool")), "either side may notice first");
     let names: Vec<String> = list_tools(&host).await.into_iter().map(|(name, _)| name).collect();
     assert!(names.contains(&"tidy".to_owned()) && !names.contains(&"wipe".to_owned()), "{names:?}");
 }

@@ -106,7 +106,7 @@ async fn s32_an_invalid_rerun_is_refused_and_costs_nothing() {
     let (code, message) =
         refused(mapper, RecomputeOptions { settings: json!({"stanze": "decide"}), ..RecomputeOptions::default() })
             .await;
-    assert!(code == "bad-settings" && message.contains("`stanze` is unknown"), "{message}");
+    assert!(code == "bad-settings" && message.contains("`stanze` is not a setting"), "{message}");
     assert_eq!(harness.events().await.len(), before);
     harness.send("I stay five years").await;
     let second = harness.calls("concierge").await[1].call;

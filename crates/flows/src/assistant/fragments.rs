@@ -16,7 +16,9 @@ use super::facts::StepKind;
 use super::prompt_context::{self, PromptConversation, PromptReasoning, RecordRenderer, sample_record_and_change};
 use super::spec::*;
 use super::tools::{AvailableTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
-use crate::limits::{FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
+use crate::limits::{
+    COMPACTED_WORDS_MAX, FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX,
+};
 use crate::template::fill_template;
 
 /// The name and text of a template, by its path under `prompts/assistant`.
@@ -25,9 +27,6 @@ macro_rules! prompt {
         ($name, include_str!(concat!("../../prompts/assistant/", $name, ".md")))
     };
 }
-
-/// The number of words that models are told a compacted text may have.
-const COMPACTED_WORDS_MAX: u32 = FOLDED_TOKENS_MAX * 3 / 5;
 
 /// Renders a fragment of a prompt.
 pub(super) fn render_fragment(

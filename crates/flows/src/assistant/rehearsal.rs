@@ -15,6 +15,7 @@ use super::spec::{ACT_ROLE, ASK_REASONING, ASK_RESULT, REPLY_ROLE, SUMMARIZE_ROL
 use super::state::TurnProgress;
 use super::tools::{AvailableTool, list_available_tools};
 use super::{calendar, step};
+use crate::limits::{LABELS_LISTED_MAX, RECORDS_WRITTEN_MAX};
 use crate::template::fill_template;
 
 /// Words that rule out the records named after them.
@@ -31,10 +32,6 @@ const READ_WORDS: [&str; 12] =
     ["show", "list", "what", "which", "find", "look", "read", "any", "days", "suggest", "have", "search"];
 /// Words of a label that do not identify a record.
 const STOP_WORDS: [&str; 12] = ["the", "and", "with", "of", "a", "an", "in", "on", "for", "to", "one", "ones"];
-/// Most records written in one step.
-const RECORDS_WRITTEN_MAX: usize = 3;
-/// Most labels listed in one line of a reply.
-const LABELS_LISTED_MAX: usize = 12;
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
 pub(super) fn rehearse_node_answer(context: &AssistantContext<'_>, call: &CallOpened) -> Option<String> {

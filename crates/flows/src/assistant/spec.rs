@@ -12,7 +12,7 @@ use super::answer::STEP_ACTION_NAMES;
 use super::facts::StepKind;
 use super::settings::{self, DomainCatalog};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
-use crate::limits::{FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
+use crate::limits::{ACT_TOKENS_MAX, DECISION_TOKENS_MAX, FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
 
 /// The role that interprets the user's message.
 pub const UNDERSTAND_ROLE: &str = "understand";
@@ -54,11 +54,6 @@ pub(super) const EXECUTION_FRAGMENT: &str = "happened";
 pub(super) const UNCOMPACTED_FRAGMENT: &str = "older";
 pub(super) const REPAIR_FRAGMENT: &str = "repair";
 pub(super) const MESSAGE_FRAGMENT: &str = "message";
-
-/// Longest answer of Understand and Think, in tokens.
-const DECISION_TOKENS_MAX: u32 = 2_000;
-/// Longest answer of Act, in tokens.
-const ACT_TOKENS_MAX: u32 = 6_000;
 
 /// Returns the declaration of the flow.
 #[must_use]

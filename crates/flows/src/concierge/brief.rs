@@ -8,13 +8,8 @@ use serde::Serialize;
 
 use super::analysis::{ClaimMetrics, ClaimTension, MapAnalysis, MapShape, sorted_unique_claims};
 use super::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode};
-use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX};
+use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX, FAIR_CONFIDENCE_MIN, FIRM_CONFIDENCE_MIN};
 use crate::template::fill_template;
-
-/// Least confidence that is called firm.
-const FIRM_CONFIDENCE_MIN: f64 = 0.65;
-/// Least confidence that is called fair.
-const FAIR_CONFIDENCE_MIN: f64 = 0.45;
 
 /// Renders the brief of a map and its analysis.
 #[must_use]

@@ -3,6 +3,7 @@
 //! postpones it. A plan that is only mentioned ("if I want a plan", "do I need a plan?") is not a request.
 
 use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
+use crate::limits::DETAIL_WORDS_MIN;
 
 /// Phrases that may come before a request in its clause, any number of times.
 const REQUEST_OPENERS: [&str; 31] = [
@@ -144,8 +145,6 @@ const REQUEST_TAIL_WORDS: [&str; 6] = ["now", "then", "please", "today", "togeth
 /// Words that postpone a request if they follow directly.
 const POSTPONING_WORDS: [&str; 12] =
     ["later", "when", "once", "after", "if", "unless", "only", "tomorrow", "sometime", "someday", "not", "before"];
-/// Fewest other words in a message that says what the plan is for.
-const DETAIL_WORDS_MIN: usize = 3;
 
 /// An explicit request for a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,12 +27,10 @@ use super::spec::{
 use super::state::ConciergeState;
 use super::turn::propose_phase;
 use super::{batch, handovers, plan_request};
+use crate::limits::HANDOVER_TURN_MIN;
 use crate::template::fill_template;
 
 type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
-
-/// The first turn in which the starter can hand over, because the user has replied by then.
-const HANDOVER_TURN_MIN: u32 = 2;
 
 /// A change of a step that a block requests.
 enum StepChange {

@@ -13,7 +13,8 @@ use segue_core::signal::fields::BlockSchema;
 
 use super::settings;
 use crate::limits::{
-    BATCH_RESULT_TOKENS_MAX, HANDOVER_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
+    BATCH_RESULT_TOKENS_MAX, CONCIERGE_REPLY_TOKENS_MAX, CONCIERGE_SUMMARY_TOKENS_MAX, HANDOVER_TOKENS_MAX,
+    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
 };
 
 /// Answers the question, independently of the other experts.
@@ -63,13 +64,6 @@ pub(super) const BATCH_BLOCK: &str = "BATCH";
 pub(super) const STEPS_BLOCK: &str = "STEPS";
 pub(super) const STEP_START_BLOCK: &str = "STEP_START";
 pub(super) const STEP_DONE_BLOCK: &str = "STEP_DONE";
-
-/// Longest summary of a compacted thread.
-const SUMMARY_TOKENS_MAX: u32 = 800;
-/// Longest map. A claim takes about 80 tokens, an edge about 30.
-const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
-/// Longest reply of the concierge: a plan with its STEPS block.
-const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;
 
 /// The fields of [`INTENT_HANDOVER`], in the order of the prompt.
 pub const INTENT_FIELDS: [(&str, HandoverFieldType); 14] = [
@@ -200,7 +194,7 @@ fn concierge_phase_graph() -> PhaseGraph {
 
 fn thread_compaction() -> CompactionPolicy {
     let summarizer = Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
-    CompactionPolicy { summarizer, summary_tokens_max: SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
+    CompactionPolicy { summarizer, summary_tokens_max: CONCIERGE_SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
 }
 
 fn expert_role_spec() -> RoleSpec {
@@ -263,7 +257,7 @@ fn summariser_role_spec() -> RoleSpec {
     let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
         .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
         .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
-    summariser.reply_tokens_max = SUMMARY_TOKENS_MAX;
+    summariser.reply_tokens_max = CONCIERGE_SUMMARY_TOKENS_MAX;
     summariser
 }
 

@@ -509,7 +509,7 @@ fn a31_consequences_of_an_answer_are_one_commit() {
         "c1, message_understood, call think"
     );
     assert_eq!(give(&mut harness, "think", proposal("What shall we do?").to_string()), "c2, planned, call reply");
-    assert_eq!(give(&mut harness, "reply", "What shall we do?".to_owned()), "c3, said, turn_summarized, t1");
+    assert_eq!(give(&mut harness, "reply", "What shall we do?".to_owned()), "c3, reply, turn_summarized, t1");
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl ScriptedReply {
         Self::from_behavior(ReplyBehavior::default()).and_tool_call(name, arguments)
     }
 
-    /// Fails.
+    /// A reply that fails with `kind` instead of an answer.
     #[must_use]
     pub fn fail(kind: FailureKind, message: impl Into<String>) -> Self {
         Self::from_behavior(ReplyBehavior {
@@ -133,7 +133,7 @@ impl ScriptedReply {
         self
     }
 
-    /// Fails after this many text chunks, with a network failure unless another kind is given.
+    /// A reply that fails with `kind` instead of an answer.after this many text chunks, with a network failure unless another kind is given.
     #[must_use]
     pub fn and_fail_after_chunks(mut self, chunks: usize) -> Self {
         self.then.fail_after_chunks = Some(chunks);

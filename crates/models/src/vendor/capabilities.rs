@@ -59,7 +59,7 @@ pub enum MaxTokensField {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEcho {
-    /// None.
+    /// The server expects no reasoning back.
     #[default]
     None,
     /// The reasoning text, as `reasoning_content`.

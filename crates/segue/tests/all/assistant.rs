@@ -41,7 +41,7 @@ fn writes_are_undone_by_command_and_in_the_conversation() {
     let again = place.fails(&["undo", "k"]);
     assert_eq!(again, "error: this session has no write that can be undone\n");
     assert!(place.fails(&["run-command", "k", "redo"]).contains("the flow has no command `redo`; it has `undo`"));
-    assert!(place.fails(&["run-command", "k", "undo", "deep=1"]).contains("it takes no `deep`; it takes `run`"));
+    assert!(place.fails(&["run-command", "k", "undo", "deep=1"]).contains("`deep` is not an argument; it takes `run`"));
     assert!(place.fails(&["run-command", "k", "undo", "x4"]).contains("write NAME=VALUE"));
     let lines = "show me the recipes\nremove the omelette\n/undo\n/artifacts\n/run\n";
     let run = place.run_reading(&["chat", "--flow", "assistant", "--session", "other"], lines.as_bytes());

@@ -202,7 +202,7 @@ async fn forget_starts_a_new_thread() {
     let threads = server.get("/v1/sessions/fox/threads").await.expect_json(200);
     assert_eq!(
         threads["threads"][1]["opening_reason"],
-        json!({"type": "changed", "summary": "new: reset by hand", "changed": ["reset"]})
+        json!({"type": "changed", "summary": "new: reset", "changed": ["reset"]})
     );
     assert_eq!(threads["threads"][0]["ended"]["call"], "c2");
     assert_eq!(

@@ -93,7 +93,7 @@ async fn phases_show_visits_and_figures() {
     assert_eq!(moved["current"]["phase"], "explorer");
     let last = list(&moved, "events").last().expect("a move");
     assert_eq!((&last["cause"], &last["reason"]), (&json!("granted"), &json!("let us talk")));
-    assert!(last["warning"].as_str().expect("a warning").contains("left out"));
+    assert!(last["warning"].as_str().expect("a warning").contains("skipped"));
     let back = server.post("/v1/sessions/tour/phases/rollback", json!({"visit": 3})).await.expect_json(200);
     assert_eq!((&back["current"]["phase"], &back["current"]["visit"]), (&json!("executor"), &json!(5)));
     assert_eq!(server.post("/v1/sessions/tour/phases/rollback", json!({"visit": 99})).await.problem_code(409), "phase");

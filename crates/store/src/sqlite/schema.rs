@@ -6,12 +6,12 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::sqlite_error::{map_file_error, map_store_error};
 use crate::Error;
+use crate::limits::CACHED_STATEMENTS_MAX;
 
 /// "SEGU", which tells our databases from those of other programs.
 const APPLICATION_ID: i32 = 0x5345_4755;
 /// How long to wait for a lock of another process.
 pub(super) const BUSY_TIMEOUT_MS: u64 = 10_000;
-const CACHED_STATEMENTS_MAX: usize = 48;
 
 /// The migrations from one format to the next. The list only grows: migration n creates format n.
 ///
