@@ -35,7 +35,7 @@ impl PromptRecipe {
     /// Returns what is wrong with the recipe. A stable fragment after a changing one would break the cached prefix at
     /// every call.
     #[must_use]
-    pub fn validation_errors(&self) -> Vec<String> {
+    pub(crate) fn validation_errors(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let mut changing: Option<&FragmentSpec> = None;
         for spec in &self.opening {
@@ -356,14 +356,14 @@ pub enum AskStatus {
 /// The cause of a broken prefix if the thread was compacted.
 pub const COMPACTION_FRAGMENT: &str = "compaction";
 /// The cause of a broken prefix if other tools are offered.
-pub const TOOLS_CHANGED_CAUSE: &str = "tools";
+pub(crate) const TOOLS_CHANGED_CAUSE: &str = "tools";
 /// The cause of a broken prefix if the earlier thread was replaced and the new prompt has no fragments.
-pub const THREAD_REPLACED_CAUSE: &str = "thread";
+pub(crate) const THREAD_REPLACED_CAUSE: &str = "thread";
 
 /// Compares a prompt with the previous one. The prompt extends it if it has the same tools and begins with all of its
 /// messages.
 #[must_use]
-pub fn compare_prefix(before: Option<&PromptOutline>, next: &PromptOutline) -> PrefixMatch {
+pub(crate) fn compare_prefix(before: Option<&PromptOutline>, next: &PromptOutline) -> PrefixMatch {
     let Some(before) = before else { return PrefixMatch::First };
     let from = before.call;
     if before.tools != next.tools {
@@ -425,7 +425,7 @@ fn first_difference(
 
 /// Fits a rendered text to the budget of its fragment.
 #[must_use]
-pub fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn TokenCounter) -> FitResult {
+pub(crate) fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn TokenCounter) -> FitResult {
     let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FitResult::Whole };
     match spec.overflow {
         OverflowPolicy::LeaveOut => FitResult::Omitted,
@@ -436,7 +436,7 @@ pub fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn
 
 /// The result of [`fit_to_budget`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FitResult {
+pub(crate) enum FitResult {
     /// The text fits.
     Whole,
     /// The text was cut to this.
@@ -452,7 +452,7 @@ enum KeptSide {
 }
 
 /// The mark in place of text that was cut off.
-pub const CUT_MARK: &str = "[…]";
+pub(crate) const CUT_MARK: &str = "[…]";
 
 fn cut_to_tokens(text: &str, tokens_max: u32, counter: &dyn TokenCounter, keep: KeptSide) -> String {
     let boundaries: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();

@@ -25,9 +25,8 @@ use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
 
-pub use call::{
-    CallAnswered, CallDeferred, CallOpened, CallRecomputation, CallRequest, NO_CALL, RetryDecision, UsageSource,
-};
+pub(crate) use call::NO_CALL;
+pub use call::{CallAnswered, CallDeferred, CallOpened, CallRecomputation, CallRequest, RetryDecision, UsageSource};
 
 impl Event {
     /// Returns true if the call `call_id` is no longer pending after this event.

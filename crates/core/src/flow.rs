@@ -1,8 +1,8 @@
 //! Defines what a flow is: its roles, phases and recipes, and pure functions over them. A flow performs no I/O, reads
 //! no clock, uses no randomness, and cannot choose a thread.
 
-pub mod artifact;
-pub mod settings;
+pub(crate) mod artifact;
+pub(crate) mod settings;
 mod spec;
 mod step;
 mod text_lookup;
@@ -22,14 +22,20 @@ use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::ConditionVerdict;
 use crate::prompt::{ChatRole, Prompt};
 use crate::session::Session;
-use artifact::Artifact;
 
-pub use spec::{
-    CompactionPolicy, FlowCommandSpec, FlowSpec, RetryPolicy, RoleSpec, Summarizer, ToolDeclaration, ToolRunner,
-    UnknownOutcomePolicy, Visibility,
+pub use self::{
+    artifact::{
+        Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote, ArtifactTableRow,
+        ChecklistItem, ChecklistItemStatus, SuggestedCommand,
+    },
+    settings::{InvalidSetting, SettingProblem, SettingSpec, SettingType, collect_named_models, resolve_settings},
+    spec::{
+        CompactionPolicy, FlowCommandSpec, FlowSpec, RetryPolicy, RoleSpec, Summarizer, ToolDeclaration, ToolRunner,
+        UnknownOutcomePolicy, Visibility,
+    },
+    step::{FlowStep, ReplyText},
+    text_lookup::{BodyTextLookup, TextResolver},
 };
-pub use step::{FlowStep, ReplyText};
-pub use text_lookup::{BodyTextLookup, TextResolver};
 
 /// The rules of one kind of conversation.
 pub trait Flow: Send + Sync + 'static {

@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     /// Adds a failed attempt and its cost.
-    pub fn record_failure(&mut self, account: LedgerAccount<'_>, cost: Option<AttemptCost>) {
+    pub(crate) fn record_failure(&mut self, account: LedgerAccount<'_>, cost: Option<AttemptCost>) {
         self.update_totals(account, |totals| totals.record_failure(cost));
     }
 
@@ -131,12 +131,17 @@ impl Ledger {
     }
 
     /// Removes an attempt of unknown outcome, because its outcome is now known.
-    pub fn resolve_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
+    pub(crate) fn resolve_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
         self.update_totals(account, UsageTotals::resolve_unknown_outcome);
     }
 
     /// Adds an answer that arrived too late to be used.
-    pub fn record_late_answer(&mut self, account: LedgerAccount<'_>, usage: TokenUsage, cost_microusd: Option<u64>) {
+    pub(crate) fn record_late_answer(
+        &mut self,
+        account: LedgerAccount<'_>,
+        usage: TokenUsage,
+        cost_microusd: Option<u64>,
+    ) {
         self.update_totals(account, |totals| totals.record_late_answer(usage, cost_microusd));
     }
 

@@ -7,127 +7,191 @@ pub const IMAGES_PER_MESSAGE_MAX: usize = 8;
 /// The maximum size of an image, in bytes.
 pub const IMAGE_BYTES_MAX: usize = 5 << 20;
 /// The maximum length of the vendor state of an answer, in bytes. Longer state is dropped.
-pub const VENDOR_STATE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const VENDOR_STATE_BYTES_MAX: usize = 1 << 20;
 /// If a vendor asks for a longer wait than this before a retry, a fallback model is used instead.
-pub const FALLBACK_RETRY_AFTER_MS_MIN: u64 = 5_000;
+pub(crate) const FALLBACK_RETRY_AFTER_MS_MIN: u64 = 5_000;
 /// The maximum length of a model's answer, in bytes.
-pub const REPLY_BYTES_MAX: usize = 4 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
 /// The maximum length of a tool's result, in bytes. A longer result is cut and marked.
-pub const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
+pub(crate) const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of queued messages in a session.
-pub const QUEUED_MESSAGES_MAX: usize = 64;
+pub(crate) const QUEUED_MESSAGES_MAX: usize = 64;
 /// The maximum number of messages in an agent's inbox.
-pub const INBOX_MESSAGES_MAX: usize = 256;
+pub(crate) const INBOX_MESSAGES_MAX: usize = 256;
 /// The maximum number of steps that a flow may take for one input.
-pub const STEPS_PER_INPUT_MAX: usize = 2_000;
+pub(crate) const STEPS_PER_INPUT_MAX: usize = 2_000;
 /// The maximum number of calls in one turn. It stops a flow that loops.
-pub const CALLS_PER_TURN_MAX: u32 = 200;
+pub(crate) const CALLS_PER_TURN_MAX: u32 = 200;
 /// The maximum number of open calls in a session.
-pub const OPEN_CALLS_MAX: usize = 64;
+pub(crate) const OPEN_CALLS_MAX: usize = 64;
 /// The maximum number of calls that wait for a thread or a compaction.
-pub const DEFERRED_CALLS_MAX: usize = 64;
+pub(crate) const DEFERRED_CALLS_MAX: usize = 64;
 /// The maximum number of tool rounds after one call.
-pub const TOOL_ROUNDS_MAX: u32 = 16;
+pub(crate) const TOOL_ROUNDS_MAX: u32 = 16;
 /// The maximum length of the arguments of a tool call, in bytes of JSON.
-pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
+pub(crate) const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of tool calls in one answer.
-pub const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
+pub(crate) const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
 /// The maximum number of threads in a session. The least recently used one is closed.
-pub const THREADS_MAX: usize = 512;
+pub(crate) const THREADS_MAX: usize = 512;
 /// The maximum number of compactions for one call. After that the thread is trimmed without a summary.
-pub const COMPACTIONS_PER_CALL_MAX: u32 = 3;
+pub(crate) const COMPACTIONS_PER_CALL_MAX: u32 = 3;
 /// The minimum space for a summary by a model, in percent of its maximum length.
-pub const SUMMARY_SPACE_PERCENT_MIN: u32 = 25;
+pub(crate) const SUMMARY_SPACE_PERCENT_MIN: u32 = 25;
 /// The maximum size of other messages in a summarizing call that contains a message in part, in percent of its input.
-pub const SUMMARIZER_CONTEXT_PERCENT_MAX: u32 = 50;
+pub(crate) const SUMMARIZER_CONTEXT_PERCENT_MAX: u32 = 50;
 /// The share of the window that is filled after a compaction, in percent.
-pub const COMPACTED_FILL_PERCENT: u32 = 50;
+pub(crate) const COMPACTED_FILL_PERCENT: u32 = 50;
 /// Tokens that are left free in the window, because token counts are estimates.
 pub const WINDOW_RESERVE_TOKENS: u32 = 256;
 /// The minimum ratio of vendor tokens to our tokens, in thousandths.
-pub const TOKEN_RATIO_PERMILLE_MIN: u32 = 500;
+pub(crate) const TOKEN_RATIO_PERMILLE_MIN: u32 = 500;
 /// The maximum ratio of vendor tokens to our tokens, in thousandths.
-pub const TOKEN_RATIO_PERMILLE_MAX: u32 = 3_000;
+pub(crate) const TOKEN_RATIO_PERMILLE_MAX: u32 = 3_000;
 /// The weight of the initial ratio of 1, in tokens, so that the first report of a vendor does not decide alone.
-pub const TOKEN_RATIO_PRIOR_TOKENS: u64 = 1_000;
+pub(crate) const TOKEN_RATIO_PRIOR_TOKENS: u64 = 1_000;
 /// The minimum size of a prompt for its report to count. In shorter prompts the vendor's overhead dominates.
-pub const TOKEN_RATIO_PROMPT_TOKENS_MIN: u32 = 256;
+pub(crate) const TOKEN_RATIO_PROMPT_TOKENS_MIN: u32 = 256;
 /// The number of prompt tokens that are remembered for a ratio. Beyond it, older ones count half.
-pub const TOKEN_RATIO_HISTORY_TOKENS_MAX: u64 = 100_000;
+pub(crate) const TOKEN_RATIO_HISTORY_TOKENS_MAX: u64 = 100_000;
 /// The maximum share of the user's own words that a compaction keeps, in percent of the target size.
-pub const KEPT_USER_TEXT_PERCENT_MAX: u32 = 15;
+pub(crate) const KEPT_USER_TEXT_PERCENT_MAX: u32 = 15;
 /// The number of idempotency keys that a session remembers.
-pub const IDEMPOTENCY_KEYS_MAX: usize = 256;
+pub(crate) const IDEMPOTENCY_KEYS_MAX: usize = 256;
 /// The maximum length of an idempotency key, in bytes.
-pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
 /// The maximum length of a title, in characters.
-pub const TITLE_CHARS_MAX: usize = 80;
+pub(crate) const TITLE_CHARS_MAX: usize = 80;
 /// The maximum length of a text setting, in characters.
-pub const SETTING_TEXT_CHARS_MAX: usize = 200;
+pub(crate) const SETTING_TEXT_CHARS_MAX: usize = 200;
 /// The maximum number of invalid settings that are reported at once.
-pub const INVALID_SETTINGS_MAX: usize = 16;
+pub(crate) const INVALID_SETTINGS_MAX: usize = 16;
 /// The maximum length of a session id, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 64;
 /// The maximum size of a flow's fact, call metadata or handover, in bytes of JSON.
-pub const FLOW_VALUE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const FLOW_VALUE_BYTES_MAX: usize = 1 << 20;
 /// The number of handovers in the state. All of them are in the journal.
-pub const HANDOVERS_KEPT_MAX: usize = 64;
+pub(crate) const HANDOVERS_KEPT_MAX: usize = 64;
 /// The maximum number of repair requests for one handover.
-pub const HANDOVER_REPAIRS_MAX: u32 = 3;
+pub(crate) const HANDOVER_REPAIRS_MAX: u32 = 3;
 /// The maximum number of timers in a session.
-pub const TIMERS_MAX: usize = 128;
+pub(crate) const TIMERS_MAX: usize = 128;
 /// The maximum length of a failure message, in bytes. Some vendors answer with whole pages.
-pub const FAILURE_MESSAGE_BYTES_MAX: usize = 4_096;
+pub(crate) const FAILURE_MESSAGE_BYTES_MAX: usize = 4_096;
 /// The maximum number of attempts of one call, whatever the failures. It stops a call that crashes the process each
 /// time.
-pub const ATTEMPTS_PER_CALL_MAX: u32 = 12;
+pub(crate) const ATTEMPTS_PER_CALL_MAX: u32 = 12;
 /// The maximum wait that a vendor may ask for before a retry. If it is longer, the call fails.
 pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
 /// The minimum context window. A smaller one in a model card is raised to this.
-pub const WINDOW_TOKENS_MIN: u32 = 1_024;
+pub(crate) const WINDOW_TOKENS_MIN: u32 = 1_024;
 /// The number of past phase states that are kept for rollback. Older ones are in the journal.
 pub const PAST_PHASE_STATES_MAX: usize = 64;
 /// The number of abandoned calls whose late answers are still recognised.
-pub const ABANDONED_CALLS_MAX: usize = 64;
+pub(crate) const ABANDONED_CALLS_MAX: usize = 64;
 /// The number of prompts that are remembered for comparison with the next one.
-pub const LAST_PROMPTS_MAX: usize = 512;
+pub(crate) const LAST_PROMPTS_MAX: usize = 512;
 /// The maximum number of phases in a graph.
-pub const PHASES_PER_GRAPH_MAX: usize = 64;
+pub(crate) const PHASES_PER_GRAPH_MAX: usize = 64;
 /// The maximum number of gates in a graph. The search for dead ends visits every reachable set of open gates.
-pub const GATES_PER_GRAPH_MAX: usize = 8;
+pub(crate) const GATES_PER_GRAPH_MAX: usize = 8;
 /// The maximum length of a block's content, in bytes. A longer block is not parsed.
-pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const BLOCK_BYTES_MAX: usize = 256 * 1024;
 /// The maximum number of blocks that are parsed in one text. Further blocks are still hidden.
-pub const BLOCKS_PER_TEXT_MAX: usize = 64;
+pub(crate) const BLOCKS_PER_TEXT_MAX: usize = 64;
 /// The maximum length of a block's name, in bytes.
-pub const BLOCK_NAME_BYTES_MAX: usize = 40;
+pub(crate) const BLOCK_NAME_BYTES_MAX: usize = 40;
 /// The maximum number of spaces between a marker's brackets and its name, on each side.
-pub const MARKER_SPACES_MAX: usize = 3;
+pub(crate) const MARKER_SPACES_MAX: usize = 3;
 /// The maximum number of markers in the user's words that a model's blocks are compared with.
-pub const QUOTED_MARKERS_MAX: usize = 64;
+pub(crate) const QUOTED_MARKERS_MAX: usize = 64;
 /// The maximum amount of whitespace that is held back until it is clear whether a block follows.
-pub const HELD_WHITESPACE_BYTES_MAX: usize = 256;
+pub(crate) const HELD_WHITESPACE_BYTES_MAX: usize = 256;
 /// The maximum length of a field's key, in characters.
-pub const FIELD_KEY_CHARS_MAX: usize = 40;
+pub(crate) const FIELD_KEY_CHARS_MAX: usize = 40;
 /// The maximum number of items that are parsed in one list.
-pub const LIST_ITEMS_MAX: usize = 256;
+pub(crate) const LIST_ITEMS_MAX: usize = 256;
 /// The maximum number of complaints of one parse.
-pub const COMPLAINTS_PER_PARSE_MAX: usize = 32;
+pub(crate) const COMPLAINTS_PER_PARSE_MAX: usize = 32;
 /// The maximum length of an excerpt in a complaint, in characters.
-pub const EXCERPT_CHARS_MAX: usize = 60;
+pub(crate) const EXCERPT_CHARS_MAX: usize = 60;
 /// The maximum nesting depth of JSON.
-pub const JSON_DEPTH_MAX: usize = 100;
+pub(crate) const JSON_DEPTH_MAX: usize = 100;
 /// The maximum number of times that a byte of a long text is scanned on average in the search for JSON.
-pub const JSON_SCANS_PER_BYTE_MAX: usize = 4;
+pub(crate) const JSON_SCANS_PER_BYTE_MAX: usize = 4;
 /// The maximum extra indentation of a fence or a quote in its container.
-pub const MARKDOWN_INDENT_MAX: usize = 3;
+pub(crate) const MARKDOWN_INDENT_MAX: usize = 3;
 /// The minimum number of backticks or tildes in a code fence.
-pub const FENCE_LENGTH_MIN: usize = 3;
+pub(crate) const FENCE_LENGTH_MIN: usize = 3;
 /// The maximum number of digits of a numbered list item.
-pub const LIST_NUMBER_DIGITS_MAX: u8 = 9;
+pub(crate) const LIST_NUMBER_DIGITS_MAX: u8 = 9;
 /// The maximum length of an unquoted key in broken JSON, in bytes.
-pub const UNQUOTED_KEY_BYTES_MAX: usize = 64;
+pub(crate) const UNQUOTED_KEY_BYTES_MAX: usize = 64;
 /// The maximum number of line pairs that a diff compares. Beyond it the rest is shown as replaced.
-pub const DIFF_CELLS_MAX: usize = 4_000_000;
+pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;
 /// The number of newest messages that each copy of a thread holds by itself. The others are shared.
-pub const UNSHARED_ENTRIES_MAX: usize = 8;
+pub(crate) const UNSHARED_ENTRIES_MAX: usize = 8;
+
+/// The bounds of a session, as values. A session that reaches one refuses the next step with a recorded reason.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SessionLimits {
+    pub fallback_retry_after_ms_min: u64,
+    pub reply_bytes_max: usize,
+    pub tool_result_bytes_max: usize,
+    pub queued_messages_max: usize,
+    pub inbox_messages_max: usize,
+    pub steps_per_input_max: usize,
+    pub calls_per_turn_max: u32,
+    pub open_calls_max: usize,
+    pub deferred_calls_max: usize,
+    pub tool_rounds_max: u32,
+    pub tool_arguments_bytes_max: usize,
+    pub tool_calls_per_reply_max: usize,
+    pub threads_max: usize,
+    pub compactions_per_call_max: u32,
+    pub idempotency_key_bytes_max: usize,
+    pub title_chars_max: usize,
+    pub flow_value_bytes_max: usize,
+    pub handovers_kept_max: usize,
+    pub timers_max: usize,
+    pub failure_message_bytes_max: usize,
+    pub attempts_per_call_max: u32,
+    pub abandoned_calls_max: usize,
+    pub last_prompts_max: usize,
+    pub block_bytes_max: usize,
+    pub blocks_per_text_max: usize,
+    pub list_items_max: usize,
+    pub complaints_per_parse_max: usize,
+}
+
+/// The bounds that every session has.
+pub const SESSION_LIMITS: SessionLimits = SessionLimits {
+    fallback_retry_after_ms_min: FALLBACK_RETRY_AFTER_MS_MIN,
+    reply_bytes_max: REPLY_BYTES_MAX,
+    tool_result_bytes_max: TOOL_RESULT_BYTES_MAX,
+    queued_messages_max: QUEUED_MESSAGES_MAX,
+    inbox_messages_max: INBOX_MESSAGES_MAX,
+    steps_per_input_max: STEPS_PER_INPUT_MAX,
+    calls_per_turn_max: CALLS_PER_TURN_MAX,
+    open_calls_max: OPEN_CALLS_MAX,
+    deferred_calls_max: DEFERRED_CALLS_MAX,
+    tool_rounds_max: TOOL_ROUNDS_MAX,
+    tool_arguments_bytes_max: TOOL_ARGUMENTS_BYTES_MAX,
+    tool_calls_per_reply_max: TOOL_CALLS_PER_REPLY_MAX,
+    threads_max: THREADS_MAX,
+    compactions_per_call_max: COMPACTIONS_PER_CALL_MAX,
+    idempotency_key_bytes_max: IDEMPOTENCY_KEY_BYTES_MAX,
+    title_chars_max: TITLE_CHARS_MAX,
+    flow_value_bytes_max: FLOW_VALUE_BYTES_MAX,
+    handovers_kept_max: HANDOVERS_KEPT_MAX,
+    timers_max: TIMERS_MAX,
+    failure_message_bytes_max: FAILURE_MESSAGE_BYTES_MAX,
+    attempts_per_call_max: ATTEMPTS_PER_CALL_MAX,
+    abandoned_calls_max: ABANDONED_CALLS_MAX,
+    last_prompts_max: LAST_PROMPTS_MAX,
+    block_bytes_max: BLOCK_BYTES_MAX,
+    blocks_per_text_max: BLOCKS_PER_TEXT_MAX,
+    list_items_max: LIST_ITEMS_MAX,
+    complaints_per_parse_max: COMPLAINTS_PER_PARSE_MAX,
+};

@@ -5,14 +5,16 @@
 //! passes the time, and evaluates the named conditions.
 
 mod dead_end;
-pub mod diagram;
-pub mod duration;
-pub mod guard;
-pub mod limit;
-pub mod ruling;
-pub mod state;
-pub mod user_override;
-pub mod validation;
+pub(crate) mod diagram;
+pub(crate) mod guard;
+pub(crate) mod limit;
+pub(crate) mod ruling;
+pub(crate) mod state;
+pub(crate) mod user_override;
+pub(crate) mod validation;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -20,7 +22,18 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
-use guard::Guard;
+
+pub use self::{
+    diagram::render_mermaid,
+    guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind},
+    ruling::{PhaseRefusal, PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal},
+    state::{
+        ExpiredLimit, PhaseProposal, PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause,
+        TransitionNote,
+    },
+    user_override::{GrantRefusal, RollbackRefusal},
+    validation::PhaseGraphError,
+};
 
 /// The phases of a conversation and the allowed transitions between them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +122,7 @@ impl PhaseSpec {
 
     /// Returns true if no phase can follow.
     #[must_use]
-    pub fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.kind != PhaseKind::Work
     }
 
@@ -152,7 +165,7 @@ pub enum AllowedTools {
 
 impl AllowedTools {
     #[must_use]
-    pub fn allows(&self, tool: &ToolName) -> bool {
+    pub(crate) fn allows(&self, tool: &ToolName) -> bool {
         match self {
             Self::All => true,
             Self::Only(tools) => tools.contains(tool),
@@ -207,7 +220,7 @@ pub struct PhaseGate {
 impl PhaseGate {
     /// Returns true if the gate blocks `to` while it is open. It never blocks the phase that satisfies it.
     #[must_use]
-    pub fn blocks_phase(&self, to: &PhaseSpec) -> bool {
+    pub(crate) fn blocks_phase(&self, to: &PhaseSpec) -> bool {
         to.name != self.satisfied_by && (to.kind == PhaseKind::End || self.blocks.contains(&to.name))
     }
 }
@@ -236,7 +249,7 @@ impl PhaseGraph {
 
     /// Returns the open gates that block `to`.
     #[must_use]
-    pub fn gates_blocking(&self, to: &PhaseSpec, open: &BTreeSet<String>) -> Vec<&PhaseGate> {
+    pub(crate) fn gates_blocking(&self, to: &PhaseSpec, open: &BTreeSet<String>) -> Vec<&PhaseGate> {
         self.gates.iter().filter(|gate| open.contains(&gate.name) && gate.blocks_phase(to)).collect()
     }
 }

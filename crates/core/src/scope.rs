@@ -97,7 +97,7 @@ impl Scope {
 
     /// Returns the scope with a partition added. A fresh scope stays fresh.
     #[must_use]
-    pub fn partitioned_by(mut self, partition: ThreadPartition) -> Self {
+    pub(crate) fn partitioned_by(mut self, partition: ThreadPartition) -> Self {
         if let Self::Persistent(persistent) = &mut self {
             persistent.partitions.insert(partition);
         }
@@ -115,7 +115,7 @@ impl Scope {
 
     /// Returns true if `boundary` ends threads of this scope; false for a fresh scope.
     #[must_use]
-    pub fn is_ended_by(&self, boundary: ThreadBoundary) -> bool {
+    pub(crate) fn is_ended_by(&self, boundary: ThreadBoundary) -> bool {
         match self {
             Self::Fresh => false,
             Self::Persistent(persistent) => persistent.boundaries.contains(&boundary),
@@ -162,7 +162,7 @@ impl Scope {
 
 /// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScopeContext {
+pub(crate) struct ScopeContext {
     pub role: RoleName,
     /// The agent that plays the role, if there are several.
     pub agent: Option<AgentName>,
@@ -230,7 +230,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Returns the slot and scope tag of a call.
 #[must_use]
-pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
+pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
     let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
     let mut tag = ScopeTag { slot_resets: context.slot_resets, ..ScopeTag::default() };
     let model = || Some((context.model.clone(), context.sample));
@@ -261,15 +261,9 @@ pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlo
     (slot, tag)
 }
 
-/// Returns the slot of a call.
-#[must_use]
-pub fn resolve_slot(scope: &Scope, context: &ScopeContext) -> ThreadSlot {
-    resolve_slot_and_tag(scope, context).0
-}
-
 /// The current thread of a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct CurrentThread<'a> {
+pub(crate) struct CurrentThread<'a> {
     pub thread: ThreadId,
     pub scope_tag: &'a ScopeTag,
     pub opened_at: UnixMillis,
@@ -277,7 +271,7 @@ pub struct CurrentThread<'a> {
 
 /// The thread to use for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ThreadChoice {
+pub(crate) enum ThreadChoice {
     /// The tags are equal, so the thread is continued.
     Continue(ThreadId),
     /// A new thread is opened.
@@ -337,7 +331,7 @@ impl fmt::Display for ThreadOpenReason {
 
 /// Chooses the thread of a call: an existing thread with an equal tag is continued, otherwise a new one is opened.
 #[must_use]
-pub fn choose_thread(
+pub(crate) fn choose_thread(
     scope: &Scope,
     current: Option<CurrentThread<'_>>,
     required: &ScopeTag,

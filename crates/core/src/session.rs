@@ -20,8 +20,8 @@ use crate::event::{
 use crate::flow::{DynFlow, FlowSpec, FlowState};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName, PhaseGraphName,
-    RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
+    AgentName, CallId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName, RoleName, Seq,
+    SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
@@ -275,7 +275,7 @@ pub struct PhaseGraphStatus {
 impl OpenCall {
     /// Returns true if an attempt is in flight, as far as the journal shows: a call that is due is made immediately.
     #[must_use]
-    pub fn is_due(&self, now: UnixMillis) -> bool {
+    pub(crate) fn is_due(&self, now: UnixMillis) -> bool {
         match self.status {
             CallStatus::Due => true,
             CallStatus::WaitingUntil(until) => until <= now,
@@ -424,13 +424,6 @@ impl Session {
         })
     }
 
-    /// Returns the state of a graph, if it has moved or counted a turn.
-    #[must_use]
-    pub fn phase_state(&self, graph: &str, owner: &PhaseGraphOwner) -> Option<&PhaseState> {
-        let key = PhaseGraphKey { graph: PhaseGraphName::from(graph), owner: owner.clone() };
-        self.phase_graphs.get(&key).map(|status| &status.state)
-    }
-
     /// Returns the current phase visit in the role's graph.
     #[must_use]
     pub fn current_visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseVisit> {
@@ -467,7 +460,7 @@ impl Session {
     /// Returns the context window to assume, in vendor tokens: that of the model card, or less if the model refused a
     /// shorter prompt.
     #[must_use]
-    pub fn effective_window(&self, model: &ModelName, card_tokens: u32) -> u32 {
+    pub(crate) fn effective_window(&self, model: &ModelName, card_tokens: u32) -> u32 {
         let refused = self
             .refused_prompt_tokens
             .get(model)
@@ -489,14 +482,14 @@ mod pairs {
     use serde::de::DeserializeOwned;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(
+    pub(crate) fn serialize<S: Serializer, K: Serialize, V: Serialize>(
         map: &BTreeMap<K, V>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         to.collect_seq(map)
     }
 
-    pub fn deserialize<'de, D, K, V>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    pub(crate) fn deserialize<'de, D, K, V>(from: D) -> Result<BTreeMap<K, V>, D::Error>
     where
         D: Deserializer<'de>,
         K: DeserializeOwned + Ord,

@@ -39,12 +39,12 @@
 //! blocks is not changed.
 
 mod block_scanner;
-pub mod fields;
-pub mod json;
+pub(crate) mod fields;
+pub(crate) mod json;
 mod json_repair;
 mod list_value;
 mod markdown_lines;
-pub mod stream_filter;
+pub(crate) mod stream_filter;
 mod user_quotes;
 mod visible_text;
 
@@ -53,11 +53,16 @@ use crate::limits::{
     LIST_ITEMS_MAX,
 };
 use block_scanner::BlockScanner;
-use fields::{BlockFields, BlockSchema};
 use user_quotes::UserQuotes;
 
+pub use self::{
+    fields::{BlockFieldValue, BlockFields, BlockSchema},
+    json::{JsonComplaint, canonical_json, find_json, find_json_where},
+    stream_filter::BlockStreamFilter,
+};
+
 /// Texts up to about this length are searched for JSON completely.
-pub const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
+pub(crate) const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 
 /// The known blocks in order, each with the schema of its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

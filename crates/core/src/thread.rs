@@ -84,13 +84,13 @@ pub struct ThreadEntry {
 impl ThreadEntry {
     /// Creates the user message of a call.
     #[must_use]
-    pub fn user_message(call: CallId, parts: Vec<TextRef>) -> Self {
+    pub(crate) fn user_message(call: CallId, parts: Vec<TextRef>) -> Self {
         Self { parts, ..Self::empty(call, ChatRole::User) }
     }
 
     /// Creates a message without text.
     #[must_use]
-    pub fn empty(call: CallId, chat_role: ChatRole) -> Self {
+    pub(crate) fn empty(call: CallId, chat_role: ChatRole) -> Self {
         Self {
             call,
             chat_role,
@@ -107,7 +107,7 @@ impl ThreadEntry {
 
     /// Returns the size of the message, including the vendor's overhead.
     #[must_use]
-    pub fn tokens(&self) -> u32 {
+    pub(crate) fn tokens(&self) -> u32 {
         let arguments: usize = self.tool_calls.iter().map(|call| call.arguments.to_string().len() / 4 + 8).sum();
         let parts: u32 = self.parts.iter().map(|text| text.tokens).sum();
         parts
@@ -118,7 +118,7 @@ impl ThreadEntry {
 
     /// Returns the digest of the message.
     #[must_use]
-    pub fn digest(&self) -> BodyId {
+    pub(crate) fn digest(&self) -> BodyId {
         let mut bytes = vec![self.chat_role as u8];
         bytes.extend((self.parts.len() as u64).to_be_bytes());
         for part in &self.parts {
@@ -149,7 +149,7 @@ impl ThreadEntry {
 
 /// Estimates the tokens of images. Vendors count pixels; this assumes the largest size that they do not scale down.
 #[must_use]
-pub fn estimate_image_tokens(images: &[ImageRef]) -> u32 {
+pub(crate) fn estimate_image_tokens(images: &[ImageRef]) -> u32 {
     u32::try_from(images.len()).unwrap_or(u32::MAX).saturating_mul(IMAGE_TOKENS)
 }
 
@@ -157,12 +157,12 @@ pub fn estimate_image_tokens(images: &[ImageRef]) -> u32 {
 const IMAGE_TOKENS: u32 = 1_600;
 
 /// The tokens that a vendor adds to each message.
-pub const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
+pub(crate) const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 
 impl Thread {
     /// Creates a thread that has only its opening.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         id: ThreadId,
         slot: Arc<ThreadSlot>,
         tag: ScopeTag,
@@ -191,7 +191,7 @@ impl Thread {
     }
 
     /// Appends a message.
-    pub fn push(&mut self, entry: impl Into<Arc<ThreadEntry>>) {
+    pub(crate) fn push(&mut self, entry: impl Into<Arc<ThreadEntry>>) {
         let entry = entry.into();
         self.tokens = self.tokens.saturating_add(entry.tokens());
         self.digest = self.digest.chain_hash(entry.digest());
@@ -199,7 +199,7 @@ impl Thread {
     }
 
     /// Replaces all entries by `summary` and the entries with the indices in `kept`.
-    pub fn compact(&mut self, summary: Option<ThreadEntry>, kept: &[usize]) {
+    pub(crate) fn compact(&mut self, summary: Option<ThreadEntry>, kept: &[usize]) {
         let old_entries = std::mem::take(&mut self.entries);
         self.tokens = count_opening_tokens(&self.opening);
         self.digest = Self::opening_digest(&self.opening);
@@ -215,7 +215,7 @@ impl Thread {
 
     /// Returns the digest of a thread that has only its opening.
     #[must_use]
-    pub fn opening_digest(opening: &[(FragmentName, TextRef)]) -> BodyId {
+    pub(crate) fn opening_digest(opening: &[(FragmentName, TextRef)]) -> BodyId {
         opening.iter().fold(BodyId::hash_text("opening"), |digest, (_, text)| digest.chain_hash(text.body))
     }
 }

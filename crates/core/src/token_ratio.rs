@@ -23,7 +23,7 @@ pub struct VendorTokenRatio {
 
 impl VendorTokenRatio {
     /// Adds a vendor's report about one prompt.
-    pub fn add_observation(&mut self, our_tokens: u32, vendor_tokens: u32) {
+    pub(crate) fn add_observation(&mut self, our_tokens: u32, vendor_tokens: u32) {
         if our_tokens < TOKEN_RATIO_PROMPT_TOKENS_MIN || vendor_tokens == 0 {
             return;
         }
@@ -56,14 +56,14 @@ impl VendorTokenRatio {
 
     /// Converts our count to the vendor's, rounded up.
     #[must_use]
-    pub fn to_vendor_tokens(self, our_tokens: u32) -> u32 {
+    pub(crate) fn to_vendor_tokens(self, our_tokens: u32) -> u32 {
         let vendor_tokens = (u64::from(our_tokens) * u64::from(self.permille())).div_ceil(u64::from(UNITY_PERMILLE));
         u32::try_from(vendor_tokens).unwrap_or(u32::MAX)
     }
 
     /// Converts the vendor's count to ours, rounded down.
     #[must_use]
-    pub fn to_our_tokens(self, vendor_tokens: u32) -> u32 {
+    pub(crate) fn to_our_tokens(self, vendor_tokens: u32) -> u32 {
         let our_tokens = u64::from(vendor_tokens) * u64::from(UNITY_PERMILLE) / u64::from(self.permille());
         u32::try_from(our_tokens).unwrap_or(u32::MAX)
     }

@@ -2,8 +2,8 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_core::limits::LIST_ITEMS_MAX;
-use segue_core::signal::fields::{BlockFieldValue, BlockFields, BlockSchema};
+use segue_core::limits::SESSION_LIMITS;
+use segue_core::signal::{BlockFieldValue, BlockFields, BlockSchema};
 use segue_core::signal::{BlockSet, ParsedReply, parse_reply};
 
 fn names() -> BlockSet {
@@ -284,8 +284,8 @@ fn text_in_place_of_a_list_is_one_item() {
 
 #[test]
 fn a_list_has_a_limit() {
-    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(LIST_ITEMS_MAX + 5)));
-    assert_eq!(reading.blocks[0].fields.list("gaps").len(), LIST_ITEMS_MAX);
+    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(SESSION_LIMITS.list_items_max + 5)));
+    assert_eq!(reading.blocks[0].fields.list("gaps").len(), SESSION_LIMITS.list_items_max);
     expect!["NOTE.gaps: only the first 256 items were parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_core::signal::json::{JsonComplaint, canonical_json, find_json, find_json_where};
+use segue_core::signal::{JsonComplaint, canonical_json, find_json, find_json_where};
 use serde_json::{Value, json};
 
 fn check(text: &str, expected: Expect) {

@@ -1,10 +1,10 @@
 //! Running time is linear in the length of the input. The inputs are so long that a quadratic algorithm would not
 //! finish.
 
-use segue_core::limits::BLOCK_BYTES_MAX;
-use segue_core::signal::fields::BlockSchema;
-use segue_core::signal::json::find_json;
-use segue_core::signal::stream_filter::BlockStreamFilter;
+use segue_core::limits::SESSION_LIMITS;
+use segue_core::signal::BlockSchema;
+use segue_core::signal::BlockStreamFilter;
+use segue_core::signal::find_json;
 use segue_core::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence};
 
 const BYTES: usize = 384 << 10;
@@ -100,7 +100,7 @@ fn reading_fields_takes_linear_time() {
     ];
     for part in parts {
         for key in ["gaps: [", "shape: ", ""] {
-            let content = format!("\n{key}{}", part.repeat(BLOCK_BYTES_MAX / 2 / part.len()));
+            let content = format!("\n{key}{}", part.repeat(SESSION_LIMITS.block_bytes_max / 2 / part.len()));
             let reading = parse_reply(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
             assert_eq!(reading.blocks.len(), 1, "{part:?}");
         }

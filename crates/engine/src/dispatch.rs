@@ -11,7 +11,7 @@ use segue_core::flow::DynFlow;
 use segue_core::ids::{SessionId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt};
 use segue_core::scope::Scope;
-use segue_core::signal::stream_filter::BlockStreamFilter;
+use segue_core::signal::BlockStreamFilter;
 use segue_models::{
     CallMetadata, LanguageModel, ModelRequest, PromptCaching, RehearsalHints, ReplyChunk, ReplyChunkStream,
     collect_reply,

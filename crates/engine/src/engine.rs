@@ -10,7 +10,7 @@ use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{DecideError, DecisionEnv, Dispatch, InputRefusal, OperatorCommand, SessionInput, decide};
 use segue_core::event::{RecordedEvent, SessionOpened};
-use segue_core::flow::settings::collect_named_models;
+use segue_core::flow::collect_named_models;
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq, SessionId, UnixMillis};
 use segue_core::limits::SESSION_ID_BYTES_MAX;

@@ -2,10 +2,10 @@
 //! that needs texts is asked again after they have been loaded.
 
 use segue_core::event::PhaseGraphKey;
-use segue_core::flow::artifact::Artifact;
+use segue_core::flow::Artifact;
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::SessionId;
-use segue_core::phase::guard::GuardConditions;
+use segue_core::phase::GuardConditions;
 use segue_core::session::SessionState;
 
 use crate::engine::Engine;

@@ -31,7 +31,7 @@ mod turn;
 
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnResult};
-use segue_core::flow::artifact::Artifact;
+use segue_core::flow::Artifact;
 use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;

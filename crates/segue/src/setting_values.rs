@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use segue_core::flow::FlowSpec;
-use segue_core::flow::settings::{InvalidSetting, SettingProblem, SettingSpec, SettingType};
+use segue_core::flow::{InvalidSetting, SettingProblem, SettingSpec, SettingType};
 use segue_core::ids::{FlowName, SessionId};
 use segue_engine::Engine;
 use serde_json::{Map, Value};

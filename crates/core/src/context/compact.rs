@@ -13,7 +13,7 @@ use crate::thread::{FirstEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntri
 
 /// What a compaction does to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompactionPlan {
+pub(crate) struct CompactionPlan {
     /// The indices of the messages to fold into a summary, in order.
     pub folded: Vec<usize>,
     /// The indices of the messages to keep, in order.
@@ -32,7 +32,7 @@ fn unbounded() -> u32 {
 
 /// The token limits of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompactionBudget {
+pub(crate) struct CompactionBudget {
     /// The maximum size of the thread, without the new message and the answer.
     pub thread_tokens_max: u32,
     /// The size that the thread should have afterwards.
@@ -47,7 +47,7 @@ impl CompactionBudget {
     /// Computes the budget in a window in which `taken` tokens are reserved for the next message, its answer and the
     /// reserve.
     #[must_use]
-    pub fn from_window(window: u32, taken: u32, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
+    pub(crate) fn from_window(window: u32, taken: u32, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
         let free = window.saturating_sub(taken);
         Self {
             thread_tokens_max: free,
@@ -61,7 +61,7 @@ impl CompactionBudget {
 /// Plans a compaction of `thread`. Returns `None` if nothing would be gained: only an earlier summary could be folded,
 /// or the messages that must stay are too long by themselves.
 #[must_use]
-pub fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Option<CompactionPlan> {
+pub(crate) fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Option<CompactionPlan> {
     let groups = group_entries(&thread.entries);
     let words_max = budget.target_tokens / 100 * KEPT_USER_TEXT_PERCENT_MAX;
     let mandatory = mandatory_tokens(thread, &groups);

@@ -56,7 +56,7 @@ struct RenderedPrompt<'p> {
 
 impl<'a> DecisionDraft<'a> {
     /// Opens, defers or refuses a call. Returns the call's id if it was opened.
-    pub fn open_or_defer_call(&mut self, request: CallRequest, purpose: CallPurpose<'_>) -> Option<CallId> {
+    pub(crate) fn open_or_defer_call(&mut self, request: CallRequest, purpose: CallPurpose<'_>) -> Option<CallId> {
         let step = format!("call of `{}` for `{}`", request.role, request.ask);
         let Some(role) = self.spec().roles.get(&request.role) else {
             self.refuse_step(step, "the flow has no such role");
@@ -83,7 +83,7 @@ impl<'a> DecisionDraft<'a> {
         self.open_call(request, call, target, purpose)
     }
 
-    pub fn call_limit_error(&self) -> Option<String> {
+    pub(crate) fn call_limit_error(&self) -> Option<String> {
         let session = self.session();
         if session.open_calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
@@ -101,7 +101,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Chooses the role's model and thread for a call, from the session's state alone.
-    pub fn resolve_call_target(
+    pub(crate) fn resolve_call_target(
         &self,
         role: &'a RoleSpec,
         request: &CallRequest,
@@ -144,7 +144,7 @@ impl<'a> DecisionDraft<'a> {
         CallTarget { role, model, visit, slot, tag, choice }
     }
 
-    pub fn choose_model(&self, role: &RoleSpec, request: &CallRequest, visit: Option<&PhaseVisit>) -> ModelName {
+    pub(crate) fn choose_model(&self, role: &RoleSpec, request: &CallRequest, visit: Option<&PhaseVisit>) -> ModelName {
         if let Some(model) = request.model.as_ref().or_else(|| self.session().model_overrides.get(&role.name)) {
             return model.clone();
         }
@@ -166,7 +166,7 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: CallPurpose<'_>) {
+    pub(crate) fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: CallPurpose<'_>) {
         if self.session().deferred_calls.len() >= DEFERRED_CALLS_MAX {
             let step = format!("call of `{}` for `{}`", request.role, request.ask);
             self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls are already waiting, which is the maximum"));
@@ -294,7 +294,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns the context window to assume for a model.
-    pub fn context_window(&self, model: &ModelName) -> u32 {
+    pub(crate) fn context_window(&self, model: &ModelName) -> u32 {
         self.session().effective_window(model, self.env.model_selector.context_window_tokens(model))
     }
 
@@ -458,7 +458,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Applies the rules that follow from an event, before the flow reacts to it.
-    pub fn apply_builtin_rules(&mut self, event: &Event, subject: &EventSubject) {
+    pub(crate) fn apply_builtin_rules(&mut self, event: &Event, subject: &EventSubject) {
         match event {
             Event::CallAnswered(answered) => {
                 let Some(opened) = &subject.call else { return };
@@ -504,14 +504,14 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Records a new pending tool run.
-    pub fn open_tool_run(&mut self, opened: ToolRunOpened) -> ToolRunId {
+    pub(crate) fn open_tool_run(&mut self, opened: ToolRunOpened) -> ToolRunId {
         let run = ToolRunId(self.session().last_ids.tool_run.0 + 1);
         self.record_event(Event::ToolRunOpened(ToolRunOpened { run, ..opened }));
         run
     }
 
     /// Fails runs of the flow's own tools that the flow did not answer in the same decision.
-    pub fn fail_unanswered_flow_tools(&mut self) -> bool {
+    pub(crate) fn fail_unanswered_flow_tools(&mut self) -> bool {
         let mut answered = false;
         for run in std::mem::take(&mut self.opened_tool_runs) {
             let Some(opened) = self.session().open_tool_runs.get(&run) else { continue };
@@ -526,7 +526,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Continues a call whose tools have all finished.
-    pub fn continue_after_tools(&mut self) -> bool {
+    pub(crate) fn continue_after_tools(&mut self) -> bool {
         let session = self.session();
         let waits = |call: CallId| session.deferred_calls.values().any(|wait| wait.continues == Some(call));
         let complete = session.tool_rounds.iter().find(|(call, round)| round.is_complete() && !waits(**call));
@@ -546,7 +546,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Resumes a deferred call.
-    pub fn resume_deferred_call(&mut self) -> bool {
+    pub(crate) fn resume_deferred_call(&mut self) -> bool {
         let Some(wait) = self.session().deferred_calls.values().find(|wait| self.can_resume(wait)).cloned() else {
             return false;
         };

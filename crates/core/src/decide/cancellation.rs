@@ -11,14 +11,14 @@ use crate::session::{CallStatus, OpenCall};
 
 impl DecisionDraft<'_> {
     /// Ends the current turn and cancels its pending work.
-    pub fn stop_turn(&mut self, reason: &str, outcome: TurnResult) {
+    pub(crate) fn stop_turn(&mut self, reason: &str, outcome: TurnResult) {
         let Some(turn) = self.session().current_turn.as_ref().map(|turn| turn.id) else { return };
         self.cancel_pending_where(reason, |other| other == Some(turn));
         self.record_event(Event::TurnEnded { turn, outcome });
     }
 
     /// Cancels all pending work and timers. Returns true if there was any.
-    pub fn cancel_all_pending(&mut self, reason: &str) -> bool {
+    pub(crate) fn cancel_all_pending(&mut self, reason: &str) -> bool {
         let before = self.session().last_seq;
         self.cancel_pending_where(reason, |_| true);
         let rounds: Vec<CallId> = self.session().tool_rounds.keys().copied().collect();
@@ -33,7 +33,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Fails the current turn and drops every tool round that no call will continue.
-    pub fn fail_turn_and_rounds(&mut self, reason: &str) {
+    pub(crate) fn fail_turn_and_rounds(&mut self, reason: &str) {
         self.stop_turn(reason, TurnResult::Failed { reason: reason.to_owned() });
         let session = self.session();
         let runs = |call: CallId| {
@@ -73,7 +73,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Cancels a call.
-    pub fn cancel_call(&mut self, call: CallId, reason: String) {
+    pub(crate) fn cancel_call(&mut self, call: CallId, reason: String) {
         let is_due = self.session().open_calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
         // An attempt that this decision itself schedules has not started.
         let in_flight = is_due && !self.recorded_events().any(|event| schedules_attempt_of(event, call));
@@ -82,7 +82,7 @@ impl DecisionDraft<'_> {
 
     /// Turns a copy of a session into a session of its own. Its current turn ends. Work outside turns continues, except
     /// for repeated calls.
-    pub fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
+    pub(crate) fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
         self.stop_turn("the session was forked in the middle of a turn", TurnResult::Cancelled);
         let calls = self.session().open_calls.iter();
@@ -127,7 +127,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Marks everything in flight as having an unknown outcome. Attempts that were still scheduled had not started.
-    pub fn recover_from_crash(&mut self) {
+    pub(crate) fn recover_from_crash(&mut self) {
         let now = self.env.now;
         let calls: Vec<(CallId, u32, UnknownOutcomePolicy)> = self
             .session()

@@ -15,7 +15,7 @@ use crate::thread::{FirstEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry
 impl<'a> DecisionDraft<'a> {
     /// Makes space in `thread` for the requested call, which is then tried again. The prompt may have `space` tokens,
     /// of which its new message takes `taken`, both by our count. Returns true if anything could be done.
-    pub fn compact_thread(
+    pub(crate) fn compact_thread(
         &mut self,
         thread: ThreadId,
         role: &'a RoleSpec,
@@ -84,7 +84,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Folds messages after a summarizing call has ended, with its summary or without one.
-    pub fn finish_compaction(&mut self, opened: &CallOpened, summary: Option<TextRef>) {
+    pub(crate) fn finish_compaction(&mut self, opened: &CallOpened, summary: Option<TextRef>) {
         let Some(thread) = opened.compacts_thread else { return };
         let Ok(plan) = serde_json::from_value::<CompactionPlan>(opened.metadata.clone()) else { return };
         let summary = summary.filter(|text| !self.texts.resolve(text.body).trim().is_empty());
@@ -97,7 +97,7 @@ impl<'a> DecisionDraft<'a> {
 
     /// Plans how to shorten the thread of a call that the vendor found too long. No model writes a summary, because the
     /// model has just shown that its window is smaller than assumed.
-    pub fn plan_shorter_thread(&self, open: &OpenCall) -> Option<(CompactionPlan, FoldReplacement)> {
+    pub(crate) fn plan_shorter_thread(&self, open: &OpenCall) -> Option<(CompactionPlan, FoldReplacement)> {
         let opened = &open.opened;
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             return None;
@@ -115,7 +115,12 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Replaces folded messages.
-    pub fn replace_folded_messages(&mut self, thread: ThreadId, plan: &CompactionPlan, replacement: FoldReplacement) {
+    pub(crate) fn replace_folded_messages(
+        &mut self,
+        thread: ThreadId,
+        plan: &CompactionPlan,
+        replacement: FoldReplacement,
+    ) {
         let Some(current) = self.session().threads.get(&thread).cloned() else { return };
         let Some(role) = self.spec().roles.get(&current.slot.role) else { return };
         let (summary, earlier) = match replacement {

@@ -37,7 +37,7 @@ fn opened_tool_run(event: &Event) -> Option<ToolRunId> {
 }
 
 impl<'a> DecisionDraft<'a> {
-    pub fn new(flow: &'a dyn DynFlow, state: &SessionState, env: DecisionEnv<'a>) -> Self {
+    pub(crate) fn new(flow: &'a dyn DynFlow, state: &SessionState, env: DecisionEnv<'a>) -> Self {
         Self {
             flow,
             env,
@@ -54,23 +54,23 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.state.session
     }
 
     /// Returns the flow's data, which outlives the borrow of the draft.
-    pub fn spec(&self) -> &'a FlowSpec {
+    pub(crate) fn spec(&self) -> &'a FlowSpec {
         self.flow.spec()
     }
 
     /// Returns the turn that causes the current events, if it is still running.
-    pub fn active_cause_turn(&self) -> Option<TurnId> {
+    pub(crate) fn active_cause_turn(&self) -> Option<TurnId> {
         let running = self.session().current_turn.as_ref().map(|turn| turn.id);
         self.cause_turn.filter(|cause| running == Some(*cause))
     }
 
     /// Records an event and applies it to the state.
-    pub fn record_event(&mut self, event: Event) {
+    pub(crate) fn record_event(&mut self, event: Event) {
         let recorded = RecordedEvent { seq: self.state.session.last_seq.next(), at: self.env.now, event };
         let subject = self.event_subject(&recorded.event);
         self.state.apply(self.flow, &recorded);
@@ -79,7 +79,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns the events of this decision so far.
-    pub fn recorded_events(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn recorded_events(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().map(|recorded| &recorded.event)
     }
 
@@ -118,24 +118,24 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns what the flow may read while it handles an event.
-    pub fn flow_context<'s>(&'s self, subject: &'s EventSubject) -> DynFlowContext<'s> {
+    pub(crate) fn flow_context<'s>(&'s self, subject: &'s EventSubject) -> DynFlowContext<'s> {
         DynFlowContext { session: &self.state.session, state: &self.state.flow, texts: &self.texts, subject }
     }
 
     /// Records that the flow requested a step that the rules forbid.
-    pub fn refuse_step(&mut self, step: impl Into<String>, reason: impl Into<String>) {
+    pub(crate) fn refuse_step(&mut self, step: impl Into<String>, reason: impl Into<String>) {
         self.record_event(Event::StepRefused { step: step.into(), reason: reason.into() });
     }
 
     /// Stores a text that an event will refer to.
-    pub fn store_text(&mut self, text: impl Into<Arc<str>>, kind: BodyKind) -> TextRef {
+    pub(crate) fn store_text(&mut self, text: impl Into<Arc<str>>, kind: BodyKind) -> TextRef {
         let text: Arc<str> = text.into();
         let tokens = self.env.token_counter.count_tokens(&text);
         TextRef { body: self.store_uncounted_text(text, kind), tokens }
     }
 
     /// Stores a text without counting its tokens, because it is not sent to a model as it is.
-    pub fn store_uncounted_text(&mut self, text: Arc<str>, kind: BodyKind) -> BodyId {
+    pub(crate) fn store_uncounted_text(&mut self, text: Arc<str>, kind: BodyKind) -> BodyId {
         let id = BodyId::hash_text(&text);
         if self.stored.insert(id) {
             self.texts.created.insert(id, text.clone());
@@ -146,7 +146,7 @@ impl<'a> DecisionDraft<'a> {
 
     /// Lets the flow react to each event first, then performs its steps one by one, then applies the rules, until
     /// nothing is left to do.
-    pub fn run_to_completion(&mut self) -> Result<(), InputRefusal> {
+    pub(crate) fn run_to_completion(&mut self) -> Result<(), InputRefusal> {
         let mut steps: VecDeque<(Option<TurnId>, FlowStep)> = VecDeque::new();
         for _ in 0..STEPS_PER_INPUT_MAX {
             while self.reacted < self.events.len() {
@@ -211,7 +211,7 @@ impl<'a> DecisionDraft<'a> {
         true
     }
 
-    pub fn finish(self, decided: Result<(), InputRefusal>) -> Result<Decision, DecideError> {
+    pub(crate) fn finish(self, decided: Result<(), InputRefusal>) -> Result<Decision, DecideError> {
         let missing = self.texts.missing_ids();
         if !missing.is_empty() {
             return Err(DecideError::MissingTexts(missing));

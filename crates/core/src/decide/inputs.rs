@@ -20,7 +20,7 @@ use crate::scope::ThreadSlot;
 use crate::session::{CallStatus, OpenCall, QueuedMessage};
 
 impl DecisionDraft<'_> {
-    pub fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
+    pub(crate) fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
         let is_open = self.session().id.is_some();
         match input {
             SessionInput::Open(_) if is_open => Err(InputRefusal::AlreadyOpen),
@@ -117,7 +117,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Starts the next turn, if there are queued messages and no turn is running.
-    pub fn start_turn(&mut self) -> bool {
+    pub(crate) fn start_turn(&mut self) -> bool {
         let session = self.session();
         if session.current_turn.is_some() || session.closed_reason.is_some() {
             return false;
@@ -297,14 +297,14 @@ impl DecisionDraft<'_> {
     }
 
     /// Ends a tool run.
-    pub fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
+    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
         truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
         let text = self.store_text(text, BodyKind::Internal);
         let failed = outcome != ToolOutcome::Done;
         self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
     }
 
-    pub fn fire_due_timers(&mut self) {
+    pub(crate) fn fire_due_timers(&mut self) {
         let now = self.env.now;
         let mut due: Vec<(TimerId, String)> = Vec::new();
         for (timer, running) in self.session().timers.iter().filter(|(_, running)| running.fires_at <= now) {

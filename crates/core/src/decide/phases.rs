@@ -15,7 +15,7 @@ use crate::session::PhaseGraphStatus;
 
 impl<'a> DecisionDraft<'a> {
     /// Rules on a proposal and records the ruling.
-    pub fn propose_phase(&mut self, phase: PhaseGraphKey, proposal: &PhaseProposal) {
+    pub(crate) fn propose_phase(&mut self, phase: PhaseGraphKey, proposal: &PhaseProposal) {
         let Some((graph, status)) = self.phase_status(&phase) else {
             self.refuse_step(format!("proposal of `{}`", proposal.to), format!("there is no graph `{}`", phase.graph));
             return;
@@ -31,7 +31,7 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub fn propose_phase_as_user(
+    pub(crate) fn propose_phase_as_user(
         &mut self,
         phase: PhaseGraphKey,
         to: PhaseName,
@@ -43,7 +43,7 @@ impl<'a> DecisionDraft<'a> {
         Ok(())
     }
 
-    pub fn grant_skip(&mut self, phase: PhaseGraphKey, to: &PhaseName) -> Result<(), InputRefusal> {
+    pub(crate) fn grant_skip(&mut self, phase: PhaseGraphKey, to: &PhaseName) -> Result<(), InputRefusal> {
         let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
         let grant = issue_skip_grant(graph, &status.state, &Proposer::User, to)
             .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
@@ -51,7 +51,7 @@ impl<'a> DecisionDraft<'a> {
         Ok(())
     }
 
-    pub fn roll_back_phase(&mut self, phase: PhaseGraphKey, visit: u32) -> Result<(), InputRefusal> {
+    pub(crate) fn roll_back_phase(&mut self, phase: PhaseGraphKey, visit: u32) -> Result<(), InputRefusal> {
         let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
         let past = status.past_states.iter().find(|past| past.visit == visit).ok_or_else(|| {
             let known: Vec<String> =
@@ -69,7 +69,7 @@ impl<'a> DecisionDraft<'a> {
 
     /// Enters the exit of a phase whose turns or time are used up. Only between turns, because a turn must not change
     /// its phase by expiry.
-    pub fn expire_phases(&mut self) -> bool {
+    pub(crate) fn expire_phases(&mut self) -> bool {
         if self.session().current_turn.is_some() || self.session().closed_reason.is_some() {
             return false;
         }

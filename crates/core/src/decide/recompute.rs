@@ -103,7 +103,7 @@ pub fn prepare_recomputation(
 }
 
 impl DecisionDraft<'_> {
-    pub fn open_recomputation(&mut self, recomputation: PreparedRecomputation) -> Result<(), InputRefusal> {
+    pub(crate) fn open_recomputation(&mut self, recomputation: PreparedRecomputation) -> Result<(), InputRefusal> {
         if let Some(reason) = &self.session().closed_reason {
             return Err(InputRefusal::Closed { reason: reason.clone() });
         }

@@ -14,7 +14,7 @@ use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX,
 use crate::phase::guard::Proposer;
 
 impl DecisionDraft<'_> {
-    pub fn perform_step(&mut self, step: FlowStep) {
+    pub(crate) fn perform_step(&mut self, step: FlowStep) {
         if let Some(what) = self.describe_step_after_close(&step) {
             self.refuse_step(what, "the session is closed");
             return;

@@ -76,7 +76,7 @@ pub struct CallRecomputation {
 }
 
 /// The value of [`CallDeferred::waits_for_call`] if the call waits for no other call.
-pub const NO_CALL: CallId = CallId(0);
+pub(crate) const NO_CALL: CallId = CallId(0);
 
 /// A call that waits for another call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ impl CallOpened {
     /// Returns true if the prompt leaves enough space for a reply in the model's window. A call that does not fit is
     /// not sent.
     #[must_use]
-    pub fn fits_window(&self) -> bool {
+    pub(crate) fn fits_window(&self) -> bool {
         // An estimate that says "too long" is not enough; then the vendor decides.
         let needed = self.receipt.tokens.min(self.receipt.vendor_tokens());
         needed <= self.receipt.window_tokens.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))

@@ -156,7 +156,7 @@ impl InvalidSetting {
 
 /// Returns the JSON schema of settings, with defaults.
 #[must_use]
-pub fn settings_json_schema(specs: &[SettingSpec]) -> Value {
+pub(crate) fn settings_json_schema(specs: &[SettingSpec]) -> Value {
     let properties = specs.iter().map(|spec| {
         let mut property = spec.value_type.json_schema();
         property.insert("description".to_owned(), spec.description.clone().into());

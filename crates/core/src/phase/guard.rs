@@ -30,7 +30,7 @@ pub enum Guard {
 impl Guard {
     /// Returns what is missing for a proposal by `by`; `None` if the guard is met.
     #[must_use]
-    pub fn unmet_requirement(&self, by: &Proposer, conditions: &GuardConditions) -> Option<UnmetRequirement> {
+    pub(crate) fn unmet_requirement(&self, by: &Proposer, conditions: &GuardConditions) -> Option<UnmetRequirement> {
         match self {
             Self::Always => None,
             Self::Handover(kind) => {
@@ -69,7 +69,7 @@ impl Guard {
 
     /// Returns true if the guard can never be met.
     #[must_use]
-    pub fn is_impossible(&self) -> bool {
+    pub(crate) fn is_impossible(&self) -> bool {
         match self {
             Self::Always | Self::Handover(_) | Self::Condition(_) => false,
             Self::ProposedBy(kinds) => kinds.is_empty(),

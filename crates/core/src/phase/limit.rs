@@ -9,7 +9,7 @@ use crate::ids::{PhaseName, UnixMillis};
 
 /// Returns the transition out of a visit whose turns or time are used up; `None` if its limit is not reached.
 #[must_use]
-pub fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: UnixMillis) -> Option<PhaseTransition> {
+pub(crate) fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: UnixMillis) -> Option<PhaseTransition> {
     let limit = current_limit(graph, state)?;
     let turns_over = limit.turns_max.is_some_and(|max| state.turns_done >= max);
     let time_over = visit_deadline(graph, state).is_some_and(|deadline| now >= deadline);
@@ -30,7 +30,7 @@ pub fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: UnixMillis
 
 /// Returns the time at which this visit ends, if it has a time limit.
 #[must_use]
-pub fn visit_deadline(graph: &PhaseGraph, state: &PhaseState) -> Option<UnixMillis> {
+pub(crate) fn visit_deadline(graph: &PhaseGraph, state: &PhaseState) -> Option<UnixMillis> {
     current_limit(graph, state)?.ms_max.map(|ms| state.since.plus_ms(ms))
 }
 

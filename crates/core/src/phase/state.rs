@@ -70,29 +70,29 @@ impl PhaseState {
     }
 
     /// Counts a turn that started in this phase, or that continues in it after a transition.
-    pub fn count_turn_started(&mut self) {
+    pub(crate) fn count_turn_started(&mut self) {
         self.turns_started = self.turns_started.saturating_add(1);
     }
 
     /// Marks the turn as finished. A turn that did not start here does not count.
-    pub fn count_turn_ended(&mut self) {
+    pub(crate) fn count_turn_ended(&mut self) {
         self.turns_done = self.turns_started;
     }
 
     /// Adds a grant and replaces an earlier one for the same phase.
-    pub fn add_grant(&mut self, grant: SkipGrant) {
+    pub(crate) fn add_grant(&mut self, grant: SkipGrant) {
         self.revoke_grant(&grant.to);
         self.grants.push(grant);
     }
 
     /// Removes the grant for a phase.
-    pub fn revoke_grant(&mut self, to: &PhaseName) {
+    pub(crate) fn revoke_grant(&mut self, to: &PhaseName) {
         self.grants.retain(|grant| grant.to != *to);
     }
 
     /// Returns the unused grant for entering `to`.
     #[must_use]
-    pub fn find_grant(&self, to: &PhaseName) -> Option<&SkipGrant> {
+    pub(crate) fn find_grant(&self, to: &PhaseName) -> Option<&SkipGrant> {
         self.grants.iter().find(|grant| grant.to == *to)
     }
 }

@@ -11,7 +11,7 @@ use crate::ids::PhaseName;
 ///
 /// # Errors
 /// Fails if `by` is not the user or an operator, or if the grant would have no effect.
-pub fn issue_skip_grant(
+pub(crate) fn issue_skip_grant(
     graph: &PhaseGraph,
     state: &PhaseState,
     by: &Proposer,
@@ -59,7 +59,7 @@ pub enum GrantRefusal {
 ///
 /// # Errors
 /// Fails if `by` is not the user or an operator, `past` is not in the past, or its phase is no longer in the graph.
-pub fn plan_rollback(
+pub(crate) fn plan_rollback(
     graph: &PhaseGraph,
     state: &PhaseState,
     past: &PhaseState,

@@ -19,7 +19,7 @@ use crate::token_ratio::VendorTokenRatio;
 
 impl Session {
     /// Applies one event.
-    pub fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
+    pub(crate) fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
         self.last_seq = recorded.seq;
         self.last_event_at = recorded.at;
         let at = recorded.at;
@@ -546,7 +546,7 @@ impl OpenCall {
 impl ToolRound {
     /// Returns true if every tool call has finished.
     #[must_use]
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.tool_results.iter().all(|result| result.text.is_some())
     }
 }

@@ -64,7 +64,7 @@ pub struct PromptMessageRef {
 
 impl PromptMessageRef {
     /// Returns the ids of all texts and images of the message.
-    pub fn body_ids(&self) -> impl Iterator<Item = BodyId> {
+    pub(crate) fn body_ids(&self) -> impl Iterator<Item = BodyId> {
         self.parts.iter().copied().chain(self.images.iter().map(|image| image.body)).chain(self.vendor_state)
     }
 }
@@ -72,7 +72,7 @@ impl PromptMessageRef {
 impl Session {
     /// Returns the size of a pending call's prompt: that of its receipt, unless its thread was shortened since.
     #[must_use]
-    pub fn current_prompt_tokens(&self, opened: &CallOpened) -> u32 {
+    pub(crate) fn current_prompt_tokens(&self, opened: &CallOpened) -> u32 {
         let receipt = &opened.receipt;
         let thread = self.threads.get(&receipt.thread.thread_id()).filter(|_| receipt.carried.entries > 0);
         thread.map_or(receipt.tokens, |thread| receipt.tokens.saturating_sub(receipt.carried.tokens) + thread.tokens)
@@ -99,7 +99,7 @@ impl Session {
 impl PromptPlan {
     /// Returns the messages of the prompt.
     #[must_use]
-    pub fn messages(&self) -> Vec<PromptMessageRef> {
+    pub(crate) fn messages(&self) -> Vec<PromptMessageRef> {
         let mut messages = Vec::with_capacity(self.message_count_max());
         let result = self.try_for_each_message(0, |message, parts| {
             let parts = parts.collect();

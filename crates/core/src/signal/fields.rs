@@ -30,7 +30,7 @@ pub struct BlockSchema {
 
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BlockFieldKind {
+pub(crate) enum BlockFieldKind {
     /// Text, possibly over several lines.
     Text,
     /// Several texts: `[a, "b, c"]`, or one per bullet or number.
@@ -81,7 +81,7 @@ impl BlockSchema {
 
     /// Returns the schema with a field added, or replaced if the key is known.
     #[must_use]
-    pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
+    pub(crate) fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
         let key = normalize_key(key);
         match self.keys.iter_mut().find(|(known, _)| *known == key) {
             Some(known) => known.1 = kind,

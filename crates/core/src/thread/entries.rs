@@ -24,14 +24,9 @@ impl ThreadEntries {
         self.shared.len() + self.newest.len()
     }
 
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns the message at `index`.
     #[must_use]
-    pub fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
+    pub(crate) fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
         match index.checked_sub(self.shared.len()) {
             Some(index) => self.newest.get(index),
             None => self.shared.get(index),
@@ -40,7 +35,7 @@ impl ThreadEntries {
 
     /// Returns the oldest message.
     #[must_use]
-    pub fn first(&self) -> Option<&Arc<ThreadEntry>> {
+    pub(crate) fn first(&self) -> Option<&Arc<ThreadEntry>> {
         self.get(0)
     }
 
@@ -50,7 +45,7 @@ impl ThreadEntries {
     }
 
     /// Appends a message.
-    pub fn push(&mut self, entry: Arc<ThreadEntry>) {
+    pub(crate) fn push(&mut self, entry: Arc<ThreadEntry>) {
         if self.newest.len() == UNSHARED_ENTRIES_MAX {
             self.shared.extend(self.newest.drain(..));
         }
@@ -59,7 +54,7 @@ impl ThreadEntries {
 }
 
 /// An iterator over the messages of a thread, oldest first.
-pub type ThreadEntriesIter<'e> = Chain<
+pub(crate) type ThreadEntriesIter<'e> = Chain<
     imbl::vector::Iter<'e, Arc<ThreadEntry>, imbl::shared_ptr::DefaultSharedPtr>,
     slice::Iter<'e, Arc<ThreadEntry>>,
 >;
@@ -125,7 +120,7 @@ mod tests {
             entries.push(entry(call));
         }
         for (length, copy) in copies.iter().enumerate() {
-            assert_eq!((copy.len(), copy.is_empty()), (length, length == 0));
+            assert_eq!((copy.len(), copy.len() == 0), (length, length == 0));
             assert!(copy.iter().eq(entries.iter().take(length)), "{length}");
             assert!(copy.get(length).is_none());
             assert_eq!(*copy, (0..).map(entry).take(length).collect(), "made at once");

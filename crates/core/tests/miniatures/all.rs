@@ -18,9 +18,9 @@ use segue_core::handover::{
     HandoverProvenance, HandoverSpec,
 };
 use segue_core::ids::{CallId, FragmentName};
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::{PhaseProposal, TransitionNote};
+use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseProposal, TransitionNote};
 use segue_core::prompt::{
     CallFailure, FailureKind, ModelReply, OutputFormat, StopReason, TokenUsage, ToolCall, ToolSpec,
 };

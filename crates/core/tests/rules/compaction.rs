@@ -5,7 +5,7 @@ use segue_core::context::{ContextLayer, FragmentSpec, PrefixMatch};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnResult};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolRunner};
-use segue_core::limits::COMPACTIONS_PER_CALL_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -243,7 +243,7 @@ fn thread_of_only_pinned_messages_fails_clearly() {
     let mut asked = 0;
     for _ in 0..20 {
         harness.send_message("pin it");
-        for _ in 0..=COMPACTIONS_PER_CALL_MAX {
+        for _ in 0..=SESSION_LIMITS.compactions_per_call_max {
             if harness.open_call_roles() == ["scribe"] {
                 asked += 1;
                 let folded = harness.prompt_for_role("scribe").messages[0].text();
@@ -278,9 +278,9 @@ fn summarizer_input_fits_its_window_and_the_rest_is_folded_next() {
         assert!(receipt.tokens <= 1_400);
         harness.answer_call("scribe", "they went on");
     }
-    assert_eq!(asked, COMPACTIONS_PER_CALL_MAX, "then the rest is trimmed");
+    assert_eq!(asked, SESSION_LIMITS.compactions_per_call_max, "then the rest is trimmed");
     assert_eq!(harness.open_call_roles(), ["speaker"]);
-    assert_eq!(compactions(&harness).len(), 1 + COMPACTIONS_PER_CALL_MAX as usize);
+    assert_eq!(compactions(&harness).len(), 1 + SESSION_LIMITS.compactions_per_call_max as usize);
     let parts = harness.prompt_for_role("speaker").messages[1].parts.clone();
     assert_eq!(&*parts[0], "so far: they went on", "the paid summary is kept");
     assert!(parts[1].ends_with(" messages were left out"), "and a notice follows: {parts:?}");

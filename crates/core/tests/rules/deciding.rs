@@ -4,7 +4,7 @@ use segue_core::body::BodyId;
 use segue_core::decide::{DecideError, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, TurnResult};
 use segue_core::flow::FlowStep;
-use segue_core::limits::STEPS_PER_INPUT_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, InMemoryTexts, SessionHarness};
@@ -67,7 +67,7 @@ fn missing_texts_are_requested_by_id_and_then_suffice() {
     shelf.copy_texts(&[BodyId::hash_text("worker")], harness.texts());
     let decision = harness.decide(input, &shelf).expect("now it is there");
     assert!(matches!(decision.events.last().map(|last| &last.event), Some(Event::TurnEnded { .. })));
-    assert!(decision.events.len() < STEPS_PER_INPUT_MAX);
+    assert!(decision.events.len() < SESSION_LIMITS.steps_per_input_max);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, TurnResult, UsageSource};
 use segue_core::flow::FlowStep;
 use segue_core::ledger::UsageTotals;
-use segue_core::phase::guard::Guard;
+use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
 use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;

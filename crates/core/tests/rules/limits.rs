@@ -3,11 +3,7 @@
 use segue_core::decide::SessionInput;
 use segue_core::event::{Event, MessagePriority, TurnResult};
 use segue_core::flow::FlowStep;
-use segue_core::limits::{
-    ABANDONED_CALLS_MAX, DEFERRED_CALLS_MAX, FAILURE_MESSAGE_BYTES_MAX, FLOW_VALUE_BYTES_MAX, HANDOVERS_KEPT_MAX,
-    INBOX_MESSAGES_MAX, LAST_PROMPTS_MAX, OPEN_CALLS_MAX, REPLY_BYTES_MAX, THREADS_MAX, TIMERS_MAX,
-    TOOL_ARGUMENTS_BYTES_MAX,
-};
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, ToolCall};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -39,17 +35,18 @@ fn ask(peer: usize) -> FlowStep {
 
 #[test]
 fn no_more_calls_are_open_at_once_than_the_limit() {
-    let mut harness = once(|| (0..OPEN_CALLS_MAX + 2).map(ask).collect());
+    let mut harness = once(|| (0..SESSION_LIMITS.open_calls_max + 2).map(ask).collect());
     harness.send_message("go");
-    assert_eq!(harness.session().open_calls.len(), OPEN_CALLS_MAX);
+    assert_eq!(harness.session().open_calls.len(), SESSION_LIMITS.open_calls_max);
     assert_eq!(refused_steps(&harness).len(), 2);
 }
 
 #[test]
 fn no_more_calls_wait_than_the_limit() {
-    let mut harness = once(|| (0..DEFERRED_CALLS_MAX + 3).map(|_| super::note("speaker", "hi")).collect());
+    let mut harness =
+        once(|| (0..SESSION_LIMITS.deferred_calls_max + 3).map(|_| super::note("speaker", "hi")).collect());
     harness.send_message("go");
-    assert_eq!(harness.session().deferred_calls.len(), DEFERRED_CALLS_MAX);
+    assert_eq!(harness.session().deferred_calls.len(), SESSION_LIMITS.deferred_calls_max);
     assert_eq!(refused_steps(&harness).len(), 2);
 }
 
@@ -64,10 +61,12 @@ fn timers_inboxes_and_facts_are_bounded() {
         in_reply_to: None,
     };
     let mut harness = once(move || {
-        let timers = (0..=TIMERS_MAX).map(|n| FlowStep::SetTimer { name: n.to_string(), after_ms: 1_000 });
+        let timers =
+            (0..=SESSION_LIMITS.timers_max).map(|n| FlowStep::SetTimer { name: n.to_string(), after_ms: 1_000 });
         let renewed = FlowStep::SetTimer { name: "0".into(), after_ms: 2_000 };
-        let posts = (0..=INBOX_MESSAGES_MAX).map(|_| post());
-        let fact = FlowStep::RecordFact { kind: "big".into(), value: json!("x".repeat(FLOW_VALUE_BYTES_MAX)) };
+        let posts = (0..=SESSION_LIMITS.inbox_messages_max).map(|_| post());
+        let fact =
+            FlowStep::RecordFact { kind: "big".into(), value: json!("x".repeat(SESSION_LIMITS.flow_value_bytes_max)) };
         timers.chain([renewed]).chain(posts).chain([fact, FlowStep::EndTurn(TurnResult::Done)]).collect()
     });
     harness.send_message("go");
@@ -84,9 +83,9 @@ fn oldest_threads_prompts_and_abandoned_calls_are_dropped_first() {
     let mut harness = once(move || vec![ask(threads.fetch_add(1, std::sync::atomic::Ordering::Relaxed))]);
     // Applied directly to the state, because checks after each of a thousand turns would take long.
     harness.with_checks_at_end(|harness| {
-        for turn in 0..THREADS_MAX + 8 {
+        for turn in 0..SESSION_LIMITS.threads_max + 8 {
             harness.send_message("go");
-            if turn < ABANDONED_CALLS_MAX + 3 {
+            if turn < SESSION_LIMITS.abandoned_calls_max + 3 {
                 harness.fail_call("expert", FailureKind::Refused);
             } else {
                 harness.answer_call("expert", "hello");
@@ -94,11 +93,17 @@ fn oldest_threads_prompts_and_abandoned_calls_are_dropped_first() {
         }
     });
     let session = harness.session();
-    assert_eq!((session.threads.len(), session.thread_by_slot.len()), (THREADS_MAX, THREADS_MAX));
-    assert_eq!((session.last_prompts.len(), session.abandoned_calls.len()), (LAST_PROMPTS_MAX, ABANDONED_CALLS_MAX));
+    assert_eq!(
+        (session.threads.len(), session.thread_by_slot.len()),
+        (SESSION_LIMITS.threads_max, SESSION_LIMITS.threads_max)
+    );
+    assert_eq!(
+        (session.last_prompts.len(), session.abandoned_calls.len()),
+        (SESSION_LIMITS.last_prompts_max, SESSION_LIMITS.abandoned_calls_max)
+    );
     let newest = session.last_prompts.values().map(|mark| mark.call.0).min();
     assert_eq!(newest, Some(9), "the oldest went first, whatever its name");
-    assert_eq!(outcomes(&harness).len(), THREADS_MAX + 8);
+    assert_eq!(outcomes(&harness).len(), SESSION_LIMITS.threads_max + 8);
 }
 
 #[test]
@@ -109,19 +114,20 @@ fn handovers_are_kept_up_to_a_limit_and_undeclared_kinds_are_refused() {
         calls: Vec::new(),
         provenance: HandoverProvenance::Built,
     };
-    let mut harness =
-        once(move || (0..HANDOVERS_KEPT_MAX + 5).map(|_| hand("intent")).chain([hand("other")]).collect());
+    let mut harness = once(move || {
+        (0..SESSION_LIMITS.handovers_kept_max + 5).map(|_| hand("intent")).chain([hand("other")]).collect()
+    });
     harness.send_message("go");
     let kept: Vec<u32> = harness.session().handovers.iter().map(|handover| handover.id.0).collect();
-    assert_eq!((kept.len(), kept[0], kept[kept.len() - 1]), (HANDOVERS_KEPT_MAX, 6, 69));
+    assert_eq!((kept.len(), kept[0], kept[kept.len() - 1]), (SESSION_LIMITS.handovers_kept_max, 6, 69));
     assert_eq!(refused_steps(&harness), ["handover `other`: the flow declares no such kind"]);
 }
 
 #[test]
 fn values_of_a_flow_are_limited_in_size() {
-    let giant = || json!("x".repeat(FLOW_VALUE_BYTES_MAX));
+    let giant = || json!("x".repeat(SESSION_LIMITS.flow_value_bytes_max));
     let document = || {
-        let field = segue_core::handover::HandoverFieldValue::Text("x".repeat(FLOW_VALUE_BYTES_MAX));
+        let field = segue_core::handover::HandoverFieldValue::Text("x".repeat(SESSION_LIMITS.flow_value_bytes_max));
         segue_core::handover::HandoverDocument::from([("goal".to_owned(), field)])
     };
     let goal = HandoverFieldSpec {
@@ -161,7 +167,8 @@ fn oversized_tool_call_is_dropped_and_the_others_run() {
         .with_tool(tool("look", ToolRunner::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message("look");
-    let giant = ToolCall { arguments: json!("x".repeat(TOOL_ARGUMENTS_BYTES_MAX)), ..wants("a", "look") };
+    let giant =
+        ToolCall { arguments: json!("x".repeat(SESSION_LIMITS.tool_arguments_bytes_max)), ..wants("a", "look") };
     harness
         .reply_to_call("speaker", ModelReply { tool_calls: vec![giant, wants("b", "look")], ..ModelReply::default() });
     assert_eq!(harness.session().open_tool_runs.len(), 1);
@@ -179,7 +186,7 @@ fn long_failure_message_is_cut() {
         Event::CallFailed { failure, .. } => Some(failure.message.len()),
         _ => None,
     });
-    assert_eq!(kept, [FAILURE_MESSAGE_BYTES_MAX + "[…]".len()]);
+    assert_eq!(kept, [SESSION_LIMITS.failure_message_bytes_max + "[…]".len()]);
 }
 
 #[test]
@@ -202,6 +209,6 @@ fn calls_waiting_for_one_thread_cost_one_event_each() {
 #[test]
 fn an_answer_that_is_too_long_is_cut_and_marked() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    harness.send_message("tell me everything").answer_call("speaker", &"x".repeat(REPLY_BYTES_MAX + 1));
-    assert_eq!(harness.last_reply().len(), REPLY_BYTES_MAX + "[…]".len());
+    harness.send_message("tell me everything").answer_call("speaker", &"x".repeat(SESSION_LIMITS.reply_bytes_max + 1));
+    assert_eq!(harness.last_reply().len(), SESSION_LIMITS.reply_bytes_max + "[…]".len());
 }

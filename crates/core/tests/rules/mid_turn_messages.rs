@@ -2,7 +2,7 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::MidTurnPolicy;
-use segue_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, TITLE_CHARS_MAX};
+use segue_core::limits::{MESSAGE_BYTES_MAX, SESSION_LIMITS};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::{message, outcomes};
@@ -126,7 +126,7 @@ fn a_message_sent_twice_under_one_key_is_one_message() {
     assert_eq!(harness.journal().len(), before);
     harness.answer_call("speaker", "1").run_command(OperatorCommand::Close);
     assert_eq!(harness.try_input(keyed("one")).expect("even when the session is closed").message, first);
-    let long = "k".repeat(IDEMPOTENCY_KEY_BYTES_MAX + 1);
+    let long = "k".repeat(SESSION_LIMITS.idempotency_key_bytes_max + 1);
     let long = SessionInput::Message {
         text: "hi".to_owned(),
         idempotency_key: Some(long.into()),
@@ -139,11 +139,11 @@ fn a_message_sent_twice_under_one_key_is_one_message() {
 #[test]
 fn a_full_queue_refuses_and_says_how_full_it_is() {
     let mut harness = chat(MidTurnPolicy::Queue);
-    for n in 0..=QUEUED_MESSAGES_MAX {
+    for n in 0..=SESSION_LIMITS.queued_messages_max {
         harness.send_message(&format!("message {n}"));
     }
     let refusal = harness.try_input(message("one too many")).err();
-    assert_eq!(refusal, Some(InputRefusal::QueueFull { waiting: QUEUED_MESSAGES_MAX }));
+    assert_eq!(refusal, Some(InputRefusal::QueueFull { waiting: SESSION_LIMITS.queued_messages_max }));
     harness.answer_call("speaker", "1").send_message("now there is room");
 }
 
@@ -167,7 +167,7 @@ fn a_session_is_titled_after_its_first_line() {
     let mut harness = chat(MidTurnPolicy::Queue);
     harness.send_message(&format!("  {}\nsecond line", "long ".repeat(40)));
     let title = harness.session().title.clone();
-    assert_eq!(title.chars().count(), TITLE_CHARS_MAX);
+    assert_eq!(title.chars().count(), SESSION_LIMITS.title_chars_max);
     assert!(title.starts_with("long long") && title.ends_with('…'));
     harness
         .run_command(OperatorCommand::Rename { title: "mine".into() })

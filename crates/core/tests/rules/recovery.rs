@@ -4,7 +4,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCal
 use segue_core::event::{Event, RetryDecision};
 use segue_core::flow::{RoleSpec, ToolRunner, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
-use segue_core::limits::ATTEMPTS_PER_CALL_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -79,12 +79,12 @@ fn scheduled_retry_is_not_unknown() {
 fn call_that_crashes_the_process_each_time_is_given_up() {
     let mut harness = chat(UnknownOutcomePolicy::Retry);
     harness.send_message("hi");
-    for _ in 0..ATTEMPTS_PER_CALL_MAX {
+    for _ in 0..SESSION_LIMITS.attempts_per_call_max {
         assert!(harness.session().current_turn.is_some());
         harness.crash_and_recover();
     }
     assert_eq!(outcomes(&harness), ["failed"]);
-    assert_eq!(harness.session().ledger.total.unknown_attempts, ATTEMPTS_PER_CALL_MAX);
+    assert_eq!(harness.session().ledger.total.unknown_attempts, SESSION_LIMITS.attempts_per_call_max);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, ToolOutcome, TurnResult};
 use segue_core::flow::{FlowStep, RoleSpec, ToolRunner};
 use segue_core::ids::{CallId, Seq, ToolRunId, UnixMillis};
-use segue_core::limits::{TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX};
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -111,13 +111,13 @@ fn flow_tool_without_an_answer_fails() {
 fn tool_rounds_and_tool_calls_have_a_limit() {
     let mut harness = looking(Scope::per_session());
     harness.send_message("look");
-    let many = (0..TOOL_CALLS_PER_REPLY_MAX + 5).map(|n| wants(&n.to_string(), "look")).collect();
+    let many = (0..SESSION_LIMITS.tool_calls_per_reply_max + 5).map(|n| wants(&n.to_string(), "look")).collect();
     harness.reply_to_call("speaker", ModelReply { tool_calls: many, ..ModelReply::default() });
-    assert_eq!(harness.session().open_tool_runs.len(), TOOL_CALLS_PER_REPLY_MAX);
-    for _ in 0..TOOL_CALLS_PER_REPLY_MAX {
+    assert_eq!(harness.session().open_tool_runs.len(), SESSION_LIMITS.tool_calls_per_reply_max);
+    for _ in 0..SESSION_LIMITS.tool_calls_per_reply_max {
         harness.finish_tool("look", Ok("ok"));
     }
-    for _ in 1..TOOL_ROUNDS_MAX {
+    for _ in 1..SESSION_LIMITS.tool_rounds_max {
         harness.answer_with_tool_call("speaker", "look", json!({})).finish_tool("look", Ok("ok"));
     }
     assert_eq!(outcomes(&harness), [""; 0]);
@@ -130,10 +130,10 @@ fn tool_rounds_and_tool_calls_have_a_limit() {
 fn a_result_that_is_too_long_is_cut_and_marked() {
     let mut harness = looking(Scope::per_session());
     harness.send_message("look").answer_with_tool_call("speaker", "look", json!({}));
-    harness.finish_tool("look", Ok(&"ż".repeat(TOOL_RESULT_BYTES_MAX)));
+    harness.finish_tool("look", Ok(&"ż".repeat(SESSION_LIMITS.tool_result_bytes_max)));
     let prompt = harness.prompt_for_role("speaker");
     let result = prompt.messages.last().expect("the result").text();
-    assert!(result.len() <= TOOL_RESULT_BYTES_MAX + 10 && result.ends_with("ż[…]"));
+    assert!(result.len() <= SESSION_LIMITS.tool_result_bytes_max + 10 && result.ends_with("ż[…]"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MessagePriority, TurnResult};
 use segue_core::flow::{FlowSpec, FlowStep, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
 use segue_core::ids::TurnId;
-use segue_core::limits::{CALLS_PER_TURN_MAX, STEPS_PER_INPUT_MAX};
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::FailureKind;
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
@@ -60,7 +60,10 @@ fn a_flow_that_never_stops_is_stopped_and_nothing_is_recorded() {
         _ => Vec::new(),
     }));
     let before = harness.session().clone();
-    assert_eq!(harness.try_input(message("go")).err(), Some(InputRefusal::TooManySteps { most: STEPS_PER_INPUT_MAX }));
+    assert_eq!(
+        harness.try_input(message("go")).err(),
+        Some(InputRefusal::TooManySteps { most: SESSION_LIMITS.steps_per_input_max })
+    );
     assert_eq!(harness.session(), &before);
 }
 
@@ -72,7 +75,7 @@ fn flow_that_keeps_calling_reaches_the_call_limit() {
     }));
     harness.send_message("go");
     harness.with_checks_at_end(|harness| {
-        for _ in 0..CALLS_PER_TURN_MAX {
+        for _ in 0..SESSION_LIMITS.calls_per_turn_max {
             harness.answer_call("speaker", "ok");
         }
     });

@@ -7,7 +7,7 @@ use segue_core::event::{
 };
 use segue_core::flow::{FlowContext, FlowStep, ToolRunner};
 use segue_core::ids::CallId;
-use segue_core::limits::{FALLBACK_RETRY_AFTER_MS_MIN, IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX};
+use segue_core::limits::{IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, SESSION_LIMITS};
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -61,9 +61,13 @@ fn fallback_model_is_used_at_once_if_a_retry_would_not_help() {
         assert_eq!(moves(&harness), to_spare(), "{kind}");
     }
     let mut harness = chat();
-    harness.send_message("hi").apply_input(failing(1, FailureKind::RateLimit, Some(FALLBACK_RETRY_AFTER_MS_MIN)));
+    harness.send_message("hi").apply_input(failing(
+        1,
+        FailureKind::RateLimit,
+        Some(SESSION_LIMITS.fallback_retry_after_ms_min),
+    ));
     assert_eq!(moves(&harness), [], "a short wait is waited for");
-    harness.apply_input(failing(2, FailureKind::RateLimit, Some(FALLBACK_RETRY_AFTER_MS_MIN + 1)));
+    harness.apply_input(failing(2, FailureKind::RateLimit, Some(SESSION_LIMITS.fallback_retry_after_ms_min + 1)));
     assert_eq!(moves(&harness), to_spare());
 }
 

@@ -2,7 +2,7 @@
 
 use segue_core::context::{PrefixMatch, ThreadUse};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnResult};
-use segue_core::phase::state::TransitionCause;
+use segue_core::phase::TransitionCause;
 use segue_core::prompt::FailureKind;
 use segue_core::scope::{ThreadChange, ThreadOpenReason};
 

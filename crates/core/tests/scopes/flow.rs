@@ -8,8 +8,8 @@ use segue_core::flow::{
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
+use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 use segue_core::prompt::ToolSpec;
 use segue_core::scope::{Scope, ThreadBoundary};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_core::context::{PrefixMatch, ThreadUse};
 use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent};
 use segue_core::ids::{CallId, ThreadId, TurnId, UnixMillis};
-use segue_core::phase::state::TransitionCause;
+use segue_core::phase::TransitionCause;
 use segue_core::prompt::{ChatRole, Prompt, PromptMessage, ToolCall};
 use segue_testkit::{SessionHarness, WordCounter};
 

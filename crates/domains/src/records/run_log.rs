@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::BodyId;
 use segue_core::ids::{SessionId, ToolRunId};
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use segue_engine::tools::ToolRequest;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 //! them.
 
 use rusqlite::Connection;
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use segue_flows::assistant::domain::{
     DomainSchema, FieldKind, OnDelete, RecordCompleteness, RecordField, RecordType, check_record,
 };

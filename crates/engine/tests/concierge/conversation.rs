@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::event::{Event, TurnResult};
-use segue_core::flow::artifact::{Artifact, ArtifactContent};
+use segue_core::flow::{Artifact, ArtifactContent};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, Subscription, UserMessage};
 use segue_models::{LanguageModel, ModelRegistry, RehearsalModel, ScriptedModel};

@@ -10,7 +10,7 @@ use segue_core::body::BodyId;
 use segue_core::event::{Event, TurnResult};
 use segue_core::flow::{DynFlow, RoleSpec};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
-use segue_core::phase::guard::Guard;
+use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
 use segue_core::session::SessionState;

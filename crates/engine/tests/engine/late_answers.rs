@@ -8,7 +8,7 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnResult};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_core::ids::{CallId, Seq, SessionId};
-use segue_core::limits::ABANDONED_CALLS_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -293,14 +293,14 @@ async fn abandoned_calls_are_limited() {
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
     let session = open_session(&engine).await;
     let mut abandoned = Vec::new();
-    for _ in 0..=ABANDONED_CALLS_MAX {
+    for _ in 0..=SESSION_LIMITS.abandoned_calls_max {
         abandoned.push(run_turn_without_second(&engine, &mut calls, &session).await.1);
     }
     abandoned[0].wait_until_dropped().await;
     assert_eq!(abandoned[0].at.elapsed(), Duration::ZERO);
     abandoned.into_iter().skip(1).for_each(|call| call.answer("at last"));
     advance_ms(10).await;
-    assert_eq!(late_answers(&engine, &session).await.len(), ABANDONED_CALLS_MAX);
+    assert_eq!(late_answers(&engine, &session).await.len(), SESSION_LIMITS.abandoned_calls_max);
 }
 
 #[tokio::test(start_paused = true)]

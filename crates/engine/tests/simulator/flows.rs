@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
-use segue_core::flow::artifact::Artifact;
+use segue_core::flow::Artifact;
 use segue_core::flow::{
     DynFlow, DynFlowContext, FactDisplay, FlowSpec, FlowState, FlowStep, FragmentRequest, RetryPolicy,
     UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::guard::ConditionVerdict;
+use segue_core::phase::ConditionVerdict;
 use segue_core::prompt::Prompt;
 use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTeam};
 use serde_json::Value;

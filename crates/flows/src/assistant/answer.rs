@@ -1,7 +1,7 @@
 //! Parses the answers of models into decisions, with complaints about invalid parts. Parsing never fails; the caller decides
 //! whether to ask the model to correct its answer.
 
-use segue_core::signal::json::find_json_where;
+use segue_core::signal::find_json_where;
 use serde_json::{Map, Value};
 
 use super::domain::{DomainSchema, format_name_list};

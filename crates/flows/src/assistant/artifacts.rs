@@ -1,7 +1,7 @@
 //! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
 //! are left out.
 
-use segue_core::flow::artifact::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow, SuggestedCommand};
+use segue_core::flow::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow, SuggestedCommand};
 use segue_core::ids::TurnId;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use segue_core::body::TextRef;
 use segue_core::context::{FragmentSource, RenderedFragment};
 use segue_core::flow::FragmentRequest;
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,9 +16,7 @@ use super::facts::StepKind;
 use super::prompt_context::{self, PromptConversation, PromptReasoning, RecordRenderer, sample_record_and_change};
 use super::spec::*;
 use super::tools::{AvailableTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
-use crate::limits::{
-    COMPACTED_WORDS_MAX, FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX,
-};
+use crate::limits::{COMPACTED_WORDS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
 /// The name and text of a template, by its path under `prompts/assistant`.

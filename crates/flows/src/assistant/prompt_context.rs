@@ -381,7 +381,7 @@ pub fn load_step_result(view: &AssistantView<'_>, end: &StepEnd) -> Option<Strin
 /// Returns the `result` of an answer of Act.
 #[must_use]
 pub fn extract_step_result(answer: &str) -> Option<String> {
-    let found = segue_core::signal::json::find_json_where(answer, |value| value.get("action").is_some());
+    let found = segue_core::signal::find_json_where(answer, |value| value.get("action").is_some());
     match found.value?.get("result") {
         None | Some(Value::Null) => None,
         Some(result) => Some(truncate_chars(&value_to_text(result), STEP_RESULT_CHARS_MAX))
@@ -391,7 +391,7 @@ pub fn extract_step_result(answer: &str) -> Option<String> {
 
 /// Returns a string as it is, and any other value as JSON.
 fn value_to_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| segue_core::signal::json::canonical_json(value), str::to_owned)
+    value.as_str().map_or_else(|| segue_core::signal::canonical_json(value), str::to_owned)
 }
 
 fn fence_text(text: &str) -> String {

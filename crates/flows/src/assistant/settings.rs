@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use segue_core::flow::settings::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
 use serde_json::Value;
 
 use super::domain::{DomainSchema, format_name_list};

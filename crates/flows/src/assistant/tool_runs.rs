@@ -5,7 +5,7 @@ use segue_core::body::TextRef;
 use segue_core::event::{ToolOutcome, ToolRunOpened};
 use segue_core::flow::FlowStep;
 use segue_core::ids::ToolRunId;
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;

@@ -1,7 +1,7 @@
 //! The artifacts of a session: the plan as a checklist and the claim maps as graphs.
 
 use segue_core::flow::FlowContext;
-use segue_core::flow::artifact::{
+use segue_core::flow::{
     Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ChecklistItem, ChecklistItemStatus,
 };
 use serde_json::Value;

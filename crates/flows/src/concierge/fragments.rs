@@ -2,7 +2,7 @@
 
 use segue_core::body::TextRef;
 use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
-use segue_core::flow::settings::SettingSpec;
+use segue_core::flow::SettingSpec;
 use segue_core::flow::{FlowContext, FragmentRequest};
 use segue_core::ids::MessageId;
 use segue_core::signal::wrap_in_code_fence;

@@ -5,7 +5,7 @@ use segue_core::body::TextRef;
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::handover::{Handover, HandoverDocument, HandoverFieldType, HandoverFieldValue, HandoverProvenance};
 use segue_core::ids::MessageId;
-use segue_core::signal::fields::BlockFields;
+use segue_core::signal::BlockFields;
 use segue_core::signal::quote_lines;
 use serde_json::{Map as Object, Value};
 

@@ -1,7 +1,7 @@
 //! The settings of a session: their declaration and their parsed values. An invalid value becomes a complaint, and the
 //! default is used.
 
-use segue_core::flow::settings::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
 use segue_core::ids::ModelName;
 use serde::Deserialize;
 use serde_json::{Value, json};

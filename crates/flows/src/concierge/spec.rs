@@ -5,11 +5,11 @@ use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
 use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
 use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, Summarizer};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
-use segue_core::phase::guard::Guard;
+use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::signal::BlockSchema;
 use segue_core::signal::BlockSet;
-use segue_core::signal::fields::BlockSchema;
 
 use super::settings;
 use crate::limits::{

@@ -10,7 +10,7 @@ use segue_core::event::{
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::PAST_PHASE_STATES_MAX;
-use segue_core::phase::state::TransitionCause;
+use segue_core::phase::TransitionCause;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{BatchPurpose, BatchRequest, BatchResult, ExpertTask, Fact};

@@ -2,8 +2,8 @@
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnResult};
 use segue_core::flow::{FlowContext, FlowStep};
-use segue_core::phase::guard::Proposer;
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
+use segue_core::phase::Proposer;
 
 use super::analysis::{MapShape, analyse_claim_map};
 use super::consent::{self, BatchConsent};

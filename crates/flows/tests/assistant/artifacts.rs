@@ -1,6 +1,6 @@
 //! The artifacts of a session, and the descriptions of its facts.
 
-use segue_core::flow::artifact::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow};
+use segue_core::flow::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow};
 use segue_core::flow::{EventSubject, FactDisplay, Flow, FlowContext, TextResolver};
 use segue_core::session::SessionState;
 use segue_flows::assistant::AssistantFlow;

@@ -1,7 +1,7 @@
 //! Checks `docs/concierge.md`: its diagram, its settings and its conversation.
 
-use segue_core::flow::settings::SettingSpec;
-use segue_core::phase::diagram::render_mermaid;
+use segue_core::flow::SettingSpec;
+use segue_core::phase::render_mermaid;
 use segue_flows::concierge::settings::concierge_setting_specs;
 use segue_flows::concierge::spec::{PHASE_GRAPH, concierge_flow_spec};
 use segue_testkit::parse_transcript;

@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::CallId;
-use segue_core::phase::state::PhaseState;
+use segue_core::phase::PhaseState;
 use segue_core::prompt::ChatRole;
 use segue_flows::concierge::ConciergeFlow;
 use segue_flows::concierge::facts::Fact;

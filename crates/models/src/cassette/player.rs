@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, future, stream};
 use segue_core::prompt::{CallFailure, FailureKind};
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use serde_json::Value;
 
 use super::{

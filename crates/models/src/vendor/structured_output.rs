@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
-use segue_core::signal::json;
+use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
 use super::VendorModel;
@@ -103,11 +103,11 @@ impl ValidatedReply {
             return Ok(self.emit_reply(text, finish));
         }
         let was_truncated = is_truncated(finish.stop);
-        let found = json::find_json_where(&text, |value| self.describe_schema_errors(value).is_none());
+        let found = find_json_where(&text, |value| self.describe_schema_errors(value).is_none());
         if let Some(value) = found.value.filter(|_| !was_truncated || found.complaints.is_empty()) {
             return Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish));
         }
-        let value = if was_truncated { None } else { json::find_json(&text).value };
+        let value = if was_truncated { None } else { find_json(&text).value };
         let first_value = match &mut self.rejected {
             None => {
                 self.retry_with_errors(text, value, &finish);

@@ -1,10 +1,10 @@
 //! `segue flows`: lists the flows, or describes the roles, phases, tools, settings and commands of one.
 
 use anyhow::bail;
-use segue_core::flow::settings::SettingSpec;
+use segue_core::flow::SettingSpec;
 use segue_core::flow::{FlowCommandSpec, FlowSpec, RoleSpec, ToolRunner, UnknownOutcomePolicy, Visibility};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldType};
-use segue_core::phase::diagram::render_mermaid;
+use segue_core::phase::render_mermaid;
 use serde_json::{Value, json};
 
 use crate::cli::{FlowsArgs, GlobalArgs};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
-use segue_core::flow::settings::collect_named_models;
+use segue_core::flow::collect_named_models;
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{FlowName, ModelName, RoleName};
 use segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::flow::artifact::{
+use segue_core::flow::{
     Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote, ArtifactTableRow,
     ChecklistItem, ChecklistItemStatus,
 };

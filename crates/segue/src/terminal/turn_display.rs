@@ -8,7 +8,7 @@ use segue_core::event::{
     CallOpened, Event, PhaseEntered, PhaseGraphOwner, RecordedEvent, RetryDecision, ToolOutcome, TurnResult,
 };
 use segue_core::ids::{CallId, UnixMillis};
-use segue_core::phase::state::TransitionCause;
+use segue_core::phase::TransitionCause;
 use segue_core::session::Session;
 
 use super::screen::{OutputMode, Screen};

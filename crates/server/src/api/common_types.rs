@@ -2,7 +2,7 @@
 
 use segue_core::event::{MidTurnPolicy, PhaseGraphOwner, TurnResult};
 use segue_core::ledger::UsageTotals;
-use segue_core::phase::guard::Proposer;
+use segue_core::phase::Proposer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

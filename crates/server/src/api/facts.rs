@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::event::Event;
-use segue_core::flow::artifact::Artifact;
+use segue_core::flow::Artifact;
 use segue_core::ids::Seq;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

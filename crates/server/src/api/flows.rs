@@ -6,7 +6,7 @@ use segue_core::context::FragmentSpec;
 use segue_core::decide::ModelSelector;
 use segue_core::flow::{FlowSpec, RoleSpec, ToolRunner, Visibility};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::diagram::render_mermaid;
+use segue_core::phase::render_mermaid;
 use segue_engine::Error;
 use serde::Serialize;
 use serde_json::Value;

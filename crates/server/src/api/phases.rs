@@ -9,9 +9,9 @@ use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::diagram::render_mermaid;
-use segue_core::phase::guard::Proposer;
-use segue_core::phase::ruling::allowed_phases;
+use segue_core::phase::Proposer;
+use segue_core::phase::allowed_phases;
+use segue_core::phase::render_mermaid;
 use segue_core::session::{PhaseGraphStatus, SessionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -266,7 +266,7 @@ async fn read_graph_status(
 
 fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
     let now = &status.state;
-    let grant = |grant: &segue_core::phase::state::SkipGrant| PhaseGrantView {
+    let grant = |grant: &segue_core::phase::SkipGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
         warning: grant.warning(),

@@ -11,8 +11,8 @@ use segue_core::ids::{
     ToolName, ToolRunId, TurnId, UnixMillis,
 };
 use segue_core::ledger::UsageTotals;
-use segue_core::phase::ruling::PhaseRefusal;
-use segue_core::phase::state::{PhaseTransition, SkipGrant};
+use segue_core::phase::PhaseRefusal;
+use segue_core::phase::{PhaseTransition, SkipGrant};
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
 use serde_json::Value;

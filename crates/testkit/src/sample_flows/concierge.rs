@@ -12,11 +12,11 @@ use segue_core::handover::{
     HandoverFieldValue, HandoverSpec, decide_handover,
 };
 use segue_core::ids::{CallId, FragmentName, ModelName};
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
+use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadBoundary};
-use segue_core::signal::fields::BlockSchema;
+use segue_core::signal::BlockSchema;
 use segue_core::signal::{BlockSet, parse_reply};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, R
 use segue_core::ids::FragmentName;
 use segue_core::prompt::OutputFormat;
 use segue_core::scope::Scope;
-use segue_core::signal::json;
+use segue_core::signal::find_json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -89,7 +89,7 @@ impl Flow for MiniNodes {
                 match call.role.as_str() {
                     "understand" => vec![call_node("think")],
                     "think" => {
-                        let plan = json::find_json(&text).value.unwrap_or_default();
+                        let plan = find_json(&text).value.unwrap_or_default();
                         let steps = plan["steps"].as_u64().unwrap_or(0);
                         vec![record_fact("steps", steps), call_node(if steps == 0 { "reply" } else { "act" })]
                     }

@@ -8,12 +8,12 @@ use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy,
 };
 use segue_core::ids::{AgentName, FragmentName};
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
 use segue_core::phase::{AllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{Guard, Proposer};
 use segue_core::prompt::ToolSpec;
 use segue_core::scope::Scope;
-use segue_core::signal::json;
+use segue_core::signal::find_json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -125,7 +125,7 @@ impl Flow for MiniProject {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => ask_router(),
             (Event::CallAnswered(answered), Some(call)) if call.role == "router" => {
-                let decision = json::find_json(&view.read_text(answered.text)).value.unwrap_or_default();
+                let decision = find_json(&view.read_text(answered.text)).value.unwrap_or_default();
                 let agents: Vec<AgentName> = serde_json::from_value(decision["agents"].clone()).unwrap_or_default();
                 let mut steps = vec![FlowStep::RecordFact { kind: "routed".into(), value: json!(agents) }];
                 if let Some(to) = decision["phase"].as_str() {

@@ -7,8 +7,8 @@ use segue_core::event::{
 };
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
 use segue_core::ids::{AgentName, FragmentName, WorkItemName};
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
+use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use serde::{Deserialize, Serialize};

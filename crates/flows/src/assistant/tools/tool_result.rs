@@ -3,7 +3,7 @@
 
 use segue_core::body::TextRef;
 use segue_core::ids::ToolRunId;
-use segue_core::signal::json::canonical_json;
+use segue_core::signal::canonical_json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

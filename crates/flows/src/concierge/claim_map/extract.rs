@@ -1,6 +1,6 @@
 //! Finds the JSON of the map in a reply. It does not interpret claims.
 
-use segue_core::signal::json;
+use segue_core::signal::{JsonComplaint, find_json_where};
 use serde_json::Value;
 
 use super::{ClaimMapError, MapComplaint, TagDefect};
@@ -28,7 +28,7 @@ pub(super) fn extract_map_json(reply: &str) -> Result<MapJson, ClaimMapError> {
     let repaired = || spans.iter().rev().find_map(|span| extract_tagged_map(reply, span));
     let tagged = valid.or_else(repaired).or_else(|| extract_unclosed_map(reply, &tags));
     tagged.or_else(|| extract_fenced_map(reply)).or_else(|| extract_untagged_map(reply, &tags)).ok_or_else(|| {
-        let has_empty = json::find_json_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
+        let has_empty = find_json_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
         if has_empty.value.is_some() { ClaimMapError::NoClaims } else { ClaimMapError::NoMapFound }
     })
 }
@@ -38,7 +38,7 @@ fn has_claims_list(value: &Value) -> bool {
 }
 
 fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
-    let found = json::find_json_where(&reply[span.start..span.end], has_claims_list);
+    let found = find_json_where(&reply[span.start..span.end], has_claims_list);
     Some(MapJson {
         value: found.value?,
         narrative: narrative_around_span(reply, span),
@@ -49,7 +49,7 @@ fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
 /// Extracts the map after an opening tag that is never closed.
 fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     let last = tags.last().filter(|tag| tag.kind == TagKind::Opening)?;
-    let found = json::find_json_where(&reply[last.end..], has_claims_list);
+    let found = find_json_where(&reply[last.end..], has_claims_list);
     let mut complaints = vec![MapComplaint::BadTags(TagDefect::UnclosedTag)];
     complaints.extend(convert_json_complaints(&found.complaints));
     Some(MapJson { value: found.value?, narrative: narrative_around_braces(&reply[last.end..]), complaints })
@@ -74,7 +74,7 @@ fn extract_fenced_map(reply: &str) -> Option<MapJson> {
     }
     fences.extend(open.map(|(start, _)| &reply[start..]));
     fences.into_iter().rev().find_map(|text| {
-        let found = json::find_json_where(text, has_claims_list);
+        let found = find_json_where(text, has_claims_list);
         let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
         Some(MapJson { value: found.value?, narrative: narrative_around_braces(reply), complaints })
@@ -85,18 +85,18 @@ fn extract_fenced_map(reply: &str) -> Option<MapJson> {
 fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     let rest = tags.last().map(|tag| &reply[tag.end..]);
     [Some(reply), rest].into_iter().flatten().find_map(|text| {
-        let found = json::find_json_where(text, |value| has_claims_list(value) && value.get("edges").is_some());
+        let found = find_json_where(text, |value| has_claims_list(value) && value.get("edges").is_some());
         let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
         Some(MapJson { value: found.value?, narrative: narrative_around_braces(text), complaints })
     })
 }
 
-fn convert_json_complaints(complaints: &[json::JsonComplaint]) -> Vec<MapComplaint> {
-    let convert = |complaint: &json::JsonComplaint| match complaint {
-        json::JsonComplaint::Repaired => Some(MapComplaint::JsonRepaired),
-        json::JsonComplaint::Truncated => Some(MapComplaint::JsonTruncated),
-        json::JsonComplaint::Missing | json::JsonComplaint::NoneAccepted => None,
+fn convert_json_complaints(complaints: &[JsonComplaint]) -> Vec<MapComplaint> {
+    let convert = |complaint: &JsonComplaint| match complaint {
+        JsonComplaint::Repaired => Some(MapComplaint::JsonRepaired),
+        JsonComplaint::Truncated => Some(MapComplaint::JsonTruncated),
+        JsonComplaint::Missing | JsonComplaint::NoneAccepted => None,
     };
     complaints.iter().filter_map(convert).collect()
 }

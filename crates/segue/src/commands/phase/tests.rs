@@ -1,6 +1,6 @@
 use segue_core::flow::RoleSpec;
 use segue_core::ids::UnixMillis;
-use segue_core::phase::{PhaseEdge, PhaseOwnerKind, PhaseSpec, guard::Guard};
+use segue_core::phase::{Guard, PhaseEdge, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 

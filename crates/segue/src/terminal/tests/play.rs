@@ -8,8 +8,8 @@ use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::PhaseProposal;
+use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;

@@ -1,12 +1,12 @@
 //! The Mermaid diagram of a phase graph, including escaping.
 
+use crate::ids::PhaseName;
+use crate::phase::diagram::render_mermaid;
+use crate::phase::guard::{Guard, ProposerKind};
+use crate::phase::{PhaseLimit, PhaseSpec};
 use expect_test::expect;
-use segue_core::ids::PhaseName;
-use segue_core::phase::diagram::render_mermaid;
-use segue_core::phase::guard::{Guard, ProposerKind};
-use segue_core::phase::{PhaseLimit, PhaseSpec};
 
-use crate::{gate, graph, seven, walked};
+use super::{gate, graph, seven, walked};
 
 #[test]
 fn the_seven_phases_are_drawn_with_gates_limits_and_the_current_phase() {

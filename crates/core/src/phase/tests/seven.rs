@@ -1,17 +1,16 @@
 //! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
-use expect_test::expect;
-use segue_core::ids::{PhaseName, UnixMillis};
-use segue_core::phase::duration::{PhaseDuration, sum_phase_durations};
-use segue_core::phase::guard::{GuardConditions, Proposer};
-use segue_core::phase::limit::{expiry_transition, visit_deadline};
-use segue_core::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
-use segue_core::phase::state::{
+use crate::ids::{PhaseName, UnixMillis};
+use crate::phase::guard::{GuardConditions, Proposer};
+use crate::phase::limit::{expiry_transition, visit_deadline};
+use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
+use crate::phase::state::{
     ExpiredLimit, PhaseProposal, PhaseState, SkippedRequirement, TransitionCause, TransitionNote,
 };
-use segue_core::phase::user_override::{GrantRefusal, RollbackRefusal, issue_skip_grant, plan_rollback};
+use crate::phase::user_override::{GrantRefusal, RollbackRefusal, issue_skip_grant, plan_rollback};
+use expect_test::expect;
 
-use crate::{accepted, names, refused, router, seven, walked};
+use super::{accepted, names, refused, router, seven, walked};
 
 const WORK: [&str; 7] = ["chat", "brainstorm", "plan", "execute", "verification", "chores", "reflection"];
 
@@ -137,11 +136,7 @@ fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
     assert_eq!(refused(&graph, &detour, "chores").why, PhaseRefusalReason::NoEdge);
     // An edge alone would allow it; the gate does not.
     let mut wider = graph.clone();
-    wider.edges.push(segue_core::phase::PhaseEdge {
-        from: "chat".into(),
-        to: "chores".into(),
-        guard: Default::default(),
-    });
+    wider.edges.push(crate::phase::PhaseEdge { from: "chat".into(), to: "chores".into(), guard: Default::default() });
     assert!(matches!(refused(&wider, &detour, "chores").why, PhaseRefusalReason::GatesOpen(_)));
     detour.apply_transition(&accepted(&graph, &detour, "execute"), UnixMillis(3000));
     detour.apply_transition(&accepted(&graph, &detour, "verification"), UnixMillis(4000));
@@ -301,7 +296,7 @@ fn time_limit_is_reached_at_the_deadline_and_not_before() {
 #[test]
 fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     let mut graph = seven();
-    graph.phases[0].limit = crate::turns_limit(1, "end");
+    graph.phases[0].limit = super::turns_limit(1, "end");
     assert_eq!(graph.validate(), Ok(()));
     let mut state = walked(&graph, &["execute", "chat"]);
     state.count_turn_started();
@@ -323,7 +318,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
 #[test]
 fn limit_that_leads_back_to_its_phase_does_not_loop() {
     let mut graph = seven();
-    graph.phases[0].limit = crate::turns_limit(1, "chat");
+    graph.phases[0].limit = super::turns_limit(1, "chat");
     assert!(graph.validate().is_err());
     let mut state = at("chat");
     state.count_turn_started();
@@ -386,26 +381,6 @@ fn user_can_leave_a_phase_that_was_removed_from_the_graph() {
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX)), None);
     state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).expect("the user may"));
     accepted(&graph, &state, "execute");
-}
-
-#[test]
-fn durations_add_up_and_hand_offs_are_not_visits() {
-    let graph = seven();
-    let mut state = PhaseState::new(&graph, UnixMillis(100));
-    let mut made = Vec::new();
-    for (to, at) in [("execute", 200), ("execute", 250), ("verification", 500), ("execute", 600)] {
-        let transition = accepted(&graph, &state, to);
-        state.apply_transition(&transition, UnixMillis(at));
-        made.push((transition, UnixMillis(at)));
-    }
-    let start = PhaseName::from("chat");
-    let spent =
-        sum_phase_durations((&start, UnixMillis(100)), made.iter().map(|(made, at)| (made, *at)), UnixMillis(1000));
-    assert_eq!(spent["chat"], PhaseDuration { ms: 100, visits: 1 });
-    assert_eq!(spent["execute"], PhaseDuration { ms: 300 + 400, visits: 2 });
-    assert_eq!(spent["execute"].revisits(), 1);
-    assert_eq!(spent["verification"], PhaseDuration { ms: 100, visits: 1 });
-    assert_eq!(spent.values().map(|spent| spent.ms).sum::<u64>(), 900);
 }
 
 #[test]

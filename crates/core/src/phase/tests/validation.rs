@@ -1,10 +1,10 @@
 //! The errors that `validate` finds, and their messages.
 
+use crate::phase::guard::Guard;
+use crate::phase::{PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 use expect_test::{Expect, expect};
-use segue_core::phase::guard::Guard;
-use segue_core::phase::{PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 
-use crate::{gate, graph, turns_limit};
+use super::{gate, graph, turns_limit};
 
 fn check(graph: &PhaseGraph, errors: Expect) {
     let found = graph.validate().expect_err("there is an error");
@@ -168,9 +168,9 @@ fn failure_phase_may_be_entered_with_an_open_gate() {
     graph.phases[3].kind = PhaseKind::Failure;
     graph.gates.push(gate("review", "code", "review", &[]));
     assert_eq!(graph.validate(), Ok(()));
-    let mut state = crate::walked(&graph, &[]);
-    let failing = crate::accepted(&graph, &state, "error");
-    state.apply_transition(&failing, segue_core::ids::UnixMillis(1));
+    let mut state = super::walked(&graph, &[]);
+    let failing = super::accepted(&graph, &state, "error");
+    state.apply_transition(&failing, crate::ids::UnixMillis(1));
     assert!(state.open_gates.contains("review"));
 }
 

@@ -6,15 +6,15 @@ mod properties;
 mod seven;
 mod validation;
 
-use segue_core::ids::{PhaseName, UnixMillis};
-use segue_core::phase::guard::{Guard, GuardConditions, Proposer};
-use segue_core::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
-use segue_core::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use crate::ids::{PhaseName, UnixMillis};
+use crate::phase::guard::{Guard, GuardConditions, Proposer};
+use crate::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
+use crate::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
+use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 
 /// The seven phases and an end, as in a project's configuration.
 fn seven() -> PhaseGraph {
-    serde_json::from_str(include_str!("seven.json")).expect("the seven are well-formed")
+    serde_json::from_str(include_str!("tests/seven.json")).expect("the seven are well-formed")
 }
 
 fn router() -> Proposer {

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::ids::UnixMillis;
+use crate::phase::PhaseGraph;
+use crate::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
+use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, rule_on_proposal};
+use crate::phase::state::{PhaseProposal, PhaseState, SkippedRequirement, TransitionCause};
 use expect_test::{Expect, expect};
-use segue_core::ids::UnixMillis;
-use segue_core::phase::PhaseGraph;
-use segue_core::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
-use segue_core::phase::ruling::{PhaseRefusalReason, ProposalRuling, rule_on_proposal};
-use segue_core::phase::state::{PhaseProposal, PhaseState, SkippedRequirement, TransitionCause};
 
-use crate::{gate, graph};
+use super::{gate, graph};
 
 fn guarded(guard: Guard) -> PhaseGraph {
     let mut graph = graph(&["a", "b", "end"], &["a>b", "b>end"]);
@@ -118,7 +118,7 @@ fn open_gate_is_reported_before_an_unmet_guard() {
 fn grant_overrides_an_unmet_guard_and_records_it() {
     let graph = guarded(Guard::Condition("clear".to_owned()));
     let mut state = PhaseState::new(&graph, UnixMillis(0));
-    let given = segue_core::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
+    let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
     let ProposalRuling::Enter(transition) =
         rule_on_proposal(&graph, &state, &PhaseProposal::new("b", Proposer::Engine), &GuardConditions::default())

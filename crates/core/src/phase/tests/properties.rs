@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
-use segue_core::ids::{PhaseName, UnixMillis};
-use segue_core::phase::diagram::render_mermaid;
-use segue_core::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
-use segue_core::phase::limit::{expiry_transition, visit_deadline};
-use segue_core::phase::ruling::{PhaseRefusal, ProposalRuling, allowed_phases, rule_on_proposal};
-use segue_core::phase::state::{
+use crate::ids::{PhaseName, UnixMillis};
+use crate::phase::diagram::render_mermaid;
+use crate::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
+use crate::phase::limit::{expiry_transition, visit_deadline};
+use crate::phase::ruling::{PhaseRefusal, ProposalRuling, allowed_phases, rule_on_proposal};
+use crate::phase::state::{
     PhaseProposal, PhaseState, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote,
 };
-use segue_core::phase::user_override::{issue_skip_grant, plan_rollback};
-use segue_core::phase::validation::PhaseGraphError;
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use crate::phase::user_override::{issue_skip_grant, plan_rollback};
+use crate::phase::validation::PhaseGraphError;
+use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::seven;
+use super::seven;
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
