@@ -9,6 +9,8 @@ mod schema;
 mod write;
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -173,6 +175,29 @@ impl SqliteRecordsInner {
     }
 }
 
+/// Creates an empty database file that only its owner can read, unless the file exists. SQLite gives the write-ahead log the
+/// same mode.
+fn create_private_database(path: &Path) -> io::Result<()> {
+    match create_new_private_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn create_new_private_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Returns the error of SQLite for a file that cannot be opened.
+fn cannot_open(path: &Path, error: &io::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(format!("{}: {error}", path.display())))
+}
+
 /// Enables write-ahead logging. If two programs do this to a new file at once, SQLite fails for one of them without waiting, so it
 /// is tried again.
 fn enable_wal(connection: &Connection) -> Result<(), rusqlite::Error> {
@@ -191,7 +216,10 @@ fn enable_wal(connection: &Connection) -> Result<(), rusqlite::Error> {
 impl OpenDatabase {
     fn open(location: &DatabaseLocation) -> Result<Self, RecordsError> {
         let connection = match location {
-            DatabaseLocation::File(path) => Connection::open(path)?,
+            DatabaseLocation::File(path) => {
+                create_private_database(path).map_err(|error| cannot_open(path, &error))?;
+                Connection::open(path)?
+            }
             DatabaseLocation::Memory => Connection::open_in_memory()?,
         };
         connection.busy_timeout(Duration::from_millis(DATABASE_BUSY_MS_MAX))?;

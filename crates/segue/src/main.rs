@@ -11,6 +11,7 @@ mod limits;
 mod model_setup;
 mod name_lookup;
 mod print;
+mod private_files;
 mod progress_text;
 mod remote;
 mod setting_values;

@@ -22,6 +22,7 @@ use crate::{
 mod body_index;
 mod encoding;
 mod fork_delete;
+mod private_files;
 mod process_lock;
 mod read;
 mod schema;

@@ -145,7 +145,7 @@ fn save_history_line(editor: &mut Editor<SlashCompleter, DefaultHistory>, histor
     let added = editor.add_history_entry(line).unwrap_or(false);
     let Some(path) = history.filter(|_| added) else { return };
     // The errors may be dropped: without a file, the history only ends with the program.
-    let _ = path.parent().map(std::fs::create_dir_all);
+    let _ = path.parent().map(crate::private_files::create_private_folder);
     let _ = editor.append_history(path);
 }
 

@@ -6,6 +6,7 @@ mod concierge;
 mod crash;
 mod doc;
 mod errors;
+mod file_modes;
 mod models;
 mod reading;
 mod settings;

@@ -133,6 +133,11 @@ fn the_arrow_keys_recall_messages_but_no_secrets() {
     terminal.press(UP).ends_with("\n> remember me");
     let kept = stage.read("data/segue/history");
     assert!(kept.contains("remember me") && !kept.contains("hunter2"), "{kept}");
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(stage.path().join(name)).expect("it exists");
+        std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
+    };
+    assert_eq!((mode("data/segue"), mode("data/segue/history")), (0o700, 0o600));
 }
 
 #[test]

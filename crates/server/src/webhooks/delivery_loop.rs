@@ -2,7 +2,7 @@
 //! ensures that only one process per store runs it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
 /// Waits until no other process delivers.
 async fn acquire_delivery_lock(app: &AppState, folder: &Path) -> Option<File> {
     loop {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK_FILE)).ok();
+        let file = crate::files::open_lock_file(&folder.join(LOCK_FILE)).ok();
         if let Some(file) = file.filter(|file| file.try_lock().is_ok()) {
             return Some(file);
         }

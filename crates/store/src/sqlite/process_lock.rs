@@ -3,6 +3,7 @@
 //! Each open store has a name and keeps a file of that name locked. The system releases the lock when the process ends,
 //! however it ends. So a holder whose file can be locked is dead; no clock and no heartbeat is needed.
 
+use super::private_files;
 use crate::limits::LOCK_NAME_ATTEMPTS_MAX;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,12 +22,12 @@ impl ProcessLock {
     /// Creates the lock of a store on `database`, and removes the files of dead processes.
     pub(super) fn acquire(database: &Path) -> io::Result<Self> {
         let folder = lock_folder(database);
-        fs::create_dir_all(&folder)?;
+        private_files::create_private_folder(&folder)?;
         remove_stale_locks(&folder)?;
         for _ in 0..LOCK_NAME_ATTEMPTS_MAX {
             let name = format!("{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish());
             let path = lock_path(&folder, &name);
-            let lock = File::create_new(&path)?;
+            let lock = private_files::create_new_private_file(&path)?;
             // Another process may remove the file before it is locked; then another name is tried.
             if lock.try_lock().is_ok() && path.exists() {
                 return Ok(Self { name, folder, _lock: lock });
@@ -58,8 +59,8 @@ impl Drop for ProcessLock {
 /// Keeps other processes from opening the same store, until the result is dropped.
 pub(super) fn lock_store_for_opening(database: &Path) -> io::Result<File> {
     let folder = lock_folder(database);
-    fs::create_dir_all(&folder)?;
-    let file = File::options().create(true).truncate(false).write(true).open(folder.join("opening"))?;
+    private_files::create_private_folder(&folder)?;
+    let file = private_files::open_private_file(&folder.join("opening"))?;
     file.lock()?;
     Ok(file)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::private_files;
 use super::sqlite_error::{map_file_error, map_store_error};
 use crate::Error;
 use crate::limits::CACHED_STATEMENTS_MAX;
@@ -48,8 +49,9 @@ const MIGRATIONS: &[&str] = &["
 /// Opens the connection that writes. Creates the file, and migrates it to the current format.
 pub(super) fn open_writer_connection(path: &Path) -> Result<Connection, Error> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| map_file_error(&error, folder))?;
+        private_files::create_private_folder(folder).map_err(|error| map_file_error(&error, folder))?;
     }
+    private_files::create_private_database(path).map_err(|error| map_file_error(&error, path))?;
     let to_error = |error: rusqlite::Error| map_store_error(&error, path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(to_error)?;
