@@ -6,7 +6,7 @@ mod file;
 use std::collections::BTreeMap;
 
 use crate::card::{ModelCard, TokenPrice};
-use crate::http::SecretString;
+use crate::http::{SecretString, is_unencrypted_remote_url};
 use crate::limits::FALLBACK_WINDOW_TOKENS;
 use crate::suggest::find_similar_name;
 use crate::vendor::{
@@ -126,6 +126,15 @@ pub enum ModelResolveError {
     /// The address contains a user name or password.
     #[error("the address of `{provider}` contains a user name or password; secrets are read from the environment only")]
     CredentialsInUrl { provider: String },
+    /// The address is not encrypted, and a key would be sent to it.
+    #[error(
+        "the key in {env} would be sent unencrypted to {url}; use an https:// address, a server on this machine, or a model without a key"
+    )]
+    UnencryptedKey {
+        /// The environment variable of the key.
+        env: String,
+        url: String,
+    },
     /// No model was named and the provider has no default.
     #[error("`{provider}` serves several models; choose one with `model`")]
     MissingModel { provider: String },
@@ -217,12 +226,18 @@ impl ModelCatalog {
             window_tokens: known.window_tokens.unwrap_or(FALLBACK_WINDOW_TOKENS),
             price: known.price.or(free),
         };
+        let credentials = resolve_credentials(spec, &provider.key_env_vars, env);
+        if let Some(env) = credentials.env_var().filter(|_| credentials.secret().is_some())
+            && is_unencrypted_remote_url(&base_url)
+        {
+            return Err(ModelResolveError::UnencryptedKey { env: env.to_owned(), url: base_url });
+        }
         let endpoint = ModelEndpoint {
             provider: provider_name(),
             wire,
             base_url,
             model,
-            credentials: resolve_credentials(spec, &provider.key_env_vars, env),
+            credentials,
             capabilities: build_capabilities(&known, card.window_tokens),
             params: spec.params,
         };

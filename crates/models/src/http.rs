@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use segue_core::prompt::{CallFailure, FailureKind};
 
+pub(crate) use client::is_unencrypted_remote_url;
 pub use client::{ReqwestTransport, TimeoutProfile};
 pub use secret::SecretString;
 

@@ -111,14 +111,14 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    fn env_var(&self) -> Option<&str> {
+    pub(crate) fn env_var(&self) -> Option<&str> {
         match self {
             Self::None => None,
             Self::ApiKey { env, .. } | Self::Basic { env, .. } => Some(env),
         }
     }
 
-    fn secret(&self) -> Option<&SecretString> {
+    pub(crate) fn secret(&self) -> Option<&SecretString> {
         match self {
             Self::None => None,
             Self::ApiKey { key, .. } => key.as_ref(),

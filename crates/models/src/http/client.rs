@@ -118,6 +118,11 @@ impl HttpTransport for ReqwestTransport {
     }
 }
 
+/// Returns whether requests to an address leave this machine unencrypted.
+pub(crate) fn is_unencrypted_remote_url(url: &str) -> bool {
+    !url.starts_with("https://") && !Url::parse(url).is_ok_and(|url| is_loopback_url(&url))
+}
+
 fn is_loopback_url(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())

@@ -8,6 +8,7 @@ mod doc;
 mod errors;
 mod file_modes;
 mod models;
+mod plain_http;
 mod reading;
 mod settings;
 mod support;
