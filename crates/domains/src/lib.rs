@@ -12,4 +12,4 @@ mod mcp;
 mod records;
 
 pub use mcp::McpServersTool;
-pub use records::{OpenRecordsError, SqliteRecordsTool};
+pub use records::{BackupRecordsError, OpenRecordsError, SqliteRecordsTool};

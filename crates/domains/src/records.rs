@@ -1,5 +1,6 @@
 //! Keeps records in the user's own SQLite file: one table for each type, with ordinary columns that any other program can use.
 
+mod backup;
 mod labels;
 mod links;
 mod query;
@@ -26,6 +27,7 @@ use segue_flows::assistant::settings::DomainCatalog;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, ToolRunPurpose};
 
 use crate::limits::{DATABASE_BUSY_MS_MAX, RESULT_BYTES_MAX};
+pub use backup::BackupRecordsError;
 use run_log::RunKey;
 
 /// Why a request was not executed.

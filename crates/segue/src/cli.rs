@@ -101,6 +101,9 @@ pub(crate) enum CliCommand {
     /// Check the configuration, the store and the models
     #[command(after_help = "Example:\n  segue doctor --call-models")]
     Doctor(DoctorArgs),
+    /// Copy all sessions and records to a new file, and check the copy
+    #[command(after_help = "Example:\n  segue backup monday.db")]
+    Backup(BackupArgs),
     /// List the available models, or all models of a provider
     #[command(after_help = "Example:\n  segue models anthropic")]
     Models(ModelsArgs),
@@ -223,6 +226,12 @@ pub(crate) struct DoctorArgs {
     /// Make one short call to each model that a role uses. The calls may be billed.
     #[arg(long)]
     pub call_models: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BackupArgs {
+    /// File to write; it must not exist. The records are copied to a file next to it.
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Clone, Default, Args)]

@@ -1,6 +1,7 @@
 //! The commands of the program, one module each. They parse arguments, ask the engine, and print; they decide nothing
 //! about conversations.
 
+mod backup;
 mod chat;
 mod completions;
 mod config;
@@ -51,6 +52,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::Flows(arguments) => flows::run_flows(global, arguments),
         CliCommand::Config => config::run_show_config(global).await,
         CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
+        CliCommand::Backup(arguments) => backup::run_backup(global, &arguments),
         CliCommand::Models(arguments) => models::run_models(global, &arguments).await,
         CliCommand::Completions(arguments) => completions::run_completions(&arguments),
     }

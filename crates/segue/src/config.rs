@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub(crate) use locations::{UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
-pub(crate) use records::UserDomain;
+pub(crate) use records::{UserDomain, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;
 pub(crate) use value_rows::config_rows;
 

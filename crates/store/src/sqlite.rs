@@ -19,6 +19,7 @@ use crate::{
     Snapshot, Store, TakeoverPolicy, validate_session_id,
 };
 
+mod backup;
 mod body_index;
 mod encoding;
 mod fork_delete;
@@ -30,6 +31,7 @@ mod sqlite_error;
 mod write;
 mod writer;
 
+pub use backup::{BackupError, backup_store};
 use body_index::StoreConnection;
 use process_lock::ProcessLock;
 use sqlite_error::{TransactionError, map_file_error, map_store_error};

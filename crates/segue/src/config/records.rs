@@ -94,7 +94,12 @@ impl Config {
         if let Some(records) = &self.records {
             return records.clone();
         }
-        let stem = store.value.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        ConfigValue { value: store.value.with_file_name(format!("{stem}-records.db")), origin: store.origin }
+        ConfigValue { value: default_records_path(&store.value), origin: store.origin }
     }
+}
+
+/// Returns the path of the records next to a store.
+pub(crate) fn default_records_path(store: &Path) -> PathBuf {
+    let stem = store.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    store.with_file_name(format!("{stem}-records.db"))
 }

@@ -2,6 +2,7 @@
 
 mod asking;
 mod assistant;
+mod backup;
 mod concierge;
 mod crash;
 mod doc;

@@ -73,6 +73,13 @@ pub(super) fn open_reader_connection(path: &Path) -> Result<Connection, rusqlite
     Ok(db)
 }
 
+/// Opens a store that exists, to read it. Its format may be an older one.
+pub(super) fn open_existing_store(path: &Path) -> Result<Connection, Error> {
+    let db = open_reader_connection(path).map_err(|error| map_store_error(&error, path))?;
+    ensure_compatible_database(&db, path)?;
+    Ok(db)
+}
+
 fn configure_connection(db: &Connection) -> Result<(), rusqlite::Error> {
     db.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
     db.set_prepared_statement_cache_capacity(CACHED_STATEMENTS_MAX);

@@ -1,0 +1,47 @@
+//! `segue backup`: copies the store and the records to new files, and checks the copies.
+
+use anyhow::bail;
+use segue_domains::SqliteRecordsTool;
+use segue_store::sqlite::{BackupError, backup_store};
+use serde_json::json;
+
+use crate::cli::{BackupArgs, GlobalArgs};
+use crate::config::default_records_path;
+use crate::print;
+use crate::print::number_format::format_plural;
+use crate::setup;
+
+pub(crate) fn run_backup(global: &GlobalArgs, arguments: &BackupArgs) -> anyhow::Result<()> {
+    let loaded = setup::load_config(global)?;
+    let store = &loaded.store_path.value;
+    if !store.exists() {
+        bail!("there are no sessions yet: the store {} does not exist", store.display());
+    }
+    let file = &arguments.file;
+    let records = loaded.config.records_path(&loaded.store_path).value;
+    // The same name that a store at `file` gives to its records, so that the copies can be used together.
+    let records_copy = records.exists().then(|| default_records_path(file));
+    if let Some(existing) = records_copy.iter().find(|copy| copy.symlink_metadata().is_ok()) {
+        return Err(BackupError::FileExists { path: existing.display().to_string() }.into());
+    }
+    let report = backup_store(store, file)?;
+    if let Some(copy) = &records_copy {
+        let copied = SqliteRecordsTool::in_file(&records, loaded.config.all_domains()).backup_database(copy);
+        if let Err(error) = copied {
+            // Half a backup would look like a whole one. If it cannot be removed, the error still says what is missing.
+            let _ = std::fs::remove_file(file);
+            return Err(error.into());
+        }
+    }
+    if global.json {
+        return print::print_json(&json!({ "file": file, "records": records_copy, "sessions": report.session_count }));
+    }
+    let sessions = format_plural(report.session_count as u64, "session");
+    let file = file.display();
+    print::write_stdout(&match records_copy {
+        Some(records) => {
+            format!("saved {sessions} to {file} and the records to {}, and checked the copies\n", records.display())
+        }
+        None => format!("saved {sessions} to {file} and checked the copy\n"),
+    })
+}
