@@ -104,6 +104,9 @@ pub(crate) enum CliCommand {
     /// Copy all sessions and records to a new file, and check the copy
     #[command(after_help = "Example:\n  segue backup monday.db")]
     Backup(BackupArgs),
+    /// Show or change whether this folder's configuration is trusted
+    #[command(after_help = "Example:\n  segue trust add")]
+    Trust(TrustArgs),
     /// List the available models, or all models of a provider
     #[command(after_help = "Example:\n  segue models anthropic")]
     Models(ModelsArgs),
@@ -232,6 +235,29 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct BackupArgs {
     /// File to write; it must not exist. The records are copied to a file next to it.
     pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TrustArgs {
+    #[command(subcommand)]
+    pub action: Option<TrustAction>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum TrustAction {
+    /// Trust the configuration of this folder until it changes
+    #[command(after_help = "Example:\n  segue trust add --yes")]
+    Add {
+        /// Do not ask for confirmation.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Revoke the trust in a folder
+    #[command(after_help = "Example:\n  segue trust revoke")]
+    Revoke {
+        /// Folder [default: the current one].
+        folder: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Clone, Default, Args)]

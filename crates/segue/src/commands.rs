@@ -19,6 +19,7 @@ pub(crate) mod session_actions;
 pub(crate) mod sessions;
 mod show;
 mod transfer;
+mod trust;
 
 use crate::cli::{Cli, CliCommand};
 
@@ -53,6 +54,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::Config => config::run_show_config(global).await,
         CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
         CliCommand::Backup(arguments) => backup::run_backup(global, &arguments),
+        CliCommand::Trust(arguments) => trust::run_trust(global, arguments),
         CliCommand::Models(arguments) => models::run_models(global, &arguments).await,
         CliCommand::Completions(arguments) => completions::run_completions(&arguments),
     }

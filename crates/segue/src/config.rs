@@ -19,7 +19,7 @@ use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
 use serde_json::Value;
 
-pub(crate) use locations::{UserDirs, find_config_file};
+pub(crate) use locations::{ConfigLocation, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
 pub(crate) use records::{UserDomain, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;

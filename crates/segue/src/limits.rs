@@ -2,6 +2,8 @@
 
 /// Bytes of a configuration file.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Folders whose configuration is remembered as trusted; the oldest is forgotten first.
+pub(crate) const TRUSTED_FOLDERS_MAX: usize = 1_000;
 /// Bytes of a message read from standard input. The engine has a lower limit with an error of its own.
 pub(crate) const STDIN_BYTES_MAX: u64 = 64 << 20;
 /// Time to wait for the answer to a trial call of `segue doctor`.

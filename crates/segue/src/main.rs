@@ -18,6 +18,7 @@ mod setting_values;
 mod setup;
 mod suggest;
 mod terminal;
+mod trust;
 
 use std::process::ExitCode;
 

@@ -66,6 +66,19 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     write_stdout(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
+/// Asks a question on the terminal, and returns whether the answer is yes.
+///
+/// # Errors
+/// Returns an error if the terminal cannot be read or written.
+pub(crate) fn confirm_on_terminal(question: &str) -> anyhow::Result<bool> {
+    let mut stderr = std::io::stderr().lock();
+    write!(stderr, "{question}")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
 /// Writes a line to standard error. A failed write is ignored, because there is no other place to report it.
 pub(crate) fn write_stderr_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");

@@ -1,10 +1,12 @@
 //! Loads the configuration and starts engines from it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use segue_core::body::BodyId;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
@@ -17,10 +19,11 @@ use segue_models::ModelRegistry;
 use segue_store::sqlite::SqliteStore;
 
 use crate::cli::{GlobalArgs, ModelArgs, SessionArgs};
-use crate::config::{self, Config, ConfigValue, UserDirs, ValueOrigin};
+use crate::config::{self, Config, ConfigLocation, ConfigValue, UserDirs, ValueOrigin};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model_setup::{self, DiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::suggest::suggestion_hint;
+use crate::trust::{self, FolderTrust, TrustScope};
 
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
@@ -78,6 +81,15 @@ impl<'s> EngineStartOptions<'s> {
         Self { playback: PlaybackMode::from_args(script, None, None), model: None, recovery: RecoveryPolicy::OnUse }
     }
 
+    /// Returns what an engine with these options may do that needs trust.
+    fn required_trust(&self) -> Option<TrustScope> {
+        match (self.playback, self.recovery) {
+            (PlaybackMode::Script(_) | PlaybackMode::Replay(_), _) => Some(TrustScope::DomainServers),
+            (PlaybackMode::Live, RecoveryPolicy::Never) => None,
+            (PlaybackMode::Live | PlaybackMode::Record(_), _) => Some(TrustScope::Everything),
+        }
+    }
+
     /// Returns the recovery policy. A scenario or cassette is written for one session, so it must not answer pending
     /// calls of others.
     fn effective_recovery(&self) -> RecoveryPolicy {
@@ -93,11 +105,23 @@ impl<'s> EngineStartOptions<'s> {
 pub(crate) struct LoadedConfig {
     pub config: Config,
     pub store_path: ConfigValue<PathBuf>,
+    /// Whether the configuration is trusted, if it is the one of the current folder.
+    pub folder_trust: Option<FolderTrust>,
+}
+
+impl LoadedConfig {
+    /// Whether the configuration may use keys, call other servers and start programs.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.folder_trust.as_ref().is_none_or(|trust| trust.status.allows_use())
+    }
 }
 
 /// Loads the configuration and starts an engine with it.
 pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<'_>) -> anyhow::Result<RunningEngine> {
-    let LoadedConfig { mut config, store_path: store } = load_config(global)?;
+    let LoadedConfig { mut config, store_path: store, folder_trust } = load_config(global)?;
+    if let Some(scope) = start.required_trust() {
+        trust::require_trust(folder_trust.as_ref(), scope)?;
+    }
     if let Some(model) = start.model {
         set_default_model(&mut config, model)?;
     }
@@ -156,7 +180,7 @@ fn set_default_model(config: &mut Config, model: &str) -> anyhow::Result<()> {
 
 /// Opens an engine that only reads the store; `None` if there is no store yet.
 pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result<Option<Engine>> {
-    let LoadedConfig { config, store_path: store } = load_config(global)?;
+    let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
     if !store.value.exists() {
         return Ok(None);
     }
@@ -187,10 +211,10 @@ pub(crate) fn available_flows(global: &GlobalArgs) -> Vec<Arc<dyn DynFlow>> {
 /// Loads and validates the configuration.
 pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
     let dirs = UserDirs::from_env();
-    let read_file = |path: &Path| read_config_file(path).map_err(|error| format!("{error:#}"));
-    let mut config = match config::find_config_file(global.config.as_deref(), &dirs) {
-        Some(file) => config::parse_config(&file, &read_config_file(&file)?, &read_file)?,
-        None => Config::built_in(),
+    let found = config::find_config_file(global.config.as_deref(), &dirs);
+    let (mut config, digest) = match &found {
+        Some((file, _)) => parse_config_with_digest(file)?,
+        None => (Config::built_in(), BodyId::hash_text("")),
     };
     let flows = config.flows();
     config::add_models_from_settings(&mut config, &flows);
@@ -198,7 +222,24 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
     let Some(store) = config.store_path(global.store.as_deref(), &dirs) else {
         bail!("there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE");
     };
-    Ok(LoadedConfig { config, store_path: store })
+    let folder_trust = match &found {
+        Some((file, ConfigLocation::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
+        Some((_, ConfigLocation::User)) | None => None,
+    };
+    Ok(LoadedConfig { config, store_path: store, folder_trust })
+}
+
+/// Parses a configuration file, and returns also the digest of its text and of the files that it names.
+fn parse_config_with_digest(file: &Path) -> anyhow::Result<(Config, BodyId)> {
+    let text = read_config_file(file)?;
+    let digest = Cell::new(BodyId::hash_text(&text));
+    let read_file = |path: &Path| {
+        let text = read_config_file(path).map_err(|error| format!("{error:#}"))?;
+        digest.set(digest.get().chain_hash(BodyId::hash_text(&text)));
+        Ok(text)
+    };
+    let config = config::parse_config(file, &text, &read_file)?;
+    Ok((config, digest.get()))
 }
 
 fn read_config_file(file: &Path) -> anyhow::Result<String> {

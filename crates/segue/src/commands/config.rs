@@ -11,7 +11,9 @@ use crate::setup;
 
 pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     let mut loaded = setup::load_config(global)?;
-    discover_models(&mut loaded.config, DiscoveryScope::UntilFound).await;
+    if loaded.is_trusted() {
+        discover_models(&mut loaded.config, DiscoveryScope::UntilFound).await;
+    }
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
     let rows = config::config_rows(&loaded.config, Some(&loaded.store_path));
     if global.json {

@@ -1,6 +1,6 @@
 //! `segue delete`: deletes a session after confirmation.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use anyhow::bail;
 use segue_engine::RecoveryPolicy;
@@ -29,7 +29,7 @@ pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> an
             format!(" “{}” ({turns})", to_single_line(&state.session.title))
         });
         let description = description.unwrap_or_default();
-        if !confirm_on_terminal(&format!("Delete {session}{description} permanently? [y/N] "))? {
+        if !print::confirm_on_terminal(&format!("Delete {session}{description} permanently? [y/N] "))? {
             return print::write_stdout("not deleted\n");
         }
     }
@@ -39,13 +39,4 @@ pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> an
         return print::print_json(&json!({ "deleted": session }));
     }
     print::write_stdout(&format!("deleted {session}\n"))
-}
-
-fn confirm_on_terminal(question: &str) -> anyhow::Result<bool> {
-    let mut stderr = std::io::stderr().lock();
-    write!(stderr, "{question}")?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

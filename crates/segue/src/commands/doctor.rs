@@ -22,6 +22,7 @@ use crate::model_setup::{AssignedModels, DiscoveryScope, ResolvedModel, Resolved
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
+use crate::trust::TrustStatus;
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,11 +81,15 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
                 CheckStatus::Passed,
                 file.unwrap_or_else(|| "no file; using the defaults".to_owned()),
             );
+            check_trust(&loaded, &mut findings);
             check_store(&loaded.store_path.value, &mut findings).await;
             check_records(&loaded, &mut findings);
-            check_tool_servers(&loaded.config, &mut findings).await;
-            discover_models(&mut loaded.config, DiscoveryScope::Everywhere).await;
-            check_model_setup(&loaded.config, arguments, &mut findings).await;
+            // These checks start programs and send keys.
+            if loaded.is_trusted() {
+                check_tool_servers(&loaded.config, &mut findings).await;
+                discover_models(&mut loaded.config, DiscoveryScope::Everywhere).await;
+                check_model_setup(&loaded.config, arguments, &mut findings).await;
+            }
         }
         Err(error) => findings.add_finding("config", CheckStatus::Failed, format_error_chain(&error)),
     }
@@ -111,6 +116,20 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
 
 fn format_error_chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Reports whether the configuration of the current folder is trusted, if it needs to be.
+fn check_trust(loaded: &LoadedConfig, findings: &mut DoctorReport) {
+    let Some(trust) = &loaded.folder_trust else { return };
+    let detail = format!("{} {}", trust.display_file(), trust.status.describe());
+    match trust.status {
+        TrustStatus::NotNeeded => {}
+        TrustStatus::Trusted => findings.add_finding("trust", CheckStatus::Passed, detail),
+        TrustStatus::Changed | TrustStatus::Untrusted => {
+            let hint = "its models and servers were not checked; `segue trust` shows what it wants";
+            findings.add_finding("trust", CheckStatus::Failed, format!("{detail}; {hint}"));
+        }
+    }
 }
 
 async fn check_store(path: &Path, findings: &mut DoctorReport) {

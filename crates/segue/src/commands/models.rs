@@ -16,10 +16,12 @@ use crate::config::{Config, ModelConfigKind, ValueOrigin};
 use crate::model_setup::{DiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
-use crate::setup;
+use crate::setup::{self, LoadedConfig};
+use crate::trust::{self, TrustScope};
 
 pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
-    let mut config = setup::load_config(global)?.config;
+    let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
+    trust::require_trust(folder_trust.as_ref(), TrustScope::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {

@@ -20,7 +20,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
     let playback = PlaybackMode::from_args(arguments.script.as_deref(), None, None);
     let start = EngineStartOptions { playback, recovery: RecoveryPolicy::Immediate, ..EngineStartOptions::default() };
     let running = start_engine(global, start).await?;
-    let LoadedConfig { config, store_path: store } = load_config(global)?;
+    let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = ServerOptions {
         address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),

@@ -32,13 +32,32 @@ impl UserDirs {
     }
 }
 
-/// Returns the configuration file to read: `given`, or else the first default location that exists.
-pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<PathBuf> {
+/// Where a configuration file was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConfigLocation {
+    /// Named by the user, or in the user's configuration folder.
+    User,
+    /// In the current folder, which may come from anybody.
+    CurrentFolder,
+}
+
+/// Returns the configuration file to read, and where it was found: `given`, or else the first default location that exists.
+pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<(PathBuf, ConfigLocation)> {
     if let Some(given) = given {
-        return Some(given.to_owned());
+        return Some((given.to_owned(), ConfigLocation::User));
     }
     let users = dirs.config_home.as_ref().map(|folder| folder.join("segue").join(CONFIG_FILE_NAME));
-    [Some(PathBuf::from(CONFIG_FILE_NAME)), users].into_iter().flatten().find(|path| path.exists())
+    let here = PathBuf::from(CONFIG_FILE_NAME);
+    if here.exists() {
+        // The current folder may be the user's configuration folder.
+        let is_users = users.as_ref().is_some_and(|users| match (users.canonicalize(), here.canonicalize()) {
+            (Ok(users), Ok(here)) => users == here,
+            _ => false,
+        });
+        let location = if is_users { ConfigLocation::User } else { ConfigLocation::CurrentFolder };
+        return Some((here, location));
+    }
+    users.filter(|path| path.exists()).map(|path| (path, ConfigLocation::User))
 }
 
 impl Config {

@@ -14,4 +14,5 @@ mod reading;
 mod settings;
 mod support;
 mod transfer;
+mod trust;
 mod vendor;

@@ -68,6 +68,7 @@ impl Place {
             .env("HOME", self.path())
             .env("TZ", "UTC")
             .env("SEGUE_DISCOVER", "off")
+            .env("SEGUE_TRUST", "1")
             .current_dir(self.path())
             .stdin(Stdio::null());
     }

@@ -8,3 +8,5 @@ mod pty;
 mod stage;
 #[cfg(unix)]
 mod terminal;
+#[cfg(unix)]
+mod trust;

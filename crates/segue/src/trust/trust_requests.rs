@@ -1,0 +1,74 @@
+//! What a configuration wants that needs trust.
+
+use segue_flows::assistant::domain::{McpServerConfig, McpTransport};
+use segue_models::catalog::VendorModelSpec;
+use segue_models::vendor::Credentials;
+
+use crate::config::{Config, ModelConfigKind, ValueOrigin};
+use crate::print::text::to_single_line;
+
+/// Something a configuration wants to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TrustRequest {
+    pub kind: RequestKind,
+    /// What it would do, to follow "it would"; safe to print.
+    pub description: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// To call a model.
+    Model,
+    /// To start or call the MCP server of a domain.
+    DomainServer,
+}
+
+/// Returns everything in a configuration file that needs trust. Models that were discovered do not: they have the keys
+/// and addresses of the built-in catalog.
+pub(super) fn collect_trust_requests(config: &Config) -> Vec<TrustRequest> {
+    let request = |kind, description: String| TrustRequest { kind, description: to_single_line(&description) };
+    let mut requests = Vec::new();
+    if let Some(file) = &config.catalog_file {
+        let description = format!("change the addresses of providers with {}", file.value.display());
+        requests.push(request(RequestKind::Model, description));
+    }
+    for (name, model) in &config.models {
+        let ModelConfigKind::Vendor(spec) = &model.value.kind else { continue };
+        let is_in_file = matches!(model.origin, ValueOrigin::File { .. });
+        if let Some(wanted) = describe_model_access(config, spec).filter(|_| is_in_file) {
+            requests.push(request(RequestKind::Model, format!("{wanted} (model `{name}`)")));
+        }
+    }
+    for domain in &config.domains {
+        let domain = &domain.value.domain;
+        let Some(server) = &domain.server else { continue };
+        let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
+        requests.push(request(RequestKind::DomainServer, description));
+    }
+    requests
+}
+
+/// Describes the key and the address that a model uses; `None` for a model that has the usual address and no key.
+fn describe_model_access(config: &Config, spec: &VendorModelSpec) -> Option<String> {
+    // The parser refused models that cannot be resolved. The environment does not matter for what is wanted.
+    let endpoint = config.catalog.resolve_model(spec, &|_| None).ok()?.endpoint;
+    match endpoint.credentials {
+        Credentials::ApiKey { env, .. } | Credentials::Basic { env, .. } => {
+            Some(format!("send the key in {env} to {}", endpoint.base_url))
+        }
+        Credentials::None => spec.base_url.as_ref().map(|_| format!("send prompts to {}", endpoint.base_url)),
+    }
+}
+
+fn describe_server_access(server: &McpServerConfig) -> String {
+    match (server.transport(), &server.key_env) {
+        (McpTransport::ChildProcess(command), _) if server.environment.is_empty() => {
+            format!("start the program `{}`", command.join(" "))
+        }
+        (McpTransport::ChildProcess(command), _) => {
+            format!("start the program `{}` and pass it {}", command.join(" "), server.environment.join(", "))
+        }
+        (McpTransport::Http(url), Some(env)) => format!("send the key in {env} to {url}"),
+        (McpTransport::Http(url), None) => format!("send records and messages to {url}"),
+    }
+}
