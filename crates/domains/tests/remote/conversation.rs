@@ -58,7 +58,7 @@ const FINISH: &str = r#"
 role = "think"
 json = { decision = "plan_direct", goal = "finish the note", steps = [
   { description = "list the notes", type = "read", subdomain = "KIND", group = 1, refs = [] },
-  { description = "finish the note about oak", type = "write", subdomain = "KIND", group = 2, refs = [] },
+  { description = "finish the note about oak", type = "write", operation = "finish_note", subdomain = "KIND", group = 2, refs = [] },
 ] }
 
 [[reply]]
@@ -126,7 +126,7 @@ const STAMP: &str = r#"
 [[reply]]
 role = "think"
 json = { decision = "plan_direct", goal = "stamp it", steps = [
-  { description = "stamp it", type = "write", subdomain = "note", group = 1, refs = [] },
+  { description = "stamp it", type = "write", operation = "stamp", subdomain = "note", group = 1, refs = [] },
   { description = "look at it", type = "read", subdomain = "note", group = 2, refs = [] },
 ] }
 

@@ -10,6 +10,7 @@ use super::facts::{
     UserResponseKind,
 };
 use super::registry::{DetailLevel, EntityRegistry};
+use super::tools::check_planned_write;
 use crate::limits::{
     ANSWER_COMPLAINTS_MAX, ASSISTANT_PLAN_STEPS_MAX, OUTCOME_CHARS_MAX, PARTIAL_ANALYSIS_CHARS_MAX, PROPOSAL_CHARS_MAX,
     REFERENCES_MAX, REMARK_CHARS_MAX,
@@ -193,6 +194,12 @@ pub(super) fn parse_think_answer(
             }
         }
         sort_and_renumber_steps(&mut steps);
+        for step in steps.iter().filter(|step| step.kind == StepKind::Write && domain.server.is_none()) {
+            if let Err(why) = check_planned_write(step, &steps, entities) {
+                complaints.push(format!("step {}: {why}", step.step));
+                is_valid = false;
+            }
+        }
     } else if message_to_user.is_none() {
         complaints.push(format!("`{word}` needs `say`: the text for the user"));
         is_valid = false;
@@ -234,6 +241,11 @@ fn parse_planned_step(
     if let Some(why) = domain.expect_type(&subdomain).err().filter(|_| !is_known) {
         complain(format!("`subdomain`: {why}"));
     }
+    let operation = get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(StepKind::Write));
+    if kind == Some(StepKind::Write) && operation.is_none() && domain.server.is_some() {
+        complain("`operation` is missing; name the tool that the write step calls".to_owned());
+        return None;
+    }
     let group = object.get("group").and_then(Value::as_u64).and_then(|group| u32::try_from(group).ok());
     let mut unknown = Vec::new();
     let refs = parse_references(object, "refs", entities, &mut unknown);
@@ -244,7 +256,8 @@ fn parse_planned_step(
     if !is_known || (!all_known && kind == StepKind::Write) {
         return None;
     }
-    Some(PlannedStep { step, description: description?, kind, subdomain, group: group.unwrap_or(step), refs })
+    let description = description?;
+    Some(PlannedStep { step, description, kind, operation, subdomain, group: group.unwrap_or(step), refs })
 }
 
 /// Returns whether a step only reads records that are fully loaded.

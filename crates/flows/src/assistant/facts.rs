@@ -215,6 +215,9 @@ pub struct PlannedStep {
     pub description: String,
     #[serde(rename = "type")]
     pub kind: StepKind,
+    /// The only operation that a write step may execute: one of the operations on tables, or a tool of the domain's server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
     /// The type of record that the step is about.
     #[serde(default)]
     pub subdomain: String,

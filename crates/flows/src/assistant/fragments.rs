@@ -12,7 +12,7 @@ use super::answer::truncate_chars;
 use super::assistant_context::AssistantContext;
 use super::calendar;
 use super::domain::{DomainSchema, FieldKind, FilterOperator, RecordType};
-use super::facts::StepKind;
+use super::facts::{PlannedStep, StepKind};
 use super::prompt_context::{self, PromptConversation, PromptReasoning, RecordRenderer, sample_record_and_change};
 use super::spec::*;
 use super::tools::{AvailableTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
@@ -133,6 +133,7 @@ fn instruction_template_data(domain: &DomainSchema) -> Value {
     json!({
         "type": kind.map_or(DEFAULT_RECORD_TYPE, |kind| kind.name.as_str()),
         "typed": kind.is_some(),
+        "server": domain.server.is_some(),
         "tool": tool,
         "tool_arguments": canonical_json(&arguments),
         "tool_calls_max": STEP_TOOL_CALLS_MAX,
@@ -235,7 +236,7 @@ fn render_act_fragment(context: &AssistantContext<'_>, request: &FragmentRequest
         return omit_fragment("the plan has no such step");
     };
     match name {
-        STEP_GUIDE_FRAGMENT => render_step_guide(context, shown.step.kind, &shown.step.subdomain),
+        STEP_GUIDE_FRAGMENT => render_step_guide(context, &shown.step),
         STEP_FRAGMENT => render_from_state(prompt!("act/step"), &shown, "the step to carry out"),
         LOADED_RECORDS_FRAGMENT => {
             render_from_state(prompt!("act/records"), &shown.records, "the step's loaded records")
@@ -254,16 +255,16 @@ fn render_act_fragment(context: &AssistantContext<'_>, request: &FragmentRequest
 }
 
 /// Renders the guide for a kind of step, with its tools.
-fn render_step_guide(context: &AssistantContext<'_>, kind: StepKind, subdomain: &str) -> RenderedFragment {
+fn render_step_guide(context: &AssistantContext<'_>, step: &PlannedStep) -> RenderedFragment {
     let domain = context.domain;
-    let about = domain.find_type(subdomain).or_else(|| domain.types.first());
+    let about = domain.find_type(&step.subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| sample_record_and_change(about).0).unwrap_or_else(|| json!({}));
     let arguments = json!({
         "type": about.map_or(DEFAULT_RECORD_TYPE, |about| about.name.as_str()),
         "sample": canonical_json(&sample),
-        "tools": render_tools_section(context, kind, about),
+        "tools": render_tools_section(context, step, about),
     });
-    let (prompt, why) = match kind {
+    let (prompt, why) = match step.kind {
         StepKind::Read => (prompt!("act/read"), "the guide for read steps"),
         StepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
         StepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
@@ -272,27 +273,26 @@ fn render_step_guide(context: &AssistantContext<'_>, kind: StepKind, subdomain: 
     render_template(prompt, &arguments, why)
 }
 
-fn render_tools_section(context: &AssistantContext<'_>, kind: StepKind, about: Option<&RecordType>) -> String {
+fn render_tools_section(context: &AssistantContext<'_>, step: &PlannedStep, about: Option<&RecordType>) -> String {
     let domain = context.domain;
-    let writes = kind == StepKind::Write;
+    let is_callable = |tool: &&AvailableTool<'_>| !tool.is_write || step.operation.as_deref() == Some(tool.name);
     let server = domain.server.as_ref().map(|server| {
         let tools: Vec<AvailableTool<'_>> = list_available_tools(server, &context.state().server_tools);
-        let tools: Vec<&AvailableTool<'_>> = tools.iter().filter(|tool| writes || !tool.is_write).collect();
+        let tools: Vec<&AvailableTool<'_>> = tools.iter().filter(is_callable).collect();
         // The more tools there are, the shorter each schema is cut.
         let chars_max = TOOL_SCHEMAS_CHARS_MAX / tools.len().max(1);
         tools.iter().map(|tool| tool_template_data(tool, chars_max)).collect::<Vec<_>>()
     });
     let (sample, change) = about.map(sample_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
-    let fields = domain.types.iter().flat_map(|kind| kind.fields.iter().map(move |field| (kind, field)));
-    let links = fields.into_iter().find(|(_, field)| field.kind == FieldKind::Links);
-    let links = links.map(|(kind, field)| json!({"type": kind.name, "field": field.name, "to": field.to}));
+    let links = about.into_iter().flat_map(|about| &about.fields).find(|field| field.kind == FieldKind::Links);
+    let links = links.map(|field| json!({"field": field.name, "to": field.to}));
     let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
     let arguments = json!({
         "server": server,
         "type": about.map(|about| about.name.as_str()),
         "label": about.map(|about| about.fields.iter().find(|field| field.kind == FieldKind::Text).map_or(&about.label, |field| &field.name)),
         "operators": operators.join(", "),
-        "writes": writes,
+        "operation": step.operation,
         "sample": canonical_json(&sample),
         "change": canonical_json(&change),
         "links": links,

@@ -166,37 +166,21 @@ impl AssistantRehearsal<'_> {
             && !chosen.is_empty()
             && [&SAVE_WORDS[..], &DELETE_WORDS[..], &CREATE_WORDS[..]].iter().any(|any| self.mentions_any(any))
         {
-            let write = self.plan_step_json(
-                "call a tool for what you named",
-                StepKind::Write,
-                self.first_record_type(&chosen),
-                1,
-                &chosen,
-            );
+            let tool = self.find_server_write_tool(&chosen).map_or("write", |tool| tool.name).to_owned();
+            let description = "call a tool for what you named";
+            let write = self.plan_write_json(description, &tool, self.first_record_type(&chosen), &chosen);
             return self.plan_answer("do what you asked for", vec![write]);
         }
         if self.mentions_any(&DELETE_WORDS) && !chosen.is_empty() {
             return self.plan_answer(
                 "delete what you named",
-                vec![self.plan_step_json(
-                    "delete what you named",
-                    StepKind::Write,
-                    self.first_record_type(&chosen),
-                    1,
-                    &chosen,
-                )],
+                vec![self.plan_write_json("delete what you named", "delete", self.first_record_type(&chosen), &chosen)],
             );
         }
         if self.mentions_any(&SAVE_WORDS) && !drafts.is_empty() {
             return self.plan_answer(
                 "save the draft",
-                vec![self.plan_step_json(
-                    "save the draft",
-                    StepKind::Write,
-                    self.first_record_type(&drafts),
-                    1,
-                    &drafts,
-                )],
+                vec![self.plan_write_json("save the draft", "create", self.first_record_type(&drafts), &drafts)],
             );
         }
         if self.mentions_any(&SAVE_WORDS)
@@ -205,7 +189,7 @@ impl AssistantRehearsal<'_> {
             let description = format!("create {} for what you named", count_records(refs.len(), &kind.name));
             return self.plan_answer(
                 "store what you named",
-                vec![self.plan_step_json(&description, StepKind::Write, &kind.name, 1, &refs)],
+                vec![self.plan_write_json(&description, "create", &kind.name, &refs)],
             );
         }
         if self.mentions_any(&CREATE_WORDS) {
@@ -263,7 +247,14 @@ impl AssistantRehearsal<'_> {
     fn plan_step_json(&self, description: &str, kind: StepKind, subdomain: &str, group: u32, refs: &[String]) -> Value {
         let subdomain =
             if subdomain.is_empty() { self.domain().type_names().next().unwrap_or_default() } else { subdomain };
-        json!({"description": description, "type": kind.as_str(), "subdomain": subdomain, "group": group, "refs": refs})
+        json!({"description": description, "type": kind.as_str(), "operation": null, "subdomain": subdomain,
+            "group": group, "refs": refs})
+    }
+
+    fn plan_write_json(&self, description: &str, operation: &str, subdomain: &str, refs: &[String]) -> Value {
+        let mut step = self.plan_step_json(description, StepKind::Write, subdomain, 1, refs);
+        step["operation"] = json!(operation);
+        step
     }
 
     fn first_record_type<'s>(&'s self, references: &[String]) -> &'s str {
@@ -319,28 +310,39 @@ impl AssistantRehearsal<'_> {
         })
     }
 
+    fn server_tools(&self) -> Vec<AvailableTool<'_>> {
+        let server = self.domain().server.as_ref();
+        server.map(|server| list_available_tools(server, &self.context.state().server_tools)).unwrap_or_default()
+    }
+
+    /// Returns the arguments of a server's tool: the first fitting record for each declared reference.
+    fn server_tool_arguments(&self, tool: &AvailableTool<'_>, refs: &[String]) -> Option<Map<String, Value>> {
+        let entities = &self.context.state().entities;
+        let wanted = tool.config.into_iter().flat_map(|tool| &tool.references);
+        let found = wanted.map(|(name, kind)| {
+            let fits = refs.iter().find(|name| entities.get(name).is_some_and(|entity| entity.kind == *kind))?;
+            Some((name.clone(), json!(fits)))
+        });
+        found.collect()
+    }
+
+    /// Returns the first tool of the server that writes and takes the named records.
+    fn find_server_write_tool(&self, refs: &[String]) -> Option<AvailableTool<'_>> {
+        let takes_records = |tool: &AvailableTool<'_>| {
+            self.server_tool_arguments(tool, refs).is_some_and(|arguments| !arguments.is_empty())
+        };
+        self.server_tools().into_iter().find(|tool| tool.is_write && takes_records(tool))
+    }
+
     /// Answers a step of a domain with a server: calls the first suitable tool.
     fn server_tool_answer(&self, planned: &PlannedStep) -> Value {
-        let state = self.context.state();
-        let tools = self
-            .domain()
-            .server
-            .as_ref()
-            .map(|server| list_available_tools(server, &state.server_tools))
-            .unwrap_or_default();
+        let tools = self.server_tools();
         let returns = |tool: &AvailableTool<'_>| {
             tool.config.and_then(|tool| tool.returned_type.as_ref()).is_some_and(|kind| *kind == planned.subdomain)
         };
-        let kind_of = |reference: &&String| state.entities.get(reference).map(|entity| entity.kind.as_str());
-        let arguments = |tool: &AvailableTool<'_>| {
-            let wanted = tool.config.into_iter().flat_map(|tool| &tool.references);
-            let found = wanted.map(|(name, kind)| {
-                let fits = planned.refs.iter().find(|reference| kind_of(reference) == Some(kind.as_str()))?;
-                Some((name.clone(), json!(fits)))
-            });
-            found.collect::<Option<Map<String, Value>>>()
-        };
-        let call = |tool: &AvailableTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool).unwrap_or_default()});
+        let arguments = |tool: &AvailableTool<'_>| self.server_tool_arguments(tool, &planned.refs).unwrap_or_default();
+        let call =
+            |tool: &AvailableTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool)});
         let (found, why) = match planned.kind {
             StepKind::Read => {
                 let reads: Vec<&AvailableTool<'_>> = tools.iter().filter(|tool| !tool.is_write).collect();
@@ -348,10 +350,8 @@ impl AssistantRehearsal<'_> {
                 (found, "the server has no tool that only reads")
             }
             StepKind::Write => {
-                let fits = |tool: &&AvailableTool<'_>| {
-                    tool.is_write && arguments(tool).is_some_and(|arguments| !arguments.is_empty())
-                };
-                (tools.iter().find(fits), "the server has no tool that writes and takes what you named")
+                let planned_tool = tools.iter().find(|tool| planned.operation.as_deref() == Some(tool.name));
+                (planned_tool, "the server has no tool that writes and takes what you named")
             }
             StepKind::Analyze | StepKind::Generate => return self.step_complete_answer(planned),
         };
@@ -401,7 +401,7 @@ impl AssistantRehearsal<'_> {
 
     fn write_tool_answer(&self, planned: &PlannedStep, kind: &RecordType) -> Value {
         let entities = &self.context.state().entities;
-        if self.mentions_any(&DELETE_WORDS) {
+        if planned.operation.as_deref() == Some("delete") {
             return json!({"action": "tool_call", "tool": "delete", "arguments": {"refs": planned.refs}});
         }
         let drafts: Vec<&String> =

@@ -221,10 +221,11 @@ fn think_schema() -> Value {
             "goal": {"type": "string"},
             "steps": {"type": "array", "items": {
                 "type": "object",
-                "required": ["description", "type", "subdomain", "group", "refs"],
+                "required": ["description", "type", "operation", "subdomain", "group", "refs"],
                 "properties": {
                     "description": {"type": "string"},
                     "type": {"enum": kinds},
+                    "operation": {"type": ["string", "null"]},
                     "subdomain": {"type": "string"},
                     "group": {"type": "integer"},
                     "refs": reference_list_schema(),

@@ -97,6 +97,8 @@ pub struct StepState {
     pub repairs: u32,
     /// How often the step fetched an earlier result.
     pub retrievals: u32,
+    /// The records that the step's reads returned.
+    pub read_refs: BTreeSet<String>,
     /// The number of changes made.
     pub write_count: usize,
     /// How often each query found nothing, by its digest.
@@ -185,7 +187,10 @@ impl AssistantState {
             }
             Fact::AnswerRejected { step: Some(step), .. } => self.update_step(step, |state| state.repairs += 1),
             Fact::RecordsReceived(records) => self.apply_records(*records),
-            Fact::AlreadyLoaded { step, .. } => self.update_step(step, |state| state.tool_calls += 1),
+            Fact::AlreadyLoaded { step, refs } => self.update_step(step, |state| {
+                state.tool_calls += 1;
+                state.read_refs.extend(refs);
+            }),
             Fact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
             Fact::StepEnded(end) => self.apply_step_end(*end),
             Fact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
@@ -240,6 +245,10 @@ impl AssistantState {
         self.fully_loaded_types.extend(records.fully_loaded_type);
         if let (Some(step), Some(digest)) = (records.step, records.empty_read_digest) {
             self.update_step(step, |state| *state.empty_reads.entry(digest).or_default() += 1);
+        }
+        if let (Some(step), EntityAction::Read) = (records.step, records.action) {
+            let read = records.rows.iter().map(|row| row.reference.clone());
+            self.update_step(step, |state| state.read_refs.extend(read));
         }
         // An undo does not count as a new write.
         if records.write_summaries.is_empty() || records.tool == DomainOperation::Undo.as_str() {
@@ -309,6 +318,17 @@ impl TurnProgress {
     #[must_use]
     pub fn planned_step(&self, step: u32) -> Option<&PlannedStep> {
         self.plan.as_ref()?.steps.iter().find(|planned| planned.step == step)
+    }
+
+    /// Returns the records that the read steps of this turn returned.
+    #[must_use]
+    pub fn read_references(&self) -> BTreeSet<&str> {
+        let reads = self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == StepKind::Read);
+        reads
+            .filter_map(|step| self.steps.get(&step.step))
+            .flat_map(|state| &state.read_refs)
+            .map(String::as_str)
+            .collect()
     }
 
     /// Returns what happens next. The steps of a group start together. If one of them does not succeed, the plan stops as soon as

@@ -1,10 +1,11 @@
 //! Translates between models and the domain tools. A model's tool call is checked against the domain's declaration and its
-//! references become ids; in results, ids become references. A write is requested only in a step that was planned as one, and
-//! the tool checks that again.
+//! references become ids; in results, ids become references. A write is requested only in a step that was planned as one, which
+//! the tool checks again, and only with the operation, type and records of that step.
 
 mod available_tool;
 mod tool_result;
 mod translate_call;
+mod write_binding;
 
 use segue_core::ids::ToolRunId;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ pub use tool_result::{
     DomainToolResult, RecordChange, RecordKey, RecordRow, render_record_line, render_record_row, translate_tool_result,
 };
 pub use translate_call::{TranslatedToolCall, translate_tool_call};
+pub use write_binding::TABLE_WRITE_OPERATIONS;
+pub(super) use write_binding::check_planned_write;
 
 /// The tool that keeps records in tables. It recognizes a repeated run, so a run with an unknown outcome is repeated.
 pub const RECORDS_TOOL: &str = "records";

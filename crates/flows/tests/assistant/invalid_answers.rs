@@ -214,7 +214,7 @@ fn refusal_and_failure_of_a_tool_are_reported_to_the_step() {
         &mut harness,
         "delete it",
         understood("deletes"),
-        plan(&[step("write", "recipe", 1, &["recipe_1"])]),
+        plan(&[write_step("delete", "recipe", 1, &["recipe_1"])]),
     );
     answer_act(&mut harness, tool_call("delete", json!({"refs": ["recipe_1"]})));
     finish_records(&mut harness, &json!({"refusal": "2 meals lead to it"}).to_string());

@@ -11,3 +11,4 @@ mod mcp_server;
 mod samples;
 mod support;
 mod undo;
+mod write_binding;

@@ -96,7 +96,7 @@ fn removed_tool_is_not_used_and_new_tool_must_be_declared() {
     harness.answer_call("understand", &understood("finishes").to_string());
     let think = prompt_text(&harness, "think");
     assert!(think.contains("- list_notes") && !think.contains("finish_note") && !think.contains("erase"), "{think}");
-    harness.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+    harness.answer_call("think", &plan(&[write_step("finish_note", "note", 1, &["note_1"])]).to_string());
     answer_act(&mut harness, tool_call("finish_note", json!({"note": "note_1"})));
     assert!(ask_text(&harness, "act").contains("there is no tool `finish_note`; the tools are `list_notes`"));
     answer_act(&mut harness, tool_call("erase", json!({})));
@@ -154,7 +154,7 @@ fn server_write_is_reported_only_if_the_server_confirmed_it() {
         harness.send_message("finish the first");
         finish_server_run(harness, &both_tools());
         harness.answer_call("understand", &understood("finishes").to_string());
-        harness.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+        harness.answer_call("think", &plan(&[write_step("finish_note", "note", 1, &["note_1"])]).to_string());
         answer_act(harness, tool_call("finish_note", json!({"note": "note_1"})));
     };
     finish(&mut harness);
@@ -188,7 +188,7 @@ fn server_write_cannot_be_undone() {
     harness.send_message("finish the first");
     finish_server_run(&mut harness, &both_tools());
     harness.answer_call("understand", &understood("finishes").to_string());
-    harness.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+    harness.answer_call("think", &plan(&[write_step("finish_note", "note", 1, &["note_1"])]).to_string());
     answer_act(&mut harness, tool_call("finish_note", json!({"note": "note_1"})));
     finish_server_run(&mut harness, &json!({"text": "finished"}).to_string());
     answer_act(&mut harness, step_complete("finished"));

@@ -2,7 +2,7 @@
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::Event;
-use segue_flows::assistant::domain::{DomainSchema, RecordType};
+use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordType};
 use segue_flows::assistant::facts::Fact;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn session_knowing_all_types(domain: &DomainSchema) -> segue_testkit::SessionHar
     let mut harness = open_with_settings(json!({"domain": domain.name}));
     let first = &domain.types[0].name;
     start_planned_turn(&mut harness, "look", understood("looks"), plan(&[step("read", first, 1, &[])]));
-    answer_act(&mut harness, tool_call("read", json!({"type": first})));
+    answer_act(&mut harness, tool_call("read", json!({"type": first, "full": true})));
     let rows = domain.types.iter().flat_map(|kind| {
         (1..=2).map(|number| json!({"type": kind.name, "id": id(&kind.name, number), "label": format!("{} {number}", kind.name), "fields": {}}))
     });
@@ -75,13 +75,23 @@ fn samples_in_act_prompts_are_valid_in_every_kind_of_step() {
         for declared in &domain.types {
             let mut harness = base.fork_at(base.journal().len());
             harness.with_checks_at_end(|harness| add_draft(harness, declared));
-            for kind in ["read", "analyze", "generate", "write"] {
+            let named = [format!("{}_1", declared.name), format!("{}_2", declared.name)];
+            let named = [named[0].as_str(), named[1].as_str()];
+            let has_links = declared.fields.iter().any(|field| field.kind == FieldKind::Links);
+            let plain = ["read", "analyze", "generate", "write"].map(|kind| step(kind, &declared.name, 1, &[]));
+            let operations = ["update", "delete", "link", "unlink"];
+            let usable = operations.into_iter().filter(|operation| has_links || !operation.ends_with("link"));
+            let writes = usable.map(|operation| write_step(operation, &declared.name, 1, &named));
+            for planned in plain.into_iter().chain(writes) {
                 let mut copy = harness.fork_at(harness.journal().len());
-                start_planned_turn(&mut copy, "go", understood("goes"), plan(&[step(kind, &declared.name, 1, &[])]));
+                start_planned_turn(&mut copy, "go", understood("goes"), plan(std::slice::from_ref(&planned)));
                 let samples = fenced_json(&prompt_text(&copy, "act"));
-                assert!(samples.len() >= 8, "{kind}");
+                assert!(samples.len() >= 8, "{planned}");
+                if let Some(operation) = planned["operation"].as_str() {
+                    assert!(samples.iter().any(|sample| sample["tool"] == operation), "{planned}");
+                }
                 for sample in samples {
-                    check_action(&harness, (kind, &declared.name), &sample);
+                    check_action(&harness, &planned, &sample);
                 }
             }
         }
@@ -97,16 +107,16 @@ fn add_draft(harness: &mut segue_testkit::SessionHarness, declared: &RecordType)
     finish_reply(harness, "There.");
 }
 
-fn check_action(harness: &segue_testkit::SessionHarness, (kind, subdomain): (&str, &str), sample: &Value) {
+fn check_action(harness: &segue_testkit::SessionHarness, planned: &Value, sample: &Value) {
     let mut copy = harness.fork_at(harness.journal().len());
     copy.with_checks_at_end(|copy| {
-        start_planned_turn(copy, "go", understood("goes"), plan(&[step(kind, subdomain, 1, &[])]));
+        start_planned_turn(copy, "go", understood("goes"), plan(std::slice::from_ref(planned)));
         answer_act(copy, sample.clone());
     });
     let broken = facts(&copy, "answer_rejected");
     // A write step cannot be completed before something was written.
-    let is_early = kind == "write" && sample["action"] == "step_complete";
-    assert_eq!(broken.is_empty(), !is_early, "{subdomain} {kind} {sample}: {broken:?}");
+    let is_early = planned["type"] == "write" && sample["action"] == "step_complete";
+    assert_eq!(broken.is_empty(), !is_early, "{planned} {sample}: {broken:?}");
 }
 
 #[test]

@@ -39,8 +39,18 @@ pub fn understood_with(expressed: &str, more: Value) -> Value {
     understood
 }
 
+/// A step of a plan. A write step creates records.
 pub fn step(kind: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
-    json!({"description": format!("{kind} {subdomain}"), "type": kind, "subdomain": subdomain, "group": group, "refs": refs})
+    let operation = (kind == "write").then_some("create");
+    json!({"description": format!("{kind} {subdomain}"), "type": kind, "operation": operation, "subdomain": subdomain,
+        "group": group, "refs": refs})
+}
+
+/// A write step with an operation.
+pub fn write_step(operation: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
+    let mut step = step("write", subdomain, group, refs);
+    step["operation"] = json!(operation);
+    step
 }
 
 pub fn plan(steps: &[Value]) -> Value {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::write_binding::WriteBinding;
 use super::{AvailableTool, DomainOperation, DomainToolRequest, ToolRunPurpose, list_available_tools};
 use crate::assistant::domain::format_name_list;
 use crate::assistant::domain::{
@@ -43,7 +44,9 @@ pub fn translate_tool_call(
     tool: &str,
     arguments: &Map<String, Value>,
 ) -> Result<TranslatedToolCall, Vec<String>> {
-    let translator = ToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1 };
+    let read_references = state.current_turn.as_ref().map(|running| running.read_references()).unwrap_or_default();
+    let binding = WriteBinding { step: step.1, entities: &state.entities, read_references };
+    let translator = ToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1, binding };
     if let Some(server) = &domain.server {
         let tools = list_available_tools(server, &state.server_tools);
         return match tools.iter().find(|available| available.name == tool) {
@@ -59,6 +62,9 @@ pub fn translate_tool_call(
             "`{tool}` changes records, but this is a `{}` step; only a `write` step may call it",
             step.1.kind.as_str()
         )]);
+    }
+    if operation.is_write() {
+        translator.binding.check_operation(tool).map_err(|why| vec![why])?;
     }
     match operation {
         DomainOperation::Read => translator.translate_read(arguments),
@@ -78,6 +84,7 @@ struct ToolCallTranslator<'w> {
     entities: &'w EntityRegistry,
     turn: u32,
     step: &'w PlannedStep,
+    binding: WriteBinding<'w>,
 }
 
 impl<'w> ToolCallTranslator<'w> {
@@ -106,6 +113,13 @@ impl<'w> ToolCallTranslator<'w> {
     /// Returns the id behind a reference in a link field. Ids are not accepted.
     fn resolve_link(&self, field: &RecordField, reference: &str) -> Result<String, String> {
         self.entities.resolve_id(reference, field.to.as_deref().unwrap_or_default())
+    }
+
+    /// Like [`Self::resolve_link`], for a record that is written: the target must be part of the step.
+    fn resolve_written_link(&self, field: &RecordField, reference: &str) -> Result<String, String> {
+        let id = self.resolve_link(field, reference)?;
+        self.binding.check_source(reference, field.to.as_deref().unwrap_or_default())?;
+        Ok(id)
     }
 
     fn translate_read(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
@@ -170,9 +184,11 @@ impl<'w> ToolCallTranslator<'w> {
             }
             None => self.requested_type(arguments)?,
         };
+        self.binding.check_created_type(&kind.name).map_err(|why| vec![why])?;
         let mut source_drafts: Vec<Option<String>> = vec![None; records.len()];
         for draft in drafts {
-            match self.draft_fields(&draft, kind) {
+            let fields = self.draft_fields(&draft, kind);
+            match fields.and_then(|fields| self.binding.check_source(&draft, &kind.name).map(|()| fields)) {
                 Ok(content) => {
                     records.push(content);
                     source_drafts.push(Some(draft));
@@ -193,7 +209,7 @@ impl<'w> ToolCallTranslator<'w> {
                 continue;
             };
             match check_record(kind, values, RecordCompleteness::AllRequired, &|field, name| {
-                self.resolve_link(field, name)
+                self.resolve_written_link(field, name)
             }) {
                 Ok(values) => checked.push(Value::Object(values)),
                 Err(wrong) => complaints.extend(wrong),
@@ -249,8 +265,9 @@ impl<'w> ToolCallTranslator<'w> {
         if set.is_empty() {
             return Err(vec![format!("`set` for `{reference}` is empty")]);
         }
-        let set =
-            check_record(kind, set, RecordCompleteness::PartialUpdate, &|field, name| self.resolve_link(field, name))?;
+        let set = check_record(kind, set, RecordCompleteness::PartialUpdate, &|field, name| {
+            self.resolve_written_link(field, name)
+        })?;
         Ok(json!({"type": kind.name, "id": id, "set": set}))
     }
 
@@ -296,7 +313,7 @@ impl<'w> ToolCallTranslator<'w> {
         if to.is_empty() {
             return Err(vec!["`to` must name at least one reference".to_owned()]);
         }
-        let ids: Vec<Result<String, String>> = to.iter().map(|to| self.resolve_link(field, to)).collect();
+        let ids: Vec<Result<String, String>> = to.iter().map(|to| self.resolve_written_link(field, to)).collect();
         let complaints: Vec<String> = ids.iter().filter_map(|id| id.clone().err()).collect();
         if !complaints.is_empty() {
             return Err(complaints);
@@ -305,10 +322,11 @@ impl<'w> ToolCallTranslator<'w> {
         Ok(self.build_run(operation, json!({"type": kind.name, "id": id, "field": name, "to": ids})))
     }
 
-    /// Returns the type and id of a saved record.
+    /// Returns the type and id of a saved record that the step may change.
     fn find_stored_record(&self, reference: &str) -> Result<(&'w RecordType, String), String> {
         let entity = self.entities.expect_entity(reference, None)?;
         let id = self.entities.resolve_id(reference, &entity.kind)?;
+        self.binding.check_target(reference)?;
         Ok((self.domain.expect_type(&entity.kind)?, id))
     }
 
@@ -325,7 +343,13 @@ impl<'w> ToolCallTranslator<'w> {
                 self.step.kind.as_str()
             )]);
         }
+        if tool.is_write {
+            self.binding.check_operation(tool.name).map_err(|why| vec![why])?;
+        }
         let mut complaints = Vec::new();
+        if tool.is_write {
+            self.check_mentioned_references(arguments.values(), &mut complaints);
+        }
         let mut given = arguments.clone();
         for (name, value) in &mut given {
             let kind = tool.config.and_then(|declared| declared.references.get(name));
@@ -343,6 +367,22 @@ impl<'w> ToolCallTranslator<'w> {
             DomainOperation::CallTool,
             json!({"tool": tool.name, "arguments": given, "writes": tool.is_write}),
         ))
+    }
+
+    /// Checks that every known reference among the arguments of a server's tool is part of the step.
+    fn check_mentioned_references<'v>(&self, values: impl Iterator<Item = &'v Value>, complaints: &mut Vec<String>) {
+        for value in values {
+            match value {
+                Value::String(text) => {
+                    let entity = self.entities.get(text).filter(|entity| entity.id.is_some());
+                    let checked = entity.map(|entity| self.binding.check_reference(text, &entity.kind));
+                    complaints.extend(checked.and_then(Result::err));
+                }
+                Value::Array(items) => self.check_mentioned_references(items.iter(), complaints),
+                Value::Object(members) => self.check_mentioned_references(members.values(), complaints),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
     }
 
     /// Replaces references by ids in an argument that is declared to hold references.
