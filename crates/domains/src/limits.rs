@@ -8,6 +8,10 @@ pub const READ_BYTES_MAX: usize = 400_000;
 pub const GET_ROWS_MAX: usize = 200;
 /// Number of runs remembered, to recognize repeated ones.
 pub const RUNS_KEPT_MAX: i64 = 10_000;
+/// Most databases of owners that are kept open.
+pub const OPEN_DATABASES_MAX: usize = 64;
+/// Most connections to servers that are kept open, over all owners and domains.
+pub const MCP_CONNECTIONS_MAX: usize = 64;
 /// How long a request waits for another process that is writing to the same file.
 pub const DATABASE_BUSY_MS_MAX: u64 = 10_000;
 /// How many links are followed to find a record's label.

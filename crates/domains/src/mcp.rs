@@ -1,13 +1,14 @@
 //! Calls the tools of MCP servers: a program that is started at first use, or a server elsewhere that is called over HTTP.
 //!
-//! Only tools that the domain allows are called, and tools that write only in steps that were planned as writes. A write is never
+//! Each owner of sessions has connections of its own; a program is started once for each owner. Only tools that the domain allows
+//! are called, and tools that write only in steps that were planned as writes. A write is never
 //! repeated, and cannot be undone from here.
 
 mod connect;
 mod tool_result;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,7 +23,7 @@ use segue_flows::limits::SERVER_TOOLS_MAX;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use crate::limits::{MCP_CALL_MS, MCP_TOOL_PAGES_MAX};
+use crate::limits::{MCP_CALL_MS, MCP_CONNECTIONS_MAX, MCP_TOOL_PAGES_MAX};
 use connect::McpConnection;
 
 /// The tool that calls the MCP servers of domains.
@@ -33,8 +34,18 @@ pub struct McpServersTool {
 
 struct McpServersInner {
     domains: DomainCatalog,
-    /// The connection to each domain's server, each with its own lock.
-    connections: BTreeMap<String, Mutex<Option<Arc<McpConnection>>>>,
+    /// The connections by owner and domain, each with its own lock.
+    connections: std::sync::Mutex<BTreeMap<(Option<String>, String), ConnectionSlot>>,
+}
+
+type ConnectionSlot = Arc<Mutex<Option<Arc<McpConnection>>>>;
+
+/// A domain's server, and the owner for whom it is called; `None` is the operator.
+#[derive(Clone, Copy)]
+struct McpTarget<'t> {
+    owner: Option<&'t str>,
+    domain: &'t DomainSchema,
+    server: &'t McpServerConfig,
 }
 
 impl std::fmt::Debug for McpServersTool {
@@ -47,9 +58,7 @@ impl McpServersTool {
     /// Creates a tool for these domains. It starts and calls no server yet.
     #[must_use]
     pub fn new(domains: DomainCatalog) -> Self {
-        let served = domains.iter().filter(|domain| domain.server.is_some());
-        let connections = served.map(|domain| (domain.name.clone(), Mutex::default())).collect();
-        Self { inner: Arc::new(McpServersInner { domains, connections }) }
+        Self { inner: Arc::new(McpServersInner { domains, connections: std::sync::Mutex::default() }) }
     }
 
     /// Checks a domain's server by listing its tools. Returns the number of usable ones.
@@ -58,7 +67,7 @@ impl McpServersTool {
     /// The server cannot be reached, or lacks a tool that the domain declares.
     pub async fn check_server(&self, domain: &DomainSchema) -> Result<usize, String> {
         let Some(server) = &domain.server else { return Err(format!("the domain `{}` has no server", domain.name)) };
-        let found = self.inner.list_tools(domain, server).await?;
+        let found = self.inner.list_tools(McpTarget { owner: None, domain, server }).await?;
         let missing = server.tools.iter().flatten().find(|tool| !found.iter().any(|known| known.name == tool.name));
         match missing {
             Some(tool) => Err(format!("the server has no tool `{}`, which the domain declares", tool.name)),
@@ -76,9 +85,10 @@ impl Tool for McpServersTool {
         let Some(server) = domain.server.as_ref().filter(|_| domain.name == domain_request.domain) else {
             return Err(format!("the domain `{}` has no server", domain.name));
         };
+        let target = McpTarget { owner: request.owner(), domain: &domain, server };
         let result = match domain_request.operation {
-            DomainOperation::ListTools => self.inner.describe_tools(&domain, server).await?,
-            DomainOperation::CallTool => self.inner.call_tool(&domain, server, &domain_request).await?,
+            DomainOperation::ListTools => self.inner.describe_tools(target).await?,
+            DomainOperation::CallTool => self.inner.call_tool(target, &domain_request).await?,
             operation => refused_result(format!("a server does not support `{}`", operation.as_str())),
         };
         serde_json::to_string(&result).map_err(|error| error.to_string())
@@ -96,23 +106,29 @@ fn annotated_as_write(tool: &McpTool) -> Option<bool> {
 
 impl McpServersInner {
     /// Returns the connection to a domain's server, and reconnects if it was closed.
-    async fn get_connection(
-        &self,
-        domain: &DomainSchema,
-        server: &McpServerConfig,
-    ) -> Result<Arc<McpConnection>, String> {
-        let slot = self.connections.get(&domain.name).ok_or_else(|| "the domain has no server".to_owned())?;
+    async fn get_connection(&self, target: McpTarget<'_>) -> Result<Arc<McpConnection>, String> {
+        let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
             return Ok(connection.clone());
         }
-        let connection = Arc::new(connect::connect_server(server).await?);
+        let connection = Arc::new(connect::connect_server(target.server, target.owner).await?);
         *slot = Some(connection.clone());
         Ok(connection)
     }
 
-    async fn drop_connection(&self, domain: &DomainSchema, lost: &Arc<McpConnection>) {
-        let Some(slot) = self.connections.get(&domain.name) else { return };
+    fn connection_slot(&self, target: McpTarget<'_>) -> ConnectionSlot {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (target.owner.map(str::to_owned), target.domain.name.clone());
+        if connections.len() >= MCP_CONNECTIONS_MAX {
+            // A request that is running keeps its connection until it ends.
+            connections.retain(|known, slot| *known == key || Arc::strong_count(slot) > 1);
+        }
+        connections.entry(key).or_default().clone()
+    }
+
+    async fn drop_connection(&self, target: McpTarget<'_>, lost: &Arc<McpConnection>) {
+        let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         // Another request may have reconnected already.
         if slot.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
@@ -121,41 +137,38 @@ impl McpServersInner {
     }
 
     /// Asks a server for its tools.
-    async fn list_tools(&self, domain: &DomainSchema, server: &McpServerConfig) -> Result<Arc<Vec<McpTool>>, String> {
-        match self.try_list_tools(domain, server).await {
-            Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(domain, server).await,
+    async fn list_tools(&self, target: McpTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
+        match self.try_list_tools(target).await {
+            Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(target).await,
             other => other,
         }
         .map_err(McpCallError::into_message)
     }
 
-    async fn try_list_tools(
-        &self,
-        domain: &DomainSchema,
-        server: &McpServerConfig,
-    ) -> Result<Arc<Vec<McpTool>>, McpCallError> {
-        let connection = self.get_connection(domain, server).await.map_err(McpCallError::UnknownOutcome)?;
-        let listed =
-            with_call_timeout(server, fetch_all_tools(&connection)).await.map_err(McpCallError::UnknownOutcome)?;
+    async fn try_list_tools(&self, target: McpTarget<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
+        let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;
+        let listed = with_call_timeout(target.server, fetch_all_tools(&connection))
+            .await
+            .map_err(McpCallError::UnknownOutcome)?;
         match listed {
             Ok(tools) => {
                 let tools = Arc::new(tools);
                 connection.set_cached_tools(Some(tools.clone()));
                 Ok(tools)
             }
-            Err(error) => Err(self.classify_service_error(domain, &connection, error).await),
+            Err(error) => Err(self.classify_service_error(target, &connection, error).await),
         }
     }
 
     async fn classify_service_error(
         &self,
-        domain: &DomainSchema,
+        target: McpTarget<'_>,
         connection: &Arc<McpConnection>,
         error: ServiceError,
     ) -> McpCallError {
         match error {
             error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
-                self.drop_connection(domain, connection).await;
+                self.drop_connection(target, connection).await;
                 McpCallError::ConnectionLost(format!("the connection to the server was lost: {error}"))
             }
             ServiceError::McpError(error) if is_rejected_request(error.code) => {
@@ -167,12 +180,9 @@ impl McpServersInner {
         }
     }
 
-    async fn describe_tools(
-        &self,
-        domain: &DomainSchema,
-        server: &McpServerConfig,
-    ) -> Result<DomainToolResult, String> {
-        let found = self.list_tools(domain, server).await?;
+    async fn describe_tools(&self, target: McpTarget<'_>) -> Result<DomainToolResult, String> {
+        let found = self.list_tools(target).await?;
+        let server = target.server;
         let is_allowed = |tool: &&McpTool| server.tool_writes(&tool.name, None).is_some();
         let allowed: Vec<&McpTool> = found.iter().filter(is_allowed).collect();
         if allowed.len() > SERVER_TOOLS_MAX {
@@ -187,20 +197,16 @@ impl McpServersInner {
         Ok(DomainToolResult { tools: tools.collect(), ..DomainToolResult::default() })
     }
 
-    async fn call_tool(
-        &self,
-        domain: &DomainSchema,
-        server: &McpServerConfig,
-        request: &DomainToolRequest,
-    ) -> Result<DomainToolResult, String> {
+    async fn call_tool(&self, target: McpTarget<'_>, request: &DomainToolRequest) -> Result<DomainToolResult, String> {
+        let McpTarget { domain, server, .. } = target;
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
             return Ok(refused_result(format!("the domain declares no tool `{name}`")));
         }
-        let connection = self.get_connection(domain, server).await?;
+        let connection = self.get_connection(target).await?;
         let known = match connection.cached_tools() {
             Some(known) => known,
-            None => self.list_tools(domain, server).await?,
+            None => self.list_tools(target).await?,
         };
         let Some(tool) = known.iter().find(|tool| tool.name == name) else {
             return Ok(refused_result(format!("the server has no tool `{name}`")));
@@ -212,11 +218,9 @@ impl McpServersInner {
         let mut arguments = request.parameters.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
         let ids = server.find_tool(name).into_iter().flat_map(|declared| declared.references.keys());
         tool_result::coerce_ids_to_schema(&mut arguments, ids, &tool.input_schema);
-        let result = match self.try_call_tool(domain, server, name, &arguments).await {
+        let result = match self.try_call_tool(target, name, &arguments).await {
             // A read may be repeated after a lost connection.
-            Err(McpCallError::ConnectionLost(_)) if !writes => {
-                self.try_call_tool(domain, server, name, &arguments).await
-            }
+            Err(McpCallError::ConnectionLost(_)) if !writes => self.try_call_tool(target, name, &arguments).await,
             other => other,
         };
         match result {
@@ -228,20 +232,19 @@ impl McpServersInner {
 
     async fn try_call_tool(
         &self,
-        domain: &DomainSchema,
-        server: &McpServerConfig,
+        target: McpTarget<'_>,
         name: &str,
         arguments: &Map<String, Value>,
     ) -> Result<CallToolResult, McpCallError> {
-        let connection = self.get_connection(domain, server).await.map_err(McpCallError::UnknownOutcome)?;
+        let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
         // After the timeout the future is dropped, which cancels the request at the server.
-        match with_call_timeout(server, connection.client.call_tool(params))
+        match with_call_timeout(target.server, connection.client.call_tool(params))
             .await
             .map_err(McpCallError::UnknownOutcome)?
         {
             Ok(result) => Ok(result),
-            Err(error) => Err(self.classify_service_error(domain, &connection, error).await),
+            Err(error) => Err(self.classify_service_error(target, &connection, error).await),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps records in the user's own SQLite file: one table for each type, with ordinary columns that any other program can use.
+//! Keeps records in SQLite files: one table for each type, with ordinary columns that any other program can use. Each owner of
+//! sessions has a file of its own, so that no request can reach the records of another owner.
 
 mod backup;
 mod labels;
@@ -9,7 +10,7 @@ mod run_log;
 mod schema;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use segue_flows::assistant::facts::StepKind;
 use segue_flows::assistant::settings::DomainCatalog;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, ToolRunPurpose};
 
-use crate::limits::{DATABASE_BUSY_MS_MAX, RESULT_BYTES_MAX};
+use crate::limits::{DATABASE_BUSY_MS_MAX, OPEN_DATABASES_MAX, RESULT_BYTES_MAX};
 pub use backup::BackupRecordsError;
 use run_log::RunKey;
 
@@ -64,8 +65,14 @@ pub struct SqliteRecordsTool {
 struct SqliteRecordsInner {
     domains: DomainCatalog,
     location: DatabaseLocation,
-    database: Mutex<Option<OpenDatabase>>,
+    databases: Mutex<BTreeMap<RecordsOwner, OwnerDatabase>>,
 }
+
+/// The owner of records; `None` is the operator.
+type RecordsOwner = Option<String>;
+
+/// The database of one owner, opened at first use.
+type OwnerDatabase = Arc<Mutex<Option<OpenDatabase>>>;
 
 enum DatabaseLocation {
     File(PathBuf),
@@ -85,7 +92,8 @@ impl std::fmt::Debug for SqliteRecordsTool {
 }
 
 impl SqliteRecordsTool {
-    /// Creates a tool over a file, which is created at first use.
+    /// Creates a tool over a file, which is created at first use. Each owner has a file next to it, with the owner's name in its
+    /// name.
     #[must_use]
     pub fn in_file(path: &Path, domains: DomainCatalog) -> Self {
         Self::with_location(DatabaseLocation::File(path.to_owned()), domains)
@@ -98,7 +106,7 @@ impl SqliteRecordsTool {
     }
 
     fn with_location(location: DatabaseLocation, domains: DomainCatalog) -> Self {
-        Self { inner: Arc::new(SqliteRecordsInner { domains, location, database: Mutex::new(None) }) }
+        Self { inner: Arc::new(SqliteRecordsInner { domains, location, databases: Mutex::default() }) }
     }
 
     /// Opens the file to check whether it can be used.
@@ -106,7 +114,7 @@ impl SqliteRecordsTool {
     /// # Errors
     /// The file cannot be opened.
     pub fn check_database(&self) -> Result<(), OpenRecordsError> {
-        self.inner.with_database(|_| Ok(())).map_err(|error| match (error, &self.inner.location) {
+        self.inner.with_database(None, |_| Ok(())).map_err(|error| match (error, &self.inner.location) {
             (RecordsError::Sql(source), DatabaseLocation::File(path)) => {
                 OpenRecordsError { path: path.clone(), source }
             }
@@ -114,12 +122,12 @@ impl SqliteRecordsTool {
         })
     }
 
-    /// Gives direct access to the tables.
+    /// Gives direct access to the operator's tables.
     ///
     /// # Errors
     /// The file cannot be opened, or `inspect` failed.
     pub fn with_connection<T>(&self, inspect: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        let result = self.inner.with_database(|database| Ok(inspect(&database.connection)?));
+        let result = self.inner.with_database(None, |database| Ok(inspect(&database.connection)?));
         result.map_err(|error| match error {
             RecordsError::Sql(error) => error,
             RecordsError::Refused(_) => rusqlite::Error::InvalidQuery,
@@ -149,7 +157,7 @@ impl SqliteRecordsInner {
                 domain_request.domain, domain.name
             ));
         }
-        let done = self.with_database(|database| {
+        let done = self.with_database(request.owner(), |database| {
             database.ensure_domain_tables(&domain)?;
             RecordsRequest { domain: &domain, run: RunKey::from_request(request, arguments), request: &domain_request }
                 .execute(&mut database.connection)
@@ -165,12 +173,13 @@ impl SqliteRecordsInner {
 
     fn with_database<T>(
         &self,
+        owner: Option<&str>,
         work: impl FnOnce(&mut OpenDatabase) -> Result<T, RecordsError>,
     ) -> Result<T, RecordsError> {
-        let mut database: MutexGuard<'_, Option<OpenDatabase>> =
-            self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.owner_database(owner);
+        let mut database: MutexGuard<'_, Option<OpenDatabase>> = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
-            *database = Some(OpenDatabase::open(&self.location)?);
+            *database = Some(OpenDatabase::open(&self.location.for_owner(owner))?);
         }
         let Some(database) = database.as_mut() else { return Err(RecordsError::refused("the records are not open")) };
         work(database)
@@ -198,6 +207,33 @@ fn create_new_private_file(path: &Path) -> io::Result<File> {
 fn cannot_open(path: &Path, error: &io::Error) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
     rusqlite::Error::SqliteFailure(code, Some(format!("{}: {error}", path.display())))
+}
+
+impl SqliteRecordsInner {
+    fn owner_database(&self, owner: Option<&str>) -> OwnerDatabase {
+        let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owner.map(str::to_owned);
+        if databases.len() >= OPEN_DATABASES_MAX && matches!(self.location, DatabaseLocation::File(_)) {
+            // Only a database that no request uses may be closed.
+            databases.retain(|known, database| *known == owner || Arc::strong_count(database) > 1);
+        }
+        databases.entry(owner).or_default().clone()
+    }
+}
+
+impl DatabaseLocation {
+    /// Returns where the records of an owner are. The engine allows only lowercase letters, digits and `-` in an owner's name.
+    fn for_owner(&self, owner: Option<&str>) -> Self {
+        match (self, owner) {
+            (Self::Memory, _) => Self::Memory,
+            (Self::File(path), None) => Self::File(path.clone()),
+            (Self::File(path), Some(owner)) => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
+                Self::File(path.with_file_name(format!("{stem}.{owner}{}", extension.unwrap_or_default())))
+            }
+        }
+    }
 }
 
 /// Enables write-ahead logging. If two programs do this to a new file at once, SQLite fails for one of them without waiting, so it

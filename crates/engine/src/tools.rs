@@ -28,6 +28,20 @@ pub struct ToolRequest {
     pub opened: ToolRunOpened,
 }
 
+/// Separates the owner from the rest of a session's name.
+pub const NAMESPACE_SEPARATOR: char = '.';
+
+impl ToolRequest {
+    /// Returns the owner of the session: the part of its name before the first separator. A session whose name has no such part,
+    /// or one that cannot be an owner's name, belongs to the operator.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let (owner, _) = self.session.as_str().split_once(NAMESPACE_SEPARATOR)?;
+        Some(owner).filter(|owner| !owner.is_empty() && owner.chars().all(is_allowed))
+    }
+}
+
 /// The tools that are available to an engine.
 #[derive(Clone, Default)]
 pub struct ToolRegistry {

@@ -48,20 +48,25 @@ impl ClientHandler for McpClientHandler {
     }
 }
 
-/// Connects to a server and negotiates the protocol.
-pub(super) async fn connect_server(server: &McpServerConfig) -> Result<McpConnection, String> {
+/// The environment variable in which a program finds the owner that it works for.
+const OWNER_ENV: &str = "SEGUE_OWNER";
+/// The HTTP header that names the owner of a request.
+const OWNER_HEADER: &str = "segue-owner";
+
+/// Connects to a server on behalf of an owner, and negotiates the protocol.
+pub(super) async fn connect_server(server: &McpServerConfig, owner: Option<&str>) -> Result<McpConnection, String> {
     let lifecycle =
         ClientLifecycleMode::Auto { preferred_versions: vec![ProtocolVersion::LATEST], legacy_version: None };
     let handler = McpClientHandler::default();
     let (context, connected) = match server.transport() {
         McpTransport::ChildProcess(command) => {
             let context = format!("the server `{}` cannot be started", command.first().map_or("", String::as_str));
-            let transport = spawn_server(command, server).map_err(|why| format!("{context}: {why}"))?;
+            let transport = spawn_server(command, server, owner).map_err(|why| format!("{context}: {why}"))?;
             (context, with_start_timeout(handler.serve_with_lifecycle(transport, lifecycle)).await)
         }
         McpTransport::Http(url) => {
             let context = format!("the server {url} cannot be reached");
-            let transport = build_http_transport(url, server).map_err(|why| format!("{context}: {why}"))?;
+            let transport = build_http_transport(url, server, owner).map_err(|why| format!("{context}: {why}"))?;
             (context, with_start_timeout(handler.serve_with_lifecycle(transport, lifecycle)).await)
         }
     };
@@ -78,7 +83,11 @@ async fn with_start_timeout<T>(connecting: impl Future<Output = T>) -> Result<T,
     tokio::time::timeout(Duration::from_millis(MCP_START_MS_MAX), connecting).await.map_err(late)
 }
 
-fn spawn_server(command: &[String], server: &McpServerConfig) -> Result<TokioChildProcess, String> {
+fn spawn_server(
+    command: &[String],
+    server: &McpServerConfig,
+    owner: Option<&str>,
+) -> Result<TokioChildProcess, String> {
     let [program, arguments @ ..] = command else { return Err("it has no command".to_owned()) };
     let mut command = Command::new(program);
     // The program receives only the declared variables, so that it cannot read unrelated secrets.
@@ -87,6 +96,9 @@ fn spawn_server(command: &[String], server: &McpServerConfig) -> Result<TokioChi
     for (name, value) in named.filter_map(|name| Some((name, std::env::var_os(name)?))) {
         command.env(name, value);
     }
+    if let Some(owner) = owner {
+        command.env(OWNER_ENV, owner);
+    }
     let spawned = TokioChildProcess::builder(command).stderr(Stdio::null()).spawn();
     spawned.map(|(transport, _)| transport).map_err(|error| error.to_string())
 }
@@ -94,6 +106,7 @@ fn spawn_server(command: &[String], server: &McpServerConfig) -> Result<TokioChi
 fn build_http_transport(
     url: &str,
     server: &McpServerConfig,
+    owner: Option<&str>,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // This fails if another thread was faster, which is fine.
@@ -105,9 +118,15 @@ fn build_http_transport(
             std::env::var(name).map_err(|_| format!("the environment variable `{name}` for its key is not set"))?;
         config = config.auth_header(key);
     }
+    let mut headers = reqwest::header::HeaderMap::new();
+    if let Some(owner) = owner {
+        let owner = reqwest::header::HeaderValue::from_str(owner).map_err(|error| error.to_string())?;
+        headers.insert(OWNER_HEADER, owner);
+    }
     // Redirects are not followed, so that the key is sent only to this server.
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
+        .default_headers(headers)
         .connect_timeout(Duration::from_millis(MCP_CONNECT_MS_MAX))
         .build();
     let client = client.map_err(|error| error.to_string())?;

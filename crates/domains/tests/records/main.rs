@@ -1,5 +1,6 @@
 //! Tests of the records tool.
 
+mod owners;
 mod query;
 mod repeated_runs;
 mod support;

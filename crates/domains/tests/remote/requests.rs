@@ -113,6 +113,24 @@ async fn server_works_as_a_process_and_over_http() {
 }
 
 #[tokio::test]
+async fn each_owner_has_its_own_server_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("owners");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/server.sh");
+    let requests = folder.path().join("requests");
+    let start =
+        format!("echo \"owner=$SEGUE_OWNER\" >> {}; exec sh {script} initialize {}", log.display(), requests.display());
+    let host = McpServersTool::new(domain(&format!("command = {:?}", ["sh", "-c", &start]), ""));
+    for session in ["ada.notes", "bob.notes", "ada.other", "notes"] {
+        let list = json!({"domain": "notes", "operation": "list_tools", "for": "list_tools"});
+        let text = host.run(ToolRequest { session: session.into(), ..request(list) }).await.expect("listed");
+        assert_eq!(DomainToolResult::parse(&text).expect("a result").tools.len(), 3);
+    }
+    let started = std::fs::read_to_string(log).expect("logged");
+    assert_eq!(started.lines().collect::<Vec<_>>(), ["owner=ada", "owner=bob", "owner="]);
+}
+
+#[tokio::test]
 async fn writing_tool_is_called_only_in_write_steps() {
     let folder = tempfile::tempdir().expect("a folder");
     let (host, server) = (McpServersTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
