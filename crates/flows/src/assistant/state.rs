@@ -97,6 +97,8 @@ pub struct StepState {
     pub repairs: u32,
     /// How often the step fetched an earlier result.
     pub retrievals: u32,
+    /// The number of reads that were executed or answered from memory.
+    pub reads: u32,
     /// The records that the step's reads returned.
     pub read_refs: BTreeSet<String>,
     /// The number of changes made.
@@ -189,6 +191,7 @@ impl AssistantState {
             Fact::RecordsReceived(records) => self.apply_records(*records),
             Fact::AlreadyLoaded { step, refs } => self.update_step(step, |state| {
                 state.tool_calls += 1;
+                state.reads += 1;
                 state.read_refs.extend(refs);
             }),
             Fact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
@@ -248,7 +251,10 @@ impl AssistantState {
         }
         if let (Some(step), EntityAction::Read) = (records.step, records.action) {
             let read = records.rows.iter().map(|row| row.reference.clone());
-            self.update_step(step, |state| state.read_refs.extend(read));
+            self.update_step(step, |state| {
+                state.reads += 1;
+                state.read_refs.extend(read);
+            });
         }
         // An undo does not count as a new write.
         if records.write_summaries.is_empty() || records.tool == DomainOperation::Undo.as_str() {

@@ -214,6 +214,9 @@ fn complete_step(
         let why = "nothing was written in this step; call a tool that writes, or answer `blocked` or `fail`";
         return progress.repair_or_fail(call, &[why.to_owned()]);
     }
+    if progress.planned.kind == StepKind::Read && progress.state.reads == 0 {
+        return refuse_unread_completion(progress, call);
+    }
     let drafts = assign_draft_references(progress, done.drafts);
     let mut refs = done.refs;
     refs.extend(drafts.iter().map(|draft| draft.reference.clone()));
@@ -225,6 +228,29 @@ fn complete_step(
         ..progress.build_step_end(StepEndStatus::Done, done.outcome)
     };
     vec![record_step_end(end)]
+}
+
+/// Refuses to complete a read step in which nothing was read. If Act was told so already, the flow reads what the plan names.
+fn refuse_unread_completion(progress: &StepInProgress<'_>, call: &CallOpened) -> Vec<FlowStep> {
+    // Which tool of a server reads what the plan names is not known.
+    let can_read = progress.context.domain.server.is_none() && progress.state.tool_calls < STEP_TOOL_CALLS_MAX;
+    if progress.state.repairs >= NODE_REPAIRS_MAX && can_read {
+        return run_tool_call(progress, call, DomainOperation::Read.as_str(), &planned_read_arguments(progress));
+    }
+    let why = "nothing was read in this step; call a tool that reads, or answer `blocked` or `fail`";
+    progress.repair_or_fail(call, &[why.to_owned()])
+}
+
+/// Returns the arguments of the read that a plan implies: the named records, or all records of the type.
+fn planned_read_arguments(progress: &StepInProgress<'_>) -> Map<String, Value> {
+    let entities = &progress.context.state().entities;
+    let kind = &progress.planned.subdomain;
+    let is_readable = |reference: &&String| entities.resolve_id(reference, kind).is_ok();
+    let refs: Vec<&String> = progress.planned.refs.iter().filter(is_readable).collect();
+    into_json_object(match refs.as_slice() {
+        [] => json!({"type": kind, "full": true}),
+        refs => json!({"type": kind, "refs": refs, "full": true}),
+    })
 }
 
 /// Gives each draft its reference.

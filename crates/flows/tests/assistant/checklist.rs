@@ -233,7 +233,7 @@ fn a17_step_summary_has_type_subdomain_outcome_references_and_note() {
 #[test]
 fn a18_note_reaches_the_next_step_and_the_summary() {
     let mut harness = open();
-    let steps = [step("read", "recipe", 1, &[]), step("analyze", "recipe", 2, &[]), step("analyze", "recipe", 3, &[])];
+    let steps = [1, 2, 3].map(|group| step("analyze", "recipe", group, &[]));
     start_planned_turn(&mut harness, "what can I cook?", understood("wants recipes"), plan(&steps));
     let mut end = step_complete("nothing was needed");
     end["note_for_next_step"] = json!("mind the allergy");
@@ -271,7 +271,7 @@ fn a19_question_of_an_analyze_step_includes_the_partial_result() {
 #[test]
 fn a19_missing_partial_result_is_requested_once_and_then_filled_in() {
     let mut harness = open();
-    let steps = [step("read", "recipe", 1, &[]), step("analyze", "recipe", 2, &[])];
+    let steps = [step("analyze", "inventory", 1, &[]), step("analyze", "recipe", 2, &[])];
     start_planned_turn(&mut harness, "plan", understood("wants a plan"), plan(&steps));
     answer_act(&mut harness, step_complete("found eight"));
     for _ in 0..2 {
@@ -515,15 +515,16 @@ fn a31_consequences_of_an_answer_are_one_commit() {
 #[test]
 fn steps_of_a_group_run_together_and_the_next_group_waits() {
     let mut harness = open();
-    let steps = [step("read", "recipe", 1, &[]), step("read", "inventory", 1, &[]), step("analyze", "recipe", 2, &[])];
+    let steps = [step("analyze", "recipe", 1, &[]), step("analyze", "meal", 1, &[]), step("analyze", "recipe", 2, &[])];
     start_planned_turn(&mut harness, "plan", understood("wants a plan"), plan(&steps));
     assert_eq!(harness.open_call_roles(), ["act", "act"]);
-    answer_act(&mut harness, step_complete("recipes are read"));
+    answer_act(&mut harness, step_complete("recipes are compared"));
     assert_eq!(harness.open_call_roles(), ["act"], "the other one still runs");
-    answer_act(&mut harness, step_complete("the store is read"));
+    answer_act(&mut harness, step_complete("meals are compared"));
     let ask_text = ask_text(&harness, "act");
     assert!(
-        ask_text.contains("Step 1 (read recipe): recipes are read") && ask_text.contains("Step 2 (read inventory)"),
+        ask_text.contains("Step 1 (analyze recipe): recipes are compared")
+            && ask_text.contains("Step 2 (analyze meal)"),
         "{ask_text}"
     );
 }

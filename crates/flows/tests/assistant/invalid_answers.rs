@@ -31,6 +31,8 @@ fn every_node_that_answers_in_prose_is_asked_once_for_json() {
     harness.answer_call("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
     harness.answer_call("act", "Reading now.");
     assert!(ask_text(&harness, "act").contains("the answer must be one JSON object with `action`"));
+    answer_act(&mut harness, tool_call("read", json!({"type": "recipe"})));
+    finish_records(&mut harness, &rows_result(&recipes()));
     answer_act(&mut harness, step_complete("read"));
     harness.answer_call("reply", " \n ");
     assert_eq!(ask_text(&harness, "reply"), "Your answer was empty. Write your reply to the user now.");

@@ -11,4 +11,5 @@ mod mcp_server;
 mod samples;
 mod support;
 mod undo;
+mod unread_steps;
 mod write_binding;

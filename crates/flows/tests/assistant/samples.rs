@@ -114,8 +114,8 @@ fn check_action(harness: &segue_testkit::SessionHarness, planned: &Value, sample
         answer_act(copy, sample.clone());
     });
     let broken = facts(&copy, "answer_rejected");
-    // A write step cannot be completed before something was written.
-    let is_early = planned["type"] == "write" && sample["action"] == "step_complete";
+    // A read or write step cannot be completed before something was read or written.
+    let is_early = (planned["type"] == "write" || planned["type"] == "read") && sample["action"] == "step_complete";
     assert_eq!(broken.is_empty(), !is_early, "{planned} {sample}: {broken:?}");
 }
 
@@ -123,6 +123,8 @@ fn check_action(harness: &segue_testkit::SessionHarness, planned: &Value, sample
 fn prompts_mention_no_other_domain() {
     let mut harness = open_with_settings(json!({"domain": "reading"}));
     start_planned_turn(&mut harness, "look", understood("looks"), plan(&[step("read", "book", 1, &[])]));
+    answer_act(&mut harness, tool_call("read", json!({"type": "book"})));
+    finish_records(&mut harness, &rows_result(&[]));
     answer_act(&mut harness, step_complete("looked"));
     harness.answer_call("reply", "Well.");
     for role in ["understand", "think", "act", "reply"] {
