@@ -348,7 +348,13 @@ pub(super) fn parse_act_answer(
             Some(_) => Err("`arguments` must be an object".to_owned()),
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
-            let refs = parse_references(&object, "refs", entities, &mut complaints);
+            let mut refs = parse_references(&object, "refs", entities, &mut complaints);
+            if step.kind == StepKind::Analyze {
+                refs.retain(|reference| is_loaded_or_complain(reference, entities, &mut complaints));
+                let result = object.get("result").map(ToString::to_string).unwrap_or_default();
+                let unknown = entities.find_unknown_references(&result, domain.type_names());
+                complaints.extend(unknown.iter().map(|name| format!("`result`: `{name}` is not a known reference")));
+            }
             let note = get_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
             let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
             StepAction::StepComplete(StepCompletion { outcome, refs, note, drafts })
@@ -376,6 +382,15 @@ pub(super) fn parse_act_answer(
         Ok(action) => ParsedAnswer::usable(action, complaints),
         Err(why) => ParsedAnswer::unusable(why),
     }
+}
+
+/// Returns whether a reference may be cited: its record was read, or it is a draft.
+fn is_loaded_or_complain(reference: &str, entities: &EntityRegistry, errors: &mut Vec<String>) -> bool {
+    let is_loaded = entities.get(reference).is_some_and(|entity| entity.detail != DetailLevel::None);
+    if !is_loaded {
+        errors.push(format!("`refs`: `{reference}` was not read; name only records that were read"));
+    }
+    is_loaded
 }
 
 fn parse_partial_result(object: &Map<String, Value>) -> Option<Value> {

@@ -174,6 +174,19 @@ impl EntityRegistry {
         ids.into_iter().filter(|id| !is_known(id)).map(str::to_owned).collect()
     }
 
+    /// Returns the words of a text that have the form of a reference of one of the types, but are not known.
+    #[must_use]
+    pub fn find_unknown_references<'k>(&self, text: &str, kinds: impl Iterator<Item = &'k str>) -> Vec<String> {
+        let prefixes: BTreeSet<String> = kinds.flat_map(|kind| [kind.to_owned(), format!("gen_{kind}")]).collect();
+        let words: BTreeSet<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+        let is_reference = |word: &&str| {
+            let parts = word.rsplit_once('_');
+            parts.is_some_and(|(prefix, number)| prefixes.contains(prefix) && number.parse::<u32>().is_ok())
+        };
+        let unknown = words.into_iter().filter(is_reference).filter(|word| !self.entities.contains_key(*word));
+        unknown.map(str::to_owned).collect()
+    }
+
     /// Adds or updates records from a tool result.
     pub(super) fn upsert_records(&mut self, rows: &[ReferencedRecord], action: EntityAction, text: TextRef, turn: u32) {
         for row in rows {

@@ -1,4 +1,4 @@
-//! A step is done only if it was done: a read step needs a read.
+//! A step is done only if it was done: a read step needs a read, and an analyze step cites only what was read.
 
 use serde_json::json;
 
@@ -47,4 +47,42 @@ fn read_answered_from_memory_completes_a_read_step() {
     answer_act(&mut harness, step_complete("it is the chicken"));
     assert_eq!(facts(&harness, "step_ended").pop().expect("it ended")["status"], "done");
     assert_eq!(runs(&harness).len(), 1, "only the first turn read");
+}
+
+#[test]
+fn analyze_step_cannot_cite_what_nobody_read() {
+    let mut harness = open();
+    read_turn(&mut harness, "what can I cook?");
+    start_planned_turn(&mut harness, "which?", understood("asks"), plan(&[step("analyze", "recipe", 1, &[])]));
+    let mut end = step_complete("two fit");
+    end["refs"] = json!(["recipe_1"]);
+    end["result"] = json!({"fit": ["recipe_1", "recipe_9"]});
+    answer_act(&mut harness, end.clone());
+    let complaint = ask_text(&harness, "act");
+    assert!(complaint.contains("`result`: `recipe_9` is not a known reference"), "{complaint}");
+    answer_act(&mut harness, end);
+    assert_eq!(facts(&harness, "step_ended").pop().expect("it ended")["status"], "failed");
+    let told = ask_text(&harness, "reply");
+    assert!(!told.contains("two fit"), "{told}");
+}
+
+#[test]
+fn record_known_only_by_its_label_is_not_cited() {
+    let mut harness = open();
+    start_planned_turn(&mut harness, "meals?", understood("asks"), plan(&[step("read", "meal", 1, &[])]));
+    answer_act(&mut harness, tool_call("read", json!({"type": "meal", "full": true})));
+    let link = json!({"id": id("recipe", 1), "label": "Lemon Herb Chicken"});
+    let meal = json!({"type": "meal", "id": id("meal", 1), "label": "Lemon Herb Chicken",
+        "fields": {"date": "2026-01-15", "slot": "dinner", "recipe": link}});
+    finish_records(&mut harness, &rows_result(&[meal]));
+    answer_act(&mut harness, step_complete("one meal"));
+    finish_reply(&mut harness, "One.");
+    start_planned_turn(&mut harness, "quick?", understood("asks"), plan(&[step("analyze", "meal", 1, &[])]));
+    let mut end = step_complete("the chicken is quick");
+    end["refs"] = json!(["meal_1", "recipe_1"]);
+    answer_act(&mut harness, end.clone());
+    let complaint = ask_text(&harness, "act");
+    assert!(complaint.contains("`refs`: `recipe_1` was not read"), "{complaint}");
+    answer_act(&mut harness, end);
+    assert_eq!(facts(&harness, "step_ended").pop().expect("it ended")["refs"], json!(["meal_1"]));
 }
