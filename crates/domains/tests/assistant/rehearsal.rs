@@ -86,3 +86,19 @@ async fn reading_list_can_be_tried_without_a_model() {
     let names: Vec<&str> = artifacts.iter().map(|artifact| artifact.name.as_str()).collect();
     assert_eq!(names, ["entities", "reasoning", "writes"]);
 }
+
+/// The demo model must not write something else because a keyword fits.
+#[tokio::test]
+async fn demo_model_writes_nothing_if_it_cannot_do_what_was_asked() {
+    for request in [
+        "add chicken to the inventory",
+        "change the chicken recipe to 20 minutes, and keep the rest",
+        "put the pasta on the plan for Friday",
+        "delete the cod recipe",
+    ] {
+        let (kitchen, replies, _folder) = rehearse(Value::Null, &["show me recipes and inventory", request]).await;
+        assert!(replies[1].contains("nothing was changed"), "{request}: {}", replies[1]);
+        let is_write = |event: &Event| matches!(event, Event::FlowFactRecorded { value, .. } if value["write_summaries"].is_array());
+        assert_eq!(kitchen.events().await.iter().filter(|event| is_write(event)).count(), 0, "{request}");
+    }
+}

@@ -25,6 +25,11 @@ const SAVE_WORDS: [&str; 12] =
     ["add", "plan", "put", "save", "go", "take", "choose", "schedule", "store", "keep", "note", "yes"];
 /// Words that ask to delete something.
 const DELETE_WORDS: [&str; 4] = ["delete", "remove", "erase", "cancel"];
+/// Words that ask to change a record, which the demo model cannot do.
+const CHANGE_WORDS: [&str; 7] = ["change", "update", "set", "rename", "edit", "replace", "move"];
+/// Words that name a day, which the demo model does not understand.
+const DAY_WORDS: [&str; 10] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "today", "tomorrow", "tonight"];
 /// Words that ask for a draft.
 const CREATE_WORDS: [&str; 6] = ["invent", "write", "draft", "compose", "new", "create"];
 /// Words that ask to read records.
@@ -162,6 +167,10 @@ impl AssistantRehearsal<'_> {
             .filter(|name| !understanding.demoted.iter().any(|item| item.reference == **name))
             .cloned()
             .collect();
+        if self.domain().server.is_none() && drafts.is_empty() && self.asks_for_impossible_write(&chosen) {
+            let say = fill_template(include_str!("../../prompts/assistant/rehearsal/impossible.md"), &json!({}));
+            return json!({"decision": "clarify", "goal": "say what is possible", "steps": [], "say": say});
+        }
         if self.domain().server.is_some()
             && !chosen.is_empty()
             && [&SAVE_WORDS[..], &DELETE_WORDS[..], &CREATE_WORDS[..]].iter().any(|any| self.mentions_any(any))
@@ -218,6 +227,25 @@ impl AssistantRehearsal<'_> {
             return json!({"decision": "propose", "goal": "agree on what to do", "steps": [], "say": proposal});
         }
         self.plan_read_answer()
+    }
+
+    /// Returns whether a write that the keywords suggest would not be the one that was asked for.
+    fn asks_for_impossible_write(&self, chosen: &[String]) -> bool {
+        if chosen.is_empty() {
+            return false;
+        }
+        if self.mentions_any(&DELETE_WORDS) {
+            return chosen.len() > 1;
+        }
+        if self.mentions_any(&CHANGE_WORDS) {
+            return true;
+        }
+        let Some((kind, _)) = self.find_type_linking_to(chosen).filter(|_| self.mentions_any(&SAVE_WORDS)) else {
+            return false;
+        };
+        let is_dated = kind.fields.iter().any(|field| field.required && field.kind == FieldKind::Date);
+        let is_about_other_type = self.mentioned_types().iter().any(|mentioned| mentioned.name != kind.name);
+        is_about_other_type || (is_dated && self.mentions_any(&DAY_WORDS))
     }
 
     fn plan_read_answer(&self) -> Value {
