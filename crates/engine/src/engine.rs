@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use segue_core::body::{BodyId, TextBody};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
-use segue_core::decide::{DecideError, DecisionEnv, Dispatch, InputRefusal, OperatorCommand, SessionInput, decide};
+use segue_core::decide::{
+    DecideError, Decision, DecisionEnv, Dispatch, InputRefusal, OperatorCommand, SessionInput, decide,
+};
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::collect_named_models;
 use segue_core::flow::{DynFlow, FlowSpec};
@@ -184,19 +186,8 @@ impl Engine {
             model_overrides: options.role_models,
         };
         let texts = TextCache::default();
-        let env = DecisionEnv {
-            now: self.shared.clock.now(),
-            random: 0,
-            token_counter: &*self.shared.token_counter,
-            texts: &texts,
-            model_selector: &self.shared.model_assignment,
-            dispatch: self.shared.dispatch_mode(),
-        };
-        let decision = match decide(&*flow, &SessionState::new(&*flow), SessionInput::Open(opened), env) {
-            Ok(decision) => decision,
-            Err(DecideError::Refused(refusal)) => return Err(refusal.into()),
-            Err(DecideError::MissingTexts(_)) => return Err(Error::NoSuchSession(session)),
-        };
+        let decision =
+            self.decide_new_session(&*flow, &SessionState::new(&*flow), SessionInput::Open(opened), &texts)?;
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
         let (is_idle, wake_at) = (decision.state.session.is_idle(), decision.state.session.next_wake_at(flow.spec()));
@@ -214,6 +205,30 @@ impl Engine {
         Ok(session)
     }
 
+    /// Decides about an input of a session that is not stored yet. `texts` must contain all its texts.
+    pub(crate) fn decide_new_session(
+        &self,
+        flow: &dyn DynFlow,
+        state: &SessionState,
+        input: SessionInput,
+        texts: &TextCache,
+    ) -> Result<Decision, Error> {
+        let env = DecisionEnv {
+            now: self.shared.clock.now(),
+            random: 0,
+            token_counter: &*self.shared.token_counter,
+            texts,
+            model_selector: &self.shared.model_assignment,
+            dispatch: self.shared.dispatch_mode(),
+        };
+        decide(flow, state, input, env).map_err(|error| match error {
+            DecideError::Refused(refusal) => refusal.into(),
+            DecideError::MissingTexts(_) => {
+                Error::NoSuchSession(state.session.id.clone().unwrap_or_else(|| SessionId::from("")))
+            }
+        })
+    }
+
     /// Checks that the roles exist in the flow and the models in the registry.
     fn validate_role_models(&self, spec: &FlowSpec, role_models: &BTreeMap<RoleName, ModelName>) -> Result<(), Error> {
         for (role, model) in role_models {
@@ -229,10 +244,7 @@ impl Engine {
     /// Checks settings against a flow, and the models they name against the registry.
     pub(crate) fn validate_settings(&self, flow: &dyn DynFlow, settings: &Value) -> Result<(), Error> {
         let spec = flow.spec();
-        let mut problems: Vec<String> = spec.invalid_settings(settings).iter().map(ToString::to_string).collect();
-        if problems.is_empty() {
-            problems = flow.validate_settings(settings);
-        }
+        let mut problems = invalid_settings(flow, settings);
         for (at, model) in collect_named_models(&spec.settings, settings) {
             problems.extend(self.models().get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
         }
@@ -461,6 +473,12 @@ impl EngineShared {
             Error::NoSuchFlow { name: flow.cloned().unwrap_or_else(|| "".into()), known: known.join(", ") }
         })
     }
+}
+
+/// Returns a message for each setting that does not fit the flow. Does not check whether the named models exist.
+pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
+    let problems: Vec<String> = flow.spec().invalid_settings(settings).iter().map(ToString::to_string).collect();
+    if problems.is_empty() { flow.validate_settings(settings) } else { problems }
 }
 
 fn to_message_input(message: UserMessage) -> SessionInput {

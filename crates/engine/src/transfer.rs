@@ -4,22 +4,24 @@ use std::collections::BTreeSet;
 
 use segue_core::body::{BodyId, BodyKind, TextBody};
 use segue_core::codec;
-use segue_core::event::{Event, RecordedEvent};
-use segue_core::ids::{Seq, SessionId, UnixMillis};
+use segue_core::decide::SessionInput;
+use segue_core::event::{Event, RecordedEvent, SessionOpened};
+use segue_core::ids::{FlowName, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
 use segue_store::{ForkSpec, PendingWork};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::actor::summarize_session;
-use crate::engine::{Engine, validate_session_name};
+use crate::engine::{Engine, invalid_settings, validate_session_name};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
 use crate::load::body_ids_in_record;
+use crate::text_cache::TextCache;
 
 /// One line of an exported session. The header comes first; each text comes before the first event that refers to it.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 enum ExportLine {
     Header { segue: String, format: u32, session: SessionId },
     Text { body: BodyId, visible: bool, text: String },
@@ -81,15 +83,42 @@ impl Engine {
         lines: impl Iterator<Item = String>,
         name: Option<SessionId>,
     ) -> Result<SessionId, Error> {
-        let parsed = parse_import(lines)?;
-        let session = validate_session_name(name.unwrap_or(parsed.session))?;
-        let flow_name = match parsed.events.first().map(|event| &event.event) {
-            Some(Event::SessionOpened(opened)) => opened.flow.clone(),
-            _ => return Err(Error::BadImport { line: 2, why: "the first event must open the session".to_owned() }),
-        };
-        let flow = self.shared().find_flow(Some(&flow_name))?;
-        let state = SessionState::fold(&*flow, &parsed.events);
-        let epoch = self.write_new_session(&session, &parsed.events, parsed.bodies, &state, &*flow).await?;
+        let import = SessionImport::parse(lines)?;
+        let session = name.unwrap_or_else(|| import.session.clone());
+        self.import_parsed_session(import, session).await
+    }
+
+    /// Creates the session `session` from a parsed export. Tool runs that were pending in the export are cancelled, because
+    /// the exported session may run them.
+    ///
+    /// # Errors
+    /// The flow is unknown, a setting does not fit it, or the name is taken or invalid. Then nothing is stored.
+    pub async fn import_parsed_session(&self, import: SessionImport, session: SessionId) -> Result<SessionId, Error> {
+        let SessionImport { opened, mut events, mut bodies, .. } = import;
+        let session = validate_session_name(session)?;
+        let flow = self.shared().find_flow(Some(&opened.flow))?;
+        let problems = invalid_settings(&*flow, &opened.settings);
+        if !problems.is_empty() {
+            return Err(Error::BadSettings { flow: opened.flow, why: problems });
+        }
+        let mut state = SessionState::fold(&*flow, &events);
+        // An import under another name is recorded as a fork when it is resumed. With pending tools it is recorded here, so
+        // that the name in the file does not decide whether they run again.
+        if let Some(from) = state.session.id.clone().filter(|_| has_pending_tools(&state)) {
+            let at = state.session.last_seq;
+            let mut texts = TextCache::default();
+            texts.insert_bodies(&bodies);
+            let decision = self.decide_new_session(
+                &*flow,
+                &state,
+                SessionInput::Forked { session: session.clone(), from, at },
+                &texts,
+            )?;
+            events.extend(decision.events);
+            bodies.extend(decision.bodies);
+            state = decision.state;
+        }
+        let epoch = self.write_new_session(&session, &events, bodies, &state, &*flow).await?;
         // If the lease cannot be released now, waking the session acquires it again.
         let _ = self.store().release_lease(&session, epoch).await;
         // Under another name the session is a fork of the exported one; waking it records that.
@@ -126,14 +155,45 @@ impl Engine {
     }
 }
 
-struct ParsedImport {
+/// The content of an export file. It was parsed completely, and its texts were compared with their ids.
+#[derive(Debug)]
+pub struct SessionImport {
+    /// The name in the header.
     session: SessionId,
+    opened: SessionOpened,
     events: Vec<RecordedEvent>,
     bodies: Vec<TextBody>,
 }
 
-fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedImport, Error> {
+impl SessionImport {
+    /// Parses the lines of an export.
+    ///
+    /// # Errors
+    /// The lines are not an export of this or an older format, or were changed.
+    pub fn parse(lines: impl Iterator<Item = String>) -> Result<Self, Error> {
+        parse_import(lines)
+    }
+
+    /// Returns the name of the exported session.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// Returns the flow of the exported session.
+    #[must_use]
+    pub fn flow(&self) -> &FlowName {
+        &self.opened.flow
+    }
+}
+
+fn has_pending_tools(state: &SessionState) -> bool {
+    !state.session.open_tool_runs.is_empty() || !state.session.tool_rounds.is_empty()
+}
+
+fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Error> {
     let mut session = None;
+    let mut opened = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut bodies: Vec<TextBody> = Vec::new();
     let mut known_bodies = BTreeSet::new();
@@ -162,6 +222,9 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedImport, Err
             ExportLine::Header { .. } => {
                 return Err(bad_import("a second header; the header must be the first line".to_owned()));
             }
+            ExportLine::Text { .. } | ExportLine::Event { .. } if session.is_none() => {
+                return Err(bad_import("the file does not begin with the header of an export".to_owned()));
+            }
             ExportLine::Text { body, visible, text } => {
                 if BodyId::hash_text(&text) != body {
                     return Err(bad_import(format!("the text does not match its id {body}; the file was changed")));
@@ -186,14 +249,24 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedImport, Err
                         "event {seq} refers to the text {missing}, which is not in the file"
                     )));
                 }
+                match (&recorded.event, &opened) {
+                    (Event::SessionOpened(first), None) => opened = Some(first.clone()),
+                    (Event::SessionOpened(_), Some(_)) => {
+                        return Err(bad_import("the session is opened a second time".to_owned()));
+                    }
+                    (_, None) => return Err(bad_import("the first event must open the session".to_owned())),
+                    (_, Some(_)) => {}
+                }
                 events.push(recorded);
             }
         }
     }
-    match session {
-        Some(session) if !events.is_empty() => Ok(ParsedImport { session, events, bodies }),
-        Some(_) => Err(Error::BadImport { line: line_count, why: "the file ends before the first event".to_owned() }),
-        None => {
+    match (session, opened) {
+        (Some(session), Some(opened)) => Ok(SessionImport { session, opened, events, bodies }),
+        (Some(_), None) => {
+            Err(Error::BadImport { line: line_count, why: "the file ends before the first event".to_owned() })
+        }
+        (None, _) => {
             Err(Error::BadImport { line: 1, why: "the file does not begin with the header of an export".to_owned() })
         }
     }

@@ -135,3 +135,27 @@ async fn a_tool_run_interrupted_by_a_crash_is_repeated_only_if_the_policy_allows
         call.answer("I see");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import() {
+    let (one, mut calls) =
+        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(Arc::default()))).await;
+    let session = open_session(&one).await;
+    let _pending_turn = send_in_background(&one, &session, "what is there?");
+    calls.next().await.call_tool("look");
+    crate::harness::advance_ms(10).await;
+    let lines = crate::transfer::export_lines(&one, &session).await;
+    for name in [None, Some("copy".into())] {
+        let runs = Arc::new(AtomicU32::new(0));
+        let tool = Some(LookTool::Hangs(runs.clone()));
+        let (other, _calls) = engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
+        let imported = other.import_session(lines.clone().into_iter(), name).await.expect("it can be imported");
+        crate::harness::advance_ms(10).await;
+        assert_eq!(runs.load(Ordering::Relaxed), 0, "{imported}: the exported session runs the tool");
+        let events = read_events(&other, &imported).await;
+        let cancelled = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Cancelled, .. });
+        assert_eq!(events.iter().filter(cancelled).count(), 1, "{imported}");
+        let forked = |event: &&Event| matches!(event, Event::SessionForked { .. });
+        assert_eq!(events.iter().filter(forked).count(), 1, "{imported}");
+    }
+}

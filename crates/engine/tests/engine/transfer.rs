@@ -19,7 +19,7 @@ use crate::harness::{
 
 type Corruption = Box<dyn Fn(&mut Vec<String>)>;
 
-async fn export_lines(engine: &Engine, session: &SessionId) -> Vec<String> {
+pub(crate) async fn export_lines(engine: &Engine, session: &SessionId) -> Vec<String> {
     let mut text = String::new();
     let export = engine.export_session(session, |line| -> Result<(), Error> {
         text.push_str(line);

@@ -6,8 +6,8 @@ use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use segue_core::decide::OperatorCommand;
-use segue_core::ids::{FlowName, Seq, SessionId, TurnId};
-use segue_engine::Error;
+use segue_core::ids::{Seq, SessionId, TurnId};
+use segue_engine::{Error, SessionImport};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -177,34 +177,20 @@ pub(crate) async fn import_session(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let bytes = extract::read_body_bytes(request, IMPORT_BYTES_MAX).await?;
-    let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
-    let (name, flow) = parse_export_header(lines.clone());
-    let name = match params.session.or(name) {
-        Some(name) => Some(caller.full_session_id(&name)?),
-        None => None,
-    };
-    if let Some(flow) = flow.filter(|flow| !caller.can_use_flow(flow)) {
-        return Err(HttpProblem::from_engine_error(&Error::NoSuchFlow { name: flow, known: String::new() }, &caller));
-    }
-    let session = app
-        .engine
-        .import_session(&mut lines, name)
+    // A large file takes seconds to parse.
+    let parsed = tokio::task::spawn_blocking(move || {
+        let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
+        SessionImport::parse(lines)
+    });
+    let to_problem = |error| HttpProblem::from_engine_error(&error, &caller);
+    let import = parsed
         .await
-        .map_err(|error| HttpProblem::from_engine_error(&error, &caller))?;
-    created_session_response(&SessionRef { app, caller, session }).await
-}
-
-/// Returns the session name and the flow that an export names.
-fn parse_export_header(lines: impl Iterator<Item = String>) -> (Option<String>, Option<FlowName>) {
-    let mut name = None;
-    for line in lines {
-        let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
-        if value.get("segue").is_some() {
-            name = value["session"].as_str().map(ToOwned::to_owned);
-        }
-        if value["event"]["type"] == "session_opened" {
-            return (name, value["event"]["flow"].as_str().map(FlowName::from));
-        }
+        .map_err(|_| HttpProblem::new("internal", "the import failed unexpectedly; nothing was stored"))?
+        .map_err(to_problem)?;
+    if !caller.can_use_flow(import.flow()) {
+        return Err(to_problem(Error::NoSuchFlow { name: import.flow().clone(), known: String::new() }));
     }
-    (name, None)
+    let name = caller.full_session_id(params.session.as_deref().unwrap_or(import.session().as_str()))?;
+    let session = app.engine.import_parsed_session(import, name).await.map_err(to_problem)?;
+    created_session_response(&SessionRef { app, caller, session }).await
 }

@@ -10,29 +10,29 @@ use tempfile::TempDir;
 
 use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, send};
 
-fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
+pub fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
     let new = NewApiKey { name: "test".into(), owner: owner.map(Into::into), flows };
     ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
 }
 
 /// A client with a key.
-struct Tenant<'l> {
-    server: &'l TestServer,
-    key: String,
+pub struct Tenant<'l> {
+    pub server: &'l TestServer,
+    pub key: String,
 }
 
 impl Tenant<'_> {
-    async fn get(&self, path: &str) -> HttpResponse {
+    pub async fn get(&self, path: &str) -> HttpResponse {
         send(self.server.request(Method::GET, path).bearer_auth(&self.key)).await
     }
 
-    async fn post(&self, path: &str, body: Value) -> HttpResponse {
+    pub async fn post(&self, path: &str, body: Value) -> HttpResponse {
         send(self.server.request(Method::POST, path).bearer_auth(&self.key).json(&body)).await
     }
 }
 
-async fn test_server() -> (TestServer, Arc<TempDir>) {
+pub async fn test_server() -> (TestServer, Arc<TempDir>) {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let server =
         TestServer::on_disk(&segue_store::memory::MemoryDisk::new(), folder.clone(), DEFAULT_SCENARIO, |_| {}).await;

@@ -3,6 +3,7 @@
 mod access;
 mod documents;
 mod http_page;
+mod import;
 mod keys;
 mod late_answers;
 mod limits;
