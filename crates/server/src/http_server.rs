@@ -1,23 +1,25 @@
-//! Accepts connections, and shuts down gracefully. Clients that send or read too slowly are disconnected; sessions are not
-//! affected.
+//! Accepts connections, and shuts down gracefully. Clients that send nothing, or send or read too slowly, are disconnected;
+//! sessions are not affected.
+
+mod client_stream;
+mod silent_connections;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::Sleep;
 
+use self::client_stream::ClientStream;
+use self::silent_connections::{SilentConnection, SilentConnections};
 use crate::app::AppState;
 use crate::limits::SHUTDOWN_MS_MAX;
 use crate::options::ServerOptions;
@@ -73,27 +75,32 @@ impl HttpServer {
         let webhooks = tokio::spawn(crate::webhooks::run_webhook_delivery(app.clone()));
         let connections = GracefulShutdown::new();
         let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
+        let silent_connections = SilentConnections::default();
         tokio::pin!(stop);
         loop {
+            let accepted = tokio::select! {
+                () = &mut stop => break,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Most likely too many files are open, which passes.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            if connection_slots.available_permits() == 0 {
+                // This may be a health check, which must not wait for clients that send nothing.
+                silent_connections.close_oldest();
+            }
             let permit = tokio::select! {
                 () = &mut stop => break,
                 permit = connection_slots.clone().acquire_owned() => permit,
             };
-            let stream = tokio::select! {
-                () = &mut stop => break,
-                accepted = listener.accept() => accepted,
-            };
-            match stream {
-                Ok((stream, _)) => {
-                    let connection = serve_connection(&app, stream, router.clone(), &connections);
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(permit);
-                    });
-                }
-                // Most likely too many files are open, which passes.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
+            let connection =
+                serve_connection(&app, stream, router.clone(), &connections, silent_connections.register());
+            tokio::spawn(async move {
+                connection.await;
+                drop(permit);
+            });
         }
         drop(listener);
         app.begin_shutdown();
@@ -109,92 +116,36 @@ fn serve_connection(
     stream: TcpStream,
     router: Router,
     connections: &GracefulShutdown,
+    silent_connection: SilentConnection,
 ) -> impl Future<Output = ()> + Send + use<> {
     let limits = app.options.limits;
     // Responses are small and frequent.
     let _ = stream.set_nodelay(true);
-    let stream = StallTimeoutStream::new(stream, Duration::from_millis(limits.write_stall_ms_max));
+    let stream = ClientStream::new(
+        stream,
+        Duration::from_millis(limits.headers_ms_max),
+        Duration::from_millis(limits.write_stall_ms_max),
+    );
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(limits.headers_ms_max));
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(Duration::from_millis(limits.write_stall_ms_max)));
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+    let router = TowerToHyperService::new(router);
+    let silent_connection = Arc::new(silent_connection);
+    let requests = silent_connection.clone();
+    let service = hyper::service::service_fn(move |request| {
+        requests.unregister();
+        router.call(request)
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     let connection = connections.watch(connection);
     async move {
-        // The client closed the connection.
-        let _ = connection.await;
-    }
-}
-
-/// A connection that fails if the client does not read for too long.
-#[derive(Debug)]
-struct StallTimeoutStream {
-    stream: TcpStream,
-    stall_timeout: Duration,
-    stall_timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl StallTimeoutStream {
-    fn new(stream: TcpStream, stall_timeout: Duration) -> Self {
-        Self { stream, stall_timeout, stall_timer: None }
-    }
-
-    fn poll_with_stall_timeout<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if poll.is_ready() {
-            self.stall_timer = None;
-            return poll;
+        tokio::select! {
+            // The client closed the connection, or was too slow.
+            _ = connection => {}
+            () = silent_connection.wait_for_close() => {}
         }
-        let stall_timeout = self.stall_timeout;
-        let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_timeout)));
-        match stall_timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl AsyncRead for StallTimeoutStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for StallTimeoutStream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.poll_with_stall_timeout(context, poll)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_flush(context);
-        self.poll_with_stall_timeout(context, poll)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.poll_with_stall_timeout(context, poll)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.poll_with_stall_timeout(context, poll)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -1,5 +1,7 @@
 //! Requests over a limit are refused, slow clients are disconnected, and no session is affected.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,6 +87,41 @@ async fn unfinished_request_is_disconnected() {
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).await.expect("the server ends it");
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// Connects, sends `bytes`, and waits until the server closes the connection. Returns what the server sent.
+async fn read_until_closed(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(server.url.trim_start_matches("http://")).await.expect("connected");
+    socket.write_all(bytes).await.expect("sent");
+    let mut answer = Vec::new();
+    let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut answer)).await;
+    // A reset is also an end.
+    let _ = closed.expect("the server closes the connection");
+    answer
+}
+
+#[tokio::test]
+async fn silent_connection_is_closed() {
+    let server = TestServer::with_options(DEFAULT_SCENARIO, |options| options.limits.headers_ms_max = 50).await;
+    for nothing in ["", "P", "PRI * HTTP/2.0\r\n"] {
+        let answer = read_until_closed(&server, nothing.as_bytes()).await;
+        assert!(answer.is_empty(), "{nothing}: {}", String::from_utf8_lossy(&answer));
+    }
+    let answer = read_until_closed(&server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "an idle connection is closed after its response");
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_others_out() {
+    let server = TestServer::with_options(DEFAULT_SCENARIO, |options| {
+        options.limits.connections_max = 2;
+        options.limits.headers_ms_max = 600_000;
+    })
+    .await;
+    let connect = || TcpStream::connect(server.url.trim_start_matches("http://"));
+    let _silent = [connect().await.expect("connected"), connect().await.expect("connected")];
+    let health = tokio::time::timeout(Duration::from_secs(20), server.get("/health")).await;
+    assert_eq!(health.expect("an answer while all connections are taken").status, 200);
 }
 
 #[tokio::test]
