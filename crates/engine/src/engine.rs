@@ -443,6 +443,14 @@ impl Engine {
         self.shared.store.list_sessions(query).await.map_err(|error| Error::Store(Arc::new(error)))
     }
 
+    /// Checks that the store can be written.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn probe_store(&self) -> Result<(), Error> {
+        self.shared.store.probe_write().await.map_err(|error| Error::Store(Arc::new(error)))
+    }
+
     fn ensure_not_shutting_down(&self) -> Result<(), Error> {
         if self.shared.is_shutting_down.load(Ordering::Acquire) { Err(Error::ShuttingDown) } else { Ok(()) }
     }

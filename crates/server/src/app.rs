@@ -11,6 +11,7 @@ use crate::metrics::ServerMetrics;
 use crate::openai::ConversationCache;
 use crate::options::ServerOptions;
 use crate::rate_limit::CallerRateLimiter;
+use crate::readiness::ReadinessProbe;
 use crate::session_changes::SessionChangeFeed;
 use crate::webhooks::WebhookStore;
 
@@ -25,6 +26,7 @@ pub(crate) struct AppInner {
     pub keys: ApiKeyStore,
     pub histories: HistoryCache,
     pub rate_limiter: CallerRateLimiter,
+    pub readiness: ReadinessProbe,
     pub metrics: ServerMetrics,
     pub change_feed: SessionChangeFeed,
     pub webhooks: WebhookStore,
@@ -40,6 +42,7 @@ impl AppState {
             keys: ApiKeyStore::from_folder(&options.folder),
             webhooks: WebhookStore::from_folder(&options.folder),
             rate_limiter: CallerRateLimiter::new(options.limits),
+            readiness: ReadinessProbe::default(),
             histories: HistoryCache::default(),
             metrics: ServerMetrics::new(),
             change_feed: SessionChangeFeed::default(),

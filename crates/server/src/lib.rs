@@ -25,6 +25,7 @@ mod options;
 mod pages;
 mod problem;
 mod rate_limit;
+mod readiness;
 mod router;
 mod session_changes;
 mod stream;

@@ -26,6 +26,8 @@ pub(crate) const HEARTBEAT_MS: u64 = 15_000;
 pub(crate) const RECONNECT_MS: u64 = 500;
 /// Maximum time for connections to close at shutdown.
 pub(crate) const SHUTDOWN_MS_MAX: u64 = 2_000;
+/// Time for which the result of a readiness check is reused.
+pub(crate) const READINESS_CACHE_MS: u64 = 1_000;
 /// Maximum number of sessions on a page.
 pub(crate) const SESSIONS_PAGE_MAX: usize = 200;
 /// Default number of sessions on a page.

@@ -33,6 +33,7 @@ macro_rules! suite {
     ($fixture:expr) => {
         $crate::suite!($fixture; writing:
             a_new_session_is_empty_and_leased,
+            a_write_probe_changes_nothing,
             a_name_can_be_used_once,
             an_empty_session_of_a_dead_process_can_be_replaced,
             appended_records_are_read_back_in_order,

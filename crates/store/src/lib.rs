@@ -105,6 +105,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// holds the session.
     async fn delete_session(&self, session: &SessionId) -> Result<(), Error>;
 
+    /// Checks that the store can be written, with a write that changes nothing. Durable when it returns.
+    async fn probe_write(&self) -> Result<(), Error>;
+
     /// Reads everything and reports what is corrupted.
     async fn check_integrity(&self) -> Result<IntegrityReport, Error>;
 

@@ -397,6 +397,17 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn probe_write(&self) -> Result<(), Error> {
+        let what = "writing".to_owned();
+        match self.lock()?.faults.pop_front() {
+            None => Ok(()),
+            Some(AppendFault::DiskFull) => Err(Error::DiskFull { what: "the store".to_owned() }),
+            Some(AppendFault::BeforeCommit | AppendFault::AfterCommit) => {
+                Err(Error::Io { what, detail: "an injected fault".into() })
+            }
+        }
+    }
+
     async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
         Ok(IntegrityReport { session_count: self.lock()?.sessions.len(), ..IntegrityReport::default() })
     }

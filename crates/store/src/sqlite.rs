@@ -274,6 +274,10 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn probe_write(&self) -> Result<(), Error> {
+        self.run_write(&SessionId::from(""), 0, WalErasure::NotRequired, |db, _| write::rewrite_format_number(db)).await
+    }
+
     async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
         self.run_store_read(read::check_integrity).await
     }

@@ -327,6 +327,10 @@ impl Store for FaultyStore {
         self.inner.delete_session(session).await
     }
 
+    async fn probe_write(&self) -> StoreResult<()> {
+        self.inner.probe_write().await
+    }
+
     async fn check_integrity(&self) -> StoreResult<IntegrityReport> {
         self.inner.check_integrity().await
     }

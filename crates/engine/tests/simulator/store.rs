@@ -231,6 +231,11 @@ impl Store for SimStore {
         self.inner.delete_session(session).await
     }
 
+    async fn probe_write(&self) -> Result<(), Error> {
+        self.delay_or_fail("probing").await?;
+        self.inner.probe_write().await
+    }
+
     async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
         self.inner.check_integrity().await
     }

@@ -133,6 +133,11 @@ impl Store for RemoteStore {
         Ok(Vec::new())
     }
 
+    async fn probe_write(&self) -> Result<(), Error> {
+        let ready = self.client.get("/ready").await;
+        ready.map(|_| ()).map_err(|error| remote_error(&SessionId::from(""), &error))
+    }
+
     async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
         Ok(IntegrityReport::default())
     }

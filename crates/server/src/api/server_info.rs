@@ -6,7 +6,6 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use segue_core::ids::ModelName;
 use segue_core::limits::MESSAGE_BYTES_MAX;
-use segue_engine::SessionQuery;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -34,8 +33,9 @@ pub(crate) async fn get_readiness(State(app): State<AppState>) -> Result<Json<He
     if app.is_shutting_down() {
         return Err(HttpProblem::new("not-ready", "the server is shutting down").with_retry_after(1));
     }
-    let listed = app.engine.list_sessions(&SessionQuery::newest(1)).await;
-    listed.map_err(|_| HttpProblem::new("not-ready", "the store cannot be read").with_retry_after(1))?;
+    if !app.readiness.is_ready(&app.engine).await {
+        return Err(HttpProblem::new("not-ready", "the store cannot be written").with_retry_after(1));
+    }
     Ok(Json(HealthStatus { status: "ok".to_owned() }))
 }
 

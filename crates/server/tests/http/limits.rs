@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reqwest::Method;
+use segue_store::memory::AppendFault;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -122,6 +123,26 @@ async fn silent_connections_do_not_keep_others_out() {
     let _silent = [connect().await.expect("connected"), connect().await.expect("connected")];
     let health = tokio::time::timeout(Duration::from_secs(20), server.get("/health")).await;
     assert_eq!(health.expect("an answer while all connections are taken").status, 200);
+}
+
+#[tokio::test]
+async fn server_is_not_ready_if_the_store_cannot_be_written() {
+    let server = TestServer::new().await;
+    server.disk.inject_fault(AppendFault::DiskFull);
+    let refused = server.get("/ready").await;
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.problem_code(503), "not-ready");
+    assert_eq!(server.get("/health").await.status, 200, "the process itself is alive");
+}
+
+#[tokio::test]
+async fn readiness_is_probed_at_most_once_per_second() {
+    let server = TestServer::new().await;
+    assert_eq!(server.get("/ready").await.status, 200);
+    server.disk.inject_fault(AppendFault::DiskFull);
+    assert_eq!(server.get("/ready").await.status, 200);
+    let opened = server.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await;
+    assert_eq!(opened.problem_code(507), "disk-full", "the second check did not write");
 }
 
 #[tokio::test]

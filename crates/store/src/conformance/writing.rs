@@ -19,6 +19,18 @@ pub async fn a_new_session_is_empty_and_leased(fixture: &impl StoreFixture) {
     assert_eq!(store.append_commit(sample_commit(&session_id("a"), lease, 1)).await, Ok(Seq(1)));
 }
 
+pub async fn a_write_probe_changes_nothing(fixture: &impl StoreFixture) {
+    let store = fixture.open_store();
+    let mut a = TestWriter::create_session(&store, "a").await;
+    a.append_records(1).await;
+    assert_eq!(store.probe_write().await, Ok(()));
+    assert_eq!(read_all_records(&store, &session_id("a")).await.len(), 1);
+    a.append_records(1).await;
+    store.close().await.expect("it closes");
+    assert_eq!(store.probe_write().await, Err(Error::Closed));
+    assert_eq!(read_all_records(&fixture.open_store(), &session_id("a")).await.len(), 2);
+}
+
 pub async fn a_name_can_be_used_once(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     let mut a = TestWriter::create_session(&store, "a").await;

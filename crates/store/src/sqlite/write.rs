@@ -13,6 +13,12 @@ use super::sqlite_error::TransactionError;
 use crate::limits::JOURNAL_ROW_BYTES_MAX;
 use crate::{Commit, Error, JournalRecord, Lease, Snapshot, TakeoverPolicy};
 
+/// Writes the file's format number again, which changes nothing but needs everything that a commit needs.
+pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), TransactionError> {
+    let format: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(db.pragma_update(None, "user_version", format)?)
+}
+
 /// A session's row.
 pub(super) struct SessionTableRow {
     pub(super) key: i64,
