@@ -62,6 +62,8 @@ pub(crate) struct EngineShared {
     pub eviction_needed: Arc<Notify>,
     pub recovery: RecoveryPolicy,
     pub is_shutting_down: AtomicBool,
+    /// Held for reading while a session is being deleted.
+    pub deletions: tokio::sync::RwLock<()>,
 }
 
 /// Runs sessions. Clones share one engine.
@@ -108,6 +110,7 @@ impl Engine {
             eviction_needed: Arc::default(),
             recovery: config.recovery,
             is_shutting_down: AtomicBool::new(false),
+            deletions: tokio::sync::RwLock::default(),
         });
         let engine = Self { shared };
         if engine.shared.recovery == RecoveryPolicy::Immediate {
@@ -308,7 +311,10 @@ impl Engine {
             ActorMessage { turn_waiter: Some(waiter), ..ActorMessage::without_reply(to_message_input(message)) },
         )
         .await;
-        report.await.map_err(|_| self.stopped_error(session))?
+        match report.await {
+            Ok(report) => report,
+            Err(_) => Err(self.stopped_error(session).await),
+        }
     }
 
     /// Applies an operator's command, such as cancel or retry.
@@ -331,11 +337,23 @@ impl Engine {
             ActorMessage { reply_sender: Some(reply_sender), ..ActorMessage::without_reply(input) },
         )
         .await;
-        reply.await.map_err(|_| self.stopped_error(session))?
+        match reply.await {
+            Ok(result) => result,
+            Err(_) => Err(self.stopped_error(session).await),
+        }
     }
 
-    fn stopped_error(&self, session: &SessionId) -> Error {
-        self.ensure_not_shutting_down().err().unwrap_or_else(|| Error::Stopped(session.clone()))
+    /// Returns why a session's task ended without a result.
+    async fn stopped_error(&self, session: &SessionId) -> Error {
+        if let Err(error) = self.ensure_not_shutting_down() {
+            return error;
+        }
+        // A delete stops the task first, so wait until it has finished.
+        let _no_deletion = self.shared.deletions.write().await;
+        match self.shared.store.read_heads(std::slice::from_ref(session)).await.as_deref() {
+            Ok([None]) => Error::SessionDeleted(session.clone()),
+            _ => Error::Stopped(session.clone()),
+        }
     }
 
     /// Resumes a session if it has pending work.

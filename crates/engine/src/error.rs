@@ -73,6 +73,9 @@ pub enum Error {
         line: usize,
         why: String,
     },
+    /// The session was deleted while the caller waited.
+    #[error("the session `{0}` was deleted before this was done")]
+    SessionDeleted(SessionId),
     /// The session's task ended before it handled the input.
     #[error(
         "work on the session `{0}` ended before this was done; accepted input is recorded, so check the session and try again"
@@ -112,6 +115,7 @@ impl Error {
             | Self::NoSuchCall { .. }
             | Self::NothingChanges { .. }
             | Self::BadImport { .. }
+            | Self::SessionDeleted(_)
             | Self::Stopped(_)
             | Self::ShuttingDown => false,
         }
@@ -152,6 +156,7 @@ impl Error {
             Self::NothingChanges { .. } => "nothing-changes",
             Self::Store(error) => store_error_code(error),
             Self::BadImport { .. } => "bad-import",
+            Self::SessionDeleted(_) => "session-deleted",
             Self::Stopped(_) => "stopped",
             Self::ShuttingDown => "shutting-down",
         }

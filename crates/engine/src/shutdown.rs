@@ -17,6 +17,7 @@ impl Engine {
     /// # Errors
     /// The session does not exist or is in use elsewhere.
     pub async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
+        let _deletion = self.shared().deletions.read().await;
         // No work of the session may be running while it is deleted.
         self.shared().abandoned_calls.abort_session_calls(session);
         if let Some(SessionSlot::Active(mailbox)) = self.shared().registry.with_slots(|slots| slots.remove(session)) {

@@ -160,6 +160,7 @@ impl IntoResponse for HttpProblem {
 fn error_http_status(error: &Error) -> StatusCode {
     match error {
         Error::NoSuchSession(_) | Error::NoSuchFlow { .. } | Error::NoSuchCall { .. } => StatusCode::NOT_FOUND,
+        Error::SessionDeleted(_) => StatusCode::GONE,
         Error::SessionExists(_) | Error::InUse { .. } | Error::TakenOver(_) => StatusCode::CONFLICT,
         Error::BadSessionName { .. }
         | Error::BadImport { .. }
@@ -226,6 +227,9 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
         }
         Error::TakenOver(session) => {
             format!("another process took over the session `{}`; everything accepted is recorded", name(session))
+        }
+        Error::SessionDeleted(session) => {
+            format!("the session `{}` was deleted before this was done; nothing of it is kept", name(session))
         }
         Error::Stopped(session) => format!(
             "the session `{}` stopped before this was done; everything accepted is recorded, so check it and try again",

@@ -26,7 +26,7 @@ async fn deleting_a_session_aborts_its_call_and_erases_its_texts() {
     let call = calls.next().await;
     engine.delete_session(&session).await.expect("it is deleted");
     call.wait_until_dropped().await;
-    assert!(matches!(queued_turn.await.expect("the task does not panic"), Err(Error::Stopped(_))));
+    assert!(matches!(queued_turn.await.expect("the task does not panic"), Err(Error::SessionDeleted(_))));
     assert!(!disk.contains_text("secret") && !disk.contains_text("another"), "nothing of it is left");
     assert_eq!(engine.send_message(&session, "hello".into()).await.expect_err("it is gone").code(), "no-such-session");
     let again = open_session(&engine).await;

@@ -59,7 +59,7 @@ impl SimClient {
         let is_explained = match error {
             Error::Refused(_) | Error::ShuttingDown | Error::SessionExists(_) => true,
             Error::InUse { .. } | Error::TakenOver(_) => self.rival.is_some(),
-            Error::NoSuchSession(_) | Error::Stopped(_) => !observations.deleted.is_empty(),
+            Error::NoSuchSession(_) | Error::SessionDeleted(_) | Error::Stopped(_) => !observations.deleted.is_empty(),
             // A process that shuts down closes its store while others still read.
             Error::Store(error) => matches!(
                 **error,

@@ -37,6 +37,20 @@ async fn same_idempotency_key_is_the_same_message() {
 }
 
 #[tokio::test]
+async fn request_that_waits_learns_that_its_session_was_deleted() {
+    let server = TestServer::with_options(SLOW, |_| {}).await;
+    server.open_session("fox", "chat").await;
+    let ask = server.request(Method::POST, "/v1/sessions/fox/messages").json(&json!({"text": "hang"}));
+    let waiting = tokio::spawn(crate::test_server::send(ask));
+    let mut stream = SseReader::open(server.request(Method::GET, "/v1/sessions/fox/events")).await;
+    while stream.next().await.expect("more").data["type"] != "call_opened" {}
+    server.delete("/v1/sessions/fox").await.expect_json(204);
+    let gone = waiting.await.expect("an answer");
+    assert!(gone.text.contains("the session `fox` was deleted"), "{}", gone.text);
+    assert_eq!(gone.problem_code(410), "session-deleted");
+}
+
+#[tokio::test]
 async fn deltas_add_up_to_the_reply() {
     let server = TestServer::with_options(SLOW, |_| {}).await;
     server.open_session("fox", "chat").await;
