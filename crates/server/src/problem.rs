@@ -66,6 +66,7 @@ pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
     ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE),
     ("invalid-image", StatusCode::BAD_REQUEST),
     ("phase-refused", StatusCode::CONFLICT),
+    ("idempotency-key-reused", StatusCode::CONFLICT),
     ("too-many-requests", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-streams", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-turns", StatusCode::TOO_MANY_REQUESTS),

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use segue_core::body::BodyId;
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{IdempotencyKey, MessageId};
 use segue_engine::{Error, UserMessage};
@@ -103,9 +104,15 @@ pub(crate) async fn send_message(
         ..UserMessage::from(new.text)
     };
     let engine = &session_ref.app.engine;
+    let content_if_keyed = message.idempotency_key.is_some().then(|| MessageHashes::from_message(&message));
+    let check_message = async |message| match &content_if_keyed {
+        Some(content) => content.check_recorded_message(&session_ref, message).await,
+        None => Ok(()),
+    };
     if format == ResponseFormat::EventStream {
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+        check_message(message).await?;
         let (after, head) = seq_before_message(&session_ref, message).await?;
         let until = StreamUntil::TurnEnded(message);
         return EventStreamRequest {
@@ -122,6 +129,7 @@ pub(crate) async fn send_message(
     if new.wait == Some(false) {
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+        check_message(message).await?;
         let (after, _) = seq_before_message(&session_ref, message).await?;
         let accepted =
             AcceptedMessage { session: session_ref.public_name(), message: message.to_string(), after: after.0 };
@@ -129,9 +137,47 @@ pub(crate) async fn send_message(
     }
     let ended =
         engine.send_and_wait(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+    check_message(ended.message).await?;
     session_ref.app.metrics.record_turn(&ended.outcome);
     let report = build_message_result(&session_ref, ended.message, Some(ended.phase)).await?;
     Ok(Json(report).into_response())
+}
+
+/// The hashes of a message's text and images, by which it is compared with a recorded message.
+pub(crate) struct MessageHashes {
+    text: BodyId,
+    images: Vec<BodyId>,
+}
+
+impl MessageHashes {
+    pub(crate) fn from_message(message: &UserMessage) -> Self {
+        Self {
+            text: BodyId::hash_text(&message.text),
+            images: message.images.iter().map(|image| BodyId::hash_text(&image.data)).collect(),
+        }
+    }
+
+    /// Checks that the message to which an idempotency key belongs is this one.
+    ///
+    /// # Errors
+    /// The key was used for another message.
+    pub(crate) async fn check_recorded_message(
+        &self,
+        session_ref: &SessionRef,
+        message: MessageId,
+    ) -> Result<(), HttpProblem> {
+        let is_same = with_session_history(session_ref, None, |history| {
+            history.messages.get(&message).is_none_or(|recorded| {
+                recorded.text.body == self.text
+                    && recorded.images.iter().map(|image| image.body).eq(self.images.iter().copied())
+            })
+        });
+        if is_same.await? {
+            return Ok(());
+        }
+        let detail = format!("this key was used for the message {message}, which has another content; use a new key");
+        Err(HttpProblem::new("idempotency-key-reused", detail).with_extension("message", message.to_string()))
+    }
 }
 
 /// Checks that the session may start a turn.

@@ -37,6 +37,28 @@ async fn same_idempotency_key_is_the_same_message() {
 }
 
 #[tokio::test]
+async fn idempotency_key_of_another_message_is_refused() {
+    let server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
+    let send = |body: Value| server.post("/v1/sessions/fox/messages", body);
+    let first = send(json!({"text": "hello", "key": "k"})).await.expect_json(200);
+    for other in [
+        json!({"text": "goodbye", "key": "k"}),
+        json!({"text": "goodbye", "key": "k", "wait": false}),
+        json!({"text": "hello", "key": "k", "images": [{"data": "R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs="}]}),
+    ] {
+        assert_eq!(send(other.clone()).await.problem_code(409), "idempotency-key-reused", "{other}");
+    }
+    let stream = server
+        .request(Method::POST, "/v1/sessions/fox/messages")
+        .header("accept", "text/event-stream")
+        .json(&json!({"text": "goodbye", "key": "k"}));
+    assert_eq!(crate::test_server::send(stream).await.problem_code(409), "idempotency-key-reused");
+    assert_eq!(send(json!({"text": "hello", "key": "k"})).await.expect_json(200), first);
+    assert_eq!(server.get("/v1/sessions/fox").await.expect_json(200)["turns"], 1, "nothing was recorded");
+}
+
+#[tokio::test]
 async fn request_that_waits_learns_that_its_session_was_deleted() {
     let server = TestServer::with_options(SLOW, |_| {}).await;
     server.open_session("fox", "chat").await;
