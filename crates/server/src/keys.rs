@@ -166,6 +166,14 @@ impl ApiKeyStore {
         })
     }
 
+    /// Waits until the caller's key is revoked; forever if the caller needed no key.
+    pub(crate) async fn wait_for_revocation(&self, caller: &Caller) {
+        let Some(id) = &caller.key_id else { return std::future::pending().await };
+        while self.with_current_keys(|keys| keys.iter().any(|key| key.id == *id)) {
+            tokio::time::sleep(Duration::from_millis(KEYS_CACHE_MS)).await;
+        }
+    }
+
     /// Passes the current keys to `work`. An unreadable file counts as empty.
     fn with_current_keys<T>(&self, work: impl FnOnce(&[ApiKey]) -> T) -> T {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);

@@ -104,6 +104,12 @@ impl HttpProblem {
         Self::new("not-found", detail)
     }
 
+    /// Creates the problem that ends the streams of a key that was revoked.
+    #[must_use]
+    pub(crate) fn key_revoked() -> Self {
+        Self::new("key-invalid", "the key was revoked; use another key")
+    }
+
     /// Adds a member.
     #[must_use]
     pub(crate) fn with_extension(mut self, name: &str, value: impl Into<Value>) -> Self {

@@ -118,7 +118,9 @@ impl SessionEventStream {
             }
             let app = self.session_ref.app.clone();
             tokio::select! {
+                biased;
                 () = app.wait_for_shutdown() => self.send_reconnect(),
+                () = app.keys.wait_for_revocation(&self.session_ref.caller) => self.send_problem(&HttpProblem::key_revoked()),
                 update = self.subscription.next_update() => match update {
                     Ok(update) => self.handle_update(update).await,
                     Err(error) => self.send_failure(&error),
@@ -185,11 +187,13 @@ impl SessionEventStream {
             Error::NoSuchSession(_) => {
                 self.queue_event("deleted", None, &json!({ "session": self.session_ref.public_name() }))
             }
-            error => {
-                let problem = self.session_ref.to_problem(error).to_details();
-                self.queue_event("problem", None, &problem);
-            }
+            error => self.send_problem(&self.session_ref.to_problem(error)),
         }
+        self.is_finished = true;
+    }
+
+    fn send_problem(&mut self, problem: &HttpProblem) {
+        self.queue_event("problem", None, &problem.to_details());
         self.is_finished = true;
     }
 

@@ -22,7 +22,7 @@ use crate::stream::sse_event;
 
 /// Stream changes of the session list
 ///
-/// The SSE events are `live`, `session` (a row of the session list), `deleted` and `reconnect`.
+/// The SSE events are `live`, `session` (a row of the session list), `deleted`, `reconnect` and `problem`.
 #[utoipa::path(get, path = "/v1/changes", tag = "events", responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(crate) async fn stream_session_changes(
     State(app): State<AppState>,
@@ -66,7 +66,14 @@ impl SessionChangeStream {
             }
             let app = self.app.clone();
             let change = tokio::select! {
+                biased;
                 () = app.wait_for_shutdown() => Err(RecvError::Closed),
+                () = app.keys.wait_for_revocation(&self.caller) => {
+                    let problem = HttpProblem::key_revoked().to_details();
+                    self.queued_events.push_back(sse_event("problem", None, &problem));
+                    self.is_finished = true;
+                    continue;
+                }
                 change = self.receiver.recv() => change,
             };
             match change {

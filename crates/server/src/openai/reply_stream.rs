@@ -105,6 +105,8 @@ impl ReplyStream {
         while !self.is_finished {
             let app = self.session_ref.app.clone();
             let update = tokio::select! {
+                biased;
+                () = app.keys.wait_for_revocation(&self.session_ref.caller) => return Err(HttpProblem::key_revoked()),
                 () = app.wait_for_shutdown(), if self.wants_deltas => return Err(self.session_ref.to_problem(Error::ShuttingDown)),
                 update = self.subscription.next_update() => update.map_err(|error| self.session_ref.to_problem(error))?,
             };

@@ -222,3 +222,24 @@ async fn export_and_import_use_the_owners_names() {
     assert_eq!(import(&bolt, "").await.problem_code(404), "no-such-flow");
     assert!(server.get("/v1/sessions").await.text.contains("acme.copy"));
 }
+
+#[tokio::test]
+async fn streams_of_a_revoked_key_end() {
+    let (server, folder) = test_server().await;
+    let secret = key(&folder, Some("acme"), None);
+    let acme = Tenant { server: &server, key: secret.clone() };
+    acme.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await.expect_json(201);
+    let open = |path: &str| SseReader::open(server.request(Method::GET, path).bearer_auth(&secret));
+    let mut streams = [open("/v1/sessions/fox/events").await, open("/v1/changes").await];
+    for stream in &mut streams {
+        stream.read_until("live").await;
+    }
+    let id = secret.split('_').nth(1).expect("an id");
+    ApiKeyStore::from_folder(folder.path()).revoke_key(id).expect("revoked");
+    for stream in &mut streams {
+        let refused = tokio::time::timeout(std::time::Duration::from_secs(20), stream.read_until("problem")).await;
+        let refused = refused.expect("the stream ends").pop().expect("a problem").data;
+        assert_eq!((&refused["code"], &refused["status"]), (&json!("key-invalid"), &json!(401)));
+        assert_eq!(stream.next().await, None, "nothing follows");
+    }
+}
