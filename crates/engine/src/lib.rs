@@ -70,7 +70,7 @@ pub use segue_store::{
 };
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
-pub use transfer::SessionImport;
+pub use transfer::{SessionExport, SessionImport};
 pub use turn_report::TurnReport;
 
 /// Runs the example of the page.

@@ -1,6 +1,6 @@
 //! Export and import of sessions as JSON lines, and forks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use segue_core::body::{BodyId, BodyKind, TextBody};
 use segue_core::codec;
@@ -28,6 +28,14 @@ enum ExportLine {
     Event { seq: Seq, at: UnixMillis, event: Value },
 }
 
+impl ExportLine {
+    fn to_json_line(&self) -> String {
+        let mut text = serde_json::to_string(self).expect("lines serialize to JSON");
+        text.push('\n');
+        text
+    }
+}
+
 const EXPORT_HEADER: &str = "session";
 
 impl Engine {
@@ -40,38 +48,13 @@ impl Engine {
         session: &SessionId,
         mut write: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut write_line = |line: &ExportLine| {
-            let mut text = serde_json::to_string(line).expect("lines serialize to JSON");
-            text.push('\n');
-            write(&text)
-        };
-        write_line(&ExportLine::Header {
-            segue: EXPORT_HEADER.to_owned(),
-            format: codec::EVENT_FORMAT,
-            session: session.clone(),
-        })?;
-        let mut after = Seq(0);
-        let mut written = BTreeSet::new();
-        loop {
-            let events = self.read_events(session, after, READ_EVENTS_MAX).await?;
-            let Some(last) = events.last() else { return Ok(()) };
-            after = last.seq;
-            for recorded in events {
-                let new: Vec<_> =
-                    recorded.event.referenced_bodies().into_iter().filter(|(id, _)| written.insert(*id)).collect();
-                let ids: Vec<BodyId> = new.iter().map(|(id, _)| *id).collect();
-                let texts = self.read_texts(session, &ids).await?;
-                for ((body, kind), text) in new.into_iter().zip(texts) {
-                    write_line(&ExportLine::Text {
-                        body,
-                        visible: kind == BodyKind::Conversation,
-                        text: text.to_string(),
-                    })?;
-                }
-                let event = serde_json::to_value(&recorded.event).expect("events serialize to JSON");
-                write_line(&ExportLine::Event { seq: recorded.seq, at: recorded.at, event })?;
+        let mut export = SessionExport::new(self, session);
+        while let Some(lines) = export.next_lines().await? {
+            for line in lines.split_inclusive('\n') {
+                write(line)?;
             }
         }
+        Ok(())
     }
 
     /// Creates a session from the lines of an export, under its original name or another.
@@ -152,6 +135,66 @@ impl Engine {
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
         self.wake_session(&to).await?;
         Ok(to)
+    }
+}
+
+/// An export in progress. It reads from the store only what it is asked for, so that a slow reader needs no memory.
+#[derive(Debug)]
+pub struct SessionExport {
+    engine: Engine,
+    session: SessionId,
+    is_header_written: bool,
+    after: Seq,
+    events: VecDeque<RecordedEvent>,
+    /// The texts that were exported already.
+    written: BTreeSet<BodyId>,
+}
+
+impl SessionExport {
+    /// Starts an export. Nothing is read yet.
+    #[must_use]
+    pub fn new(engine: &Engine, session: &SessionId) -> Self {
+        Self {
+            engine: engine.clone(),
+            session: session.clone(),
+            is_header_written: false,
+            after: Seq(0),
+            events: VecDeque::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the next lines: the header, or one event and the texts it refers to. Returns none at the end.
+    ///
+    /// # Errors
+    /// The session does not exist or cannot be read.
+    pub async fn next_lines(&mut self) -> Result<Option<String>, Error> {
+        if !self.is_header_written {
+            self.is_header_written = true;
+            let header = ExportLine::Header {
+                segue: EXPORT_HEADER.to_owned(),
+                format: codec::EVENT_FORMAT,
+                session: self.session.clone(),
+            };
+            return Ok(Some(header.to_json_line()));
+        }
+        if self.events.is_empty() {
+            self.events = self.engine.read_events(&self.session, self.after, READ_EVENTS_MAX).await?.into();
+        }
+        let Some(recorded) = self.events.pop_front() else { return Ok(None) };
+        self.after = recorded.seq;
+        let new: Vec<_> =
+            recorded.event.referenced_bodies().into_iter().filter(|(id, _)| self.written.insert(*id)).collect();
+        let ids: Vec<BodyId> = new.iter().map(|(id, _)| *id).collect();
+        let texts = self.engine.read_texts(&self.session, &ids).await?;
+        let mut lines = String::new();
+        for ((body, kind), text) in new.into_iter().zip(texts) {
+            let line = ExportLine::Text { body, visible: kind == BodyKind::Conversation, text: text.to_string() };
+            lines.push_str(&line.to_json_line());
+        }
+        let event = serde_json::to_value(&recorded.event).expect("events serialize to JSON");
+        lines.push_str(&ExportLine::Event { seq: recorded.seq, at: recorded.at, event }.to_json_line());
+        Ok(Some(lines))
     }
 }
 

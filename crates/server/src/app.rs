@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::Engine;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::history::HistoryCache;
 use crate::keys::ApiKeyStore;
@@ -31,6 +31,7 @@ pub(crate) struct AppInner {
     pub change_feed: SessionChangeFeed,
     pub webhooks: WebhookStore,
     pub conversation_cache: ConversationCache,
+    pub import_permits: Semaphore,
     shutdown_signal: watch::Sender<bool>,
 }
 
@@ -47,6 +48,7 @@ impl AppState {
             metrics: ServerMetrics::new(),
             change_feed: SessionChangeFeed::default(),
             conversation_cache: ConversationCache::default(),
+            import_permits: Semaphore::new(options.limits.imports_max),
             shutdown_signal: watch::Sender::new(false),
             engine,
             options,

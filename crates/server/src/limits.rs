@@ -6,6 +6,8 @@ pub(crate) const BODY_BYTES_MAX: usize = 2 << 20;
 pub(crate) const IMAGE_BODY_BYTES_MAX: usize = 32 << 20;
 /// Maximum size of an import in bytes.
 pub(crate) const IMPORT_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of imports at the same time.
+pub(crate) const IMPORTS_MAX: usize = 4;
 /// Maximum time to receive the headers of a request.
 pub(crate) const HEADERS_MS_MAX: u64 = 10_000;
 /// Maximum time to receive the body of a request.
@@ -78,6 +80,8 @@ pub(crate) const CONVERSATIONS_CACHED_MAX: usize = 10_000;
 pub(crate) const CANDIDATE_SESSIONS_MAX: usize = 20;
 /// Characters of a reply that are used as the search text.
 pub(crate) const SEARCH_TEXT_CHARS_MAX: usize = 80;
+/// Maximum number of searches of one owner at the same time. Fewer than the store has readers.
+pub(crate) const SEARCHES_PER_OWNER_MAX: usize = 2;
 /// Maximum number of messages in an OpenAI request.
 pub(crate) const HISTORY_MESSAGES_MAX: usize = 10_000;
 /// Maximum number of webhooks.

@@ -82,6 +82,8 @@ pub struct ServerLimits {
     /// Sessions with a running turn.
     pub turns_max: usize,
     pub connections_max: usize,
+    /// Imports at the same time.
+    pub imports_max: usize,
     /// The maximum time to receive the headers of a request.
     pub headers_ms_max: u64,
     /// The maximum time without progress while a client reads.
@@ -101,6 +103,7 @@ impl Default for ServerLimits {
             streams_max: limits::STREAMS_MAX,
             turns_max: limits::TURNS_MAX,
             connections_max: limits::CONNECTIONS_MAX,
+            imports_max: limits::IMPORTS_MAX,
             headers_ms_max: limits::HEADERS_MS_MAX,
             write_stall_ms_max: limits::WRITE_STALL_MS_MAX,
             heartbeat_ms: limits::HEARTBEAT_MS,

@@ -70,6 +70,7 @@ pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
     ("too-many-requests", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-streams", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-turns", StatusCode::TOO_MANY_REQUESTS),
+    ("too-many-imports", StatusCode::TOO_MANY_REQUESTS),
     ("body-timeout", StatusCode::REQUEST_TIMEOUT),
     ("no-webhook-secret", StatusCode::CONFLICT),
     ("turn-failed", StatusCode::BAD_GATEWAY),

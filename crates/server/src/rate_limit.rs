@@ -1,4 +1,5 @@
-//! Limits the requests per minute and the open streams of each key. Callers without a key share one budget.
+//! Limits the requests per minute and the open streams of each key, and the searches of each owner. Callers without a key share
+//! one budget.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::Caller;
-use crate::limits::KEYS_MAX;
+use crate::limits::{KEYS_MAX, SEARCHES_PER_OWNER_MAX};
 use crate::options::ServerLimits;
 use crate::problem::HttpProblem;
 
@@ -18,6 +19,8 @@ const SECONDS_PER_MINUTE: f64 = 60.0;
 pub(crate) struct CallerRateLimiter {
     limits: ServerLimits,
     budgets: Mutex<HashMap<Option<String>, CallerBudget>>,
+    /// The searches that each owner may start.
+    searches: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
 }
 
 #[derive(Debug)]
@@ -32,7 +35,7 @@ impl CallerRateLimiter {
     /// Creates a limiter with full budgets.
     #[must_use]
     pub(crate) fn new(limits: ServerLimits) -> Self {
-        Self { limits, budgets: Mutex::default() }
+        Self { limits, budgets: Mutex::default(), searches: Mutex::default() }
     }
 
     /// Takes one request from the caller's budget.
@@ -55,6 +58,20 @@ impl CallerRateLimiter {
             budget.requests_left -= 1.0;
             Ok(())
         })
+    }
+
+    /// Waits until the caller's owner may start another search. The searches of one owner never occupy all readers of the
+    /// store.
+    pub(crate) async fn acquire_search_permit(&self, caller: &Caller) -> Option<OwnedSemaphorePermit> {
+        let permits = {
+            let mut searches = self.searches.lock().unwrap_or_else(PoisonError::into_inner);
+            // A semaphore that nobody uses is like a new one.
+            searches.retain(|_, permits| Arc::strong_count(permits) > 1);
+            let new = || Arc::new(Semaphore::new(SEARCHES_PER_OWNER_MAX));
+            searches.entry(caller.owner.clone()).or_insert_with(new).clone()
+        };
+        // The semaphore is never closed.
+        permits.acquire_owned().await.ok()
     }
 
     /// Reserves a stream until the permit is dropped.
@@ -87,7 +104,21 @@ impl CallerRateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn searches_of_one_owner_do_not_delay_another() {
+        let limiter = CallerRateLimiter::new(ServerLimits::default());
+        let owner = |name: &str| Caller { owner: Some(name.into()), ..Caller::default() };
+        let search = |name: &str| limiter.acquire_search_permit(&owner(name)).now_or_never().flatten();
+        let mut running: Vec<_> = (0..SEARCHES_PER_OWNER_MAX).map(|_| search("acme").expect("a permit")).collect();
+        assert!(search("acme").is_none(), "the next one waits");
+        assert!(search("bolt").is_some());
+        running.pop();
+        assert!(search("acme").is_some());
+    }
 
     #[test]
     fn each_key_has_its_own_budget() {

@@ -244,6 +244,7 @@ pub struct FaultyStore {
 pub struct InjectedFaults {
     pub reads: AtomicU64,
     pub head_reads: AtomicU64,
+    pub text_reads: AtomicU64,
     /// How many of the next attempts to acquire a lease fail.
     pub failing_leases: AtomicU64,
     /// How many of the next reads of texts fail.
@@ -299,6 +300,7 @@ impl Store for FaultyStore {
     }
 
     async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> StoreResult<Vec<Arc<str>>> {
+        self.faults.text_reads.fetch_add(1, Ordering::Relaxed);
         fail_if_requested(&self.faults.failing_text_reads)?;
         self.inner.read_bodies(session, ids).await
     }

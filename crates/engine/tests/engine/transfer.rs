@@ -1,20 +1,21 @@
 //! Export, import and forks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnResult};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::scope::Scope;
-use segue_engine::{Engine, EngineConfig, Error, RecoveryPolicy};
+use segue_engine::{Engine, EngineConfig, Error, RecoveryPolicy, SessionExport};
 use segue_store::SessionQuery;
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
-    ReceivedCalls, advance_ms, chat_engine, engine_config, engine_with_flow, load_state, open_session, read_events,
-    run_turn, send_in_background, turn_outcomes,
+    FaultyStore, ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, engine_with_flow, load_state,
+    open_session, read_events, run_turn, send_in_background, turn_outcomes,
 };
 
 type Corruption = Box<dyn Fn(&mut Vec<String>)>;
@@ -51,6 +52,26 @@ async fn an_import_restores_the_exported_session() {
     assert_eq!(call.prompt.messages.len(), 6, "it remembers");
     call.answer("to three");
     assert_eq!(pending_turn.await.expect("the task does not panic").expect("it is answered").turn.0, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_export_reads_only_what_was_asked_for() {
+    let (store, faults) = FaultyStore::open(&MemoryDisk::new());
+    let (config, mut calls) = engine_config(store, chat_flow());
+    let engine = Engine::start(config).await.expect("it starts");
+    let session = open_session(&engine).await;
+    run_turn(&engine, &mut calls, &session, "one", "to one").await;
+    let text_reads = || faults.text_reads.load(Ordering::Relaxed);
+    let before = text_reads();
+    let mut export = SessionExport::new(&engine, &session);
+    let header = export.next_lines().await.expect("it can be read").expect("a header");
+    assert!(header.contains("\"segue\""), "{header}");
+    let opened = export.next_lines().await.expect("it can be read").expect("an event");
+    assert!(opened.contains("session_opened"), "{opened}");
+    let after_first = text_reads();
+    assert!(after_first <= before + 1, "the texts of later events are not read");
+    while export.next_lines().await.expect("it can be read").is_some() {}
+    assert!(text_reads() > after_first);
 }
 
 #[tokio::test(start_paused = true)]

@@ -200,6 +200,10 @@ pub(crate) async fn list_sessions(
         after_cursor: params.cursor.map(|cursor| decode_cursor(&cursor, &caller)).transpose()?,
         ..SessionQuery::newest(limit)
     };
+    let _permit = match &query.text {
+        Some(_) => app.rate_limiter.acquire_search_permit(&caller).await,
+        None => None,
+    };
     let page = app
         .engine
         .list_sessions(&caller.restrict_query(query))

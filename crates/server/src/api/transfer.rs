@@ -5,9 +5,10 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use segue_core::decide::OperatorCommand;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Error, SessionImport};
+use segue_engine::{Error, SessionExport, SessionImport};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -120,22 +121,17 @@ pub(crate) async fn turn_end_seq(session_ref: &SessionRef, turn: TurnId) -> Resu
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 pub(crate) async fn export_session(session_ref: SessionRef) -> Result<Response, HttpProblem> {
     with_session_history(&session_ref, None, |_| ()).await?;
-    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
-    tokio::spawn(async move {
-        let caller = session_ref.caller.clone();
-        let write = |line: &str| {
-            // The client may have disconnected.
-            sender
-                .send(Ok(rewrite_session_names(line, &caller)))
-                .map_err(|_| Error::Stopped(session_ref.session.clone()))
-        };
-        if session_ref.app.engine.export_session(&session_ref.session, write).await.is_err() {
-            // The connection is broken off, so that the client notices the missing rest.
-            let _ = sender.send(Err(std::io::ErrorKind::Other.into()));
-        }
+    let export = SessionExport::new(&session_ref.app.engine, &session_ref.session);
+    // The store is read only as fast as the client reads. An error breaks the connection off, so that the client notices the
+    // missing rest.
+    let lines = stream::try_unfold((export, session_ref.caller), |(mut export, caller)| async move {
+        let lines = export.next_lines().await.map_err(|_| std::io::Error::from(std::io::ErrorKind::Other))?;
+        let lines = lines.map(|lines| -> String {
+            lines.split_inclusive('\n').map(|line| rewrite_session_names(line, &caller)).collect()
+        });
+        Ok::<_, std::io::Error>(lines.map(|lines| (lines, (export, caller))))
     });
-    let stream = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(stream)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(lines)).into_response())
 }
 
 /// Converts the session names in a line of an export. Only the header and two event types contain any.
@@ -176,6 +172,14 @@ pub(crate) async fn import_session(
     QueryParams(params): QueryParams<ImportSessionParams>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
+    // Taken before the body is read, because the body is what needs memory.
+    let _permit = app.import_permits.try_acquire().map_err(|_| {
+        let detail = format!(
+            "{} imports are running, which is the maximum; try again in a moment",
+            app.options.limits.imports_max
+        );
+        HttpProblem::new("too-many-imports", detail).with_retry_after(1)
+    })?;
     let bytes = extract::read_body_bytes(request, IMPORT_BYTES_MAX).await?;
     // A large file takes seconds to parse.
     let parsed = tokio::task::spawn_blocking(move || {
@@ -192,5 +196,5 @@ pub(crate) async fn import_session(
     }
     let name = caller.full_session_id(params.session.as_deref().unwrap_or(import.session().as_str()))?;
     let session = app.engine.import_parsed_session(import, name).await.map_err(to_problem)?;
-    created_session_response(&SessionRef { app, caller, session }).await
+    created_session_response(&SessionRef { app: app.clone(), caller, session }).await
 }

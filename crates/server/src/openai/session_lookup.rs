@@ -222,6 +222,7 @@ async fn list_candidate_sessions(
         flows: vec![flow.to_string()],
         ..SessionQuery::newest(CANDIDATE_SESSIONS_MAX)
     };
+    let _permit = app.rate_limiter.acquire_search_permit(caller).await;
     let page = app
         .engine
         .list_sessions(&caller.restrict_query(query))

@@ -146,6 +146,26 @@ async fn readiness_is_probed_at_most_once_per_second() {
 }
 
 #[tokio::test]
+async fn imports_are_limited() {
+    let server = TestServer::with_options(DEFAULT_SCENARIO, |options| options.limits.imports_max = 1).await;
+    server.open_session("fox", "chat").await;
+    let lines = server.get("/v1/sessions/fox/export").await.text;
+    let mut socket = TcpStream::connect(server.url.trim_start_matches("http://")).await.expect("connected");
+    let head = "POST /v1/import HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    let mut continued = [0; 12];
+    socket.read_exact(&mut continued).await.expect("the server waits for the body");
+    assert_eq!(&continued, b"HTTP/1.1 100");
+    let import = || send(server.request(Method::POST, "/v1/import?session=copy").body(lines.clone()));
+    assert_eq!(import().await.problem_code(429), "too-many-imports");
+    drop(socket);
+    // The server notices the disconnect a moment later.
+    while import().await.status != 201 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn stalled_reader_is_disconnected_and_the_session_continues() {
     let server = TestServer::with_options(DEFAULT_SCENARIO, |options| options.limits.write_stall_ms_max = 50).await;
     server.open_session("fox", "chat").await;
