@@ -84,6 +84,8 @@ pub(crate) const SEARCH_TEXT_CHARS_MAX: usize = 80;
 pub(crate) const SEARCHES_PER_OWNER_MAX: usize = 2;
 /// Maximum number of messages in an OpenAI request.
 pub(crate) const HISTORY_MESSAGES_MAX: usize = 10_000;
+/// Maximum size of a conversation that is parsed without a thread of its own, in bytes.
+pub(crate) const CONVERSATION_INLINE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of webhooks.
 pub(crate) const WEBHOOKS_MAX: usize = 100;
 /// Maximum length of a webhook URL in bytes.

@@ -7,6 +7,7 @@
 mod chat_completions;
 mod conversation;
 mod conversation_cache;
+mod fingerprint;
 mod models;
 mod reply_stream;
 mod response_stream;

@@ -148,7 +148,7 @@ pub(crate) async fn create_chat_completion(
     check_chat_request(&request)?;
     let mut hints = SessionHints::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
-    let conversation = ClientConversation::parse(&request.messages, None)?;
+    let conversation = ClientConversation::parse_off_worker(request.messages, None).await?;
     let resolved = resolve_request(&app, &caller, &flow, &conversation, &hints).await?;
     let created = app.engine.now().0 / 1_000;
     let is_stream = request.stream == Some(true);

@@ -1,6 +1,7 @@
 //! The conversation in a client's request: the earlier messages and the new one. Builds the first message of a session if the
-//! client sends instructions or earlier messages that no session contains, and computes the fingerprint by which a
-//! conversation is found again.
+//! client sends instructions or earlier messages that no session contains. Fingerprints are in `fingerprint`.
+
+use std::borrow::Cow;
 
 use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
@@ -8,9 +9,10 @@ use segue_core::limits::IMAGES_PER_MESSAGE_MAX;
 use segue_core::prompt::PromptImage;
 use serde_json::Value;
 
+use super::fingerprint::{ConversationFingerprint, ConversationHashes};
 use crate::caller::Caller;
 use crate::images;
-use crate::limits::HISTORY_MESSAGES_MAX;
+use crate::limits::{CONVERSATION_INLINE_BYTES_MAX, HISTORY_MESSAGES_MAX};
 use crate::problem::HttpProblem;
 
 /// The author of a message.
@@ -25,6 +27,17 @@ pub(crate) enum MessageAuthor {
 pub(crate) struct MessageContent {
     pub text: String,
     pub images: Vec<PromptImage>,
+}
+
+impl MessageAuthor {
+    /// Returns the label of the author's messages in a flattened conversation.
+    #[must_use]
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::User => "user: ",
+            Self::Assistant => "assistant: ",
+        }
+    }
 }
 
 impl MessageContent {
@@ -53,12 +66,29 @@ pub(crate) struct ClientConversation {
     pub instructions: String,
     /// In order; never empty.
     messages: Vec<(MessageAuthor, MessageContent)>,
+    hashes: ConversationHashes,
 }
 
 /// Separates the parts of a text.
-const PART_SEPARATOR: &str = "\n\n";
+pub(crate) const PART_SEPARATOR: &str = "\n\n";
 
 impl ClientConversation {
+    /// Parses the messages of either API. A large request is parsed and hashed on a thread of its own, so that others are not
+    /// delayed.
+    ///
+    /// # Errors
+    /// A message has unsupported content, or there is no new message.
+    pub(crate) async fn parse_off_worker(
+        messages: Vec<Value>,
+        instructions: Option<String>,
+    ) -> Result<Self, HttpProblem> {
+        if messages.iter().map(text_byte_len).sum::<usize>() <= CONVERSATION_INLINE_BYTES_MAX {
+            return Self::parse(&messages, instructions.as_deref());
+        }
+        let parsed = tokio::task::spawn_blocking(move || Self::parse(&messages, instructions.as_deref())).await;
+        parsed.unwrap_or_else(|_| Err(HttpProblem::new("internal", "the messages could not be parsed")))
+    }
+
     /// Parses the messages of either API.
     ///
     /// # Errors
@@ -110,7 +140,10 @@ impl ClientConversation {
             }
             None => return Err(invalid_messages("there is no user message")),
         }
-        Ok(Self { instructions: instruction_texts.join(PART_SEPARATOR), messages: parsed })
+        let instructions = instruction_texts.join(PART_SEPARATOR);
+        let first_message = flatten_messages(&instructions, &parsed[..1]);
+        let hashes = ConversationHashes::compute(&instructions, &parsed, &first_message);
+        Ok(Self { instructions, messages: parsed, hashes })
     }
 
     /// Returns the new message.
@@ -147,80 +180,88 @@ impl ClientConversation {
     pub(crate) fn possible_prefixes(&self) -> impl Iterator<Item = ConversationPrefix<'_>> {
         let indices =
             (0..self.messages.len().saturating_sub(2)).filter(|index| self.messages[*index].0 == MessageAuthor::User);
-        indices.map(|index| {
-            let rest = &self.messages[index + 1..self.messages.len() - 1];
-            let replies = rest.iter().step_by(2).map(|(_, content)| content.text.as_str());
-            let messages = rest.iter().skip(1).step_by(2).map(|(_, content)| content);
-            ConversationPrefix {
-                first_message: self.flattened_up_to(index),
-                replies: replies.collect(),
-                later_messages: messages.collect(),
-            }
-        })
+        indices.map(|start| ConversationPrefix { conversation: self, start })
     }
 
     fn flattened_up_to(&self, index: usize) -> MessageContent {
-        let messages = &self.messages[..=index];
-        let instruction_texts = Some(self.instructions.as_str()).filter(|text| !text.is_empty());
-        let parts: Vec<String> = if index == 0 {
-            instruction_texts
-                .into_iter()
-                .chain(messages.iter().map(|(_, content)| content.text.as_str()))
-                .map(Into::into)
-                .collect()
-        } else {
-            let lines = messages.iter().map(|(author, content)| match author {
-                MessageAuthor::User => format!("user: {}", content.text),
-                MessageAuthor::Assistant => format!("assistant: {}", content.text),
-            });
-            instruction_texts.map(|text| format!("system: {text}")).into_iter().chain(lines).collect()
-        };
-        let mut images: Vec<PromptImage> =
-            messages.iter().flat_map(|(_, content)| content.images.iter().cloned()).collect();
-        if index > 0 {
-            // Only the newest images of a long conversation are kept.
-            images.drain(..images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX));
-        }
-        MessageContent { text: parts.join(PART_SEPARATOR), images }
+        flatten_messages(&self.instructions, &self.messages[..=index])
     }
+}
+
+/// Returns the first messages of a conversation as one message.
+fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageContent)]) -> MessageContent {
+    let instructions = Some(instructions).filter(|text| !text.is_empty());
+    let parts: Vec<String> = if messages.len() == 1 {
+        instructions
+            .into_iter()
+            .chain(messages.iter().map(|(_, content)| content.text.as_str()))
+            .map(Into::into)
+            .collect()
+    } else {
+        let lines = messages.iter().map(|(author, content)| format!("{}{}", author.label(), content.text));
+        instructions.map(|text| format!("system: {text}")).into_iter().chain(lines).collect()
+    };
+    let mut images: Vec<PromptImage> =
+        messages.iter().flat_map(|(_, content)| content.images.iter().cloned()).collect();
+    if messages.len() > 1 {
+        // Only the newest images of a long conversation are kept.
+        images.drain(..images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX));
+    }
+    MessageContent { text: parts.join(PART_SEPARATOR), images }
 }
 
 /// The earlier messages as a session would hold them: a first message, then replies and messages in turn, ending with a
 /// reply.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ConversationPrefix<'h> {
-    pub first_message: MessageContent,
-    /// One more than the later messages.
-    pub replies: Vec<&'h str>,
-    pub later_messages: Vec<&'h MessageContent>,
+    conversation: &'h ClientConversation,
+    /// The last message that is part of the session's first message.
+    start: usize,
 }
 
-impl ConversationPrefix<'_> {
+impl<'h> ConversationPrefix<'h> {
+    /// Returns whether the session's first message is the client's first message.
+    #[must_use]
+    pub(crate) fn is_whole(self) -> bool {
+        self.start == 0
+    }
+
+    /// Returns the session's first message.
+    #[must_use]
+    pub(crate) fn first_message(self) -> MessageContent {
+        self.conversation.flattened_up_to(self.start)
+    }
+
+    /// Returns the content hash of the session's first message.
+    #[must_use]
+    pub(crate) fn first_message_hash(self) -> BodyId {
+        self.conversation.hashes.flattened_hash(self.start)
+    }
+
     /// Returns the user's message and the reply of each turn.
-    pub(crate) fn exchanges(&self) -> impl Iterator<Item = (&MessageContent, &str)> {
-        let asked = std::iter::once(&self.first_message).chain(self.later_messages.iter().copied());
-        asked.zip(self.replies.iter().copied())
+    pub(crate) fn exchanges(self) -> impl Iterator<Item = (Cow<'h, MessageContent>, &'h str)> {
+        let messages = &self.conversation.messages;
+        let rest = &messages[self.start + 1..messages.len() - 1];
+        let replies = rest.iter().step_by(2).map(|(_, content)| content.text.as_str());
+        let later = rest.iter().skip(1).step_by(2).map(|(_, content)| Cow::Borrowed(content));
+        std::iter::once_with(move || Cow::Owned(self.first_message())).chain(later).zip(replies)
     }
 
     /// Returns the fingerprint of the conversation so far.
     #[must_use]
-    pub(crate) fn fingerprint(&self, caller: &Caller, flow: &FlowName) -> BodyId {
-        self.exchanges().fold(empty_fingerprint(caller, flow), |fingerprint, (asked, answered)| {
-            extend_fingerprint(fingerprint, asked.content_hash(), answered)
-        })
+    pub(crate) fn fingerprint(self, caller: &Caller, flow: &FlowName) -> ConversationFingerprint {
+        self.conversation.hashes.fingerprint_from(self.start, caller, flow)
     }
 }
 
-/// Returns the fingerprint of a conversation without messages.
-#[must_use]
-pub(crate) fn empty_fingerprint(caller: &Caller, flow: &FlowName) -> BodyId {
-    BodyId::hash_text(&format!("{}\0{flow}", caller.owner.as_deref().unwrap_or_default()))
-}
-
-/// Extends a fingerprint by one exchange.
-#[must_use]
-pub(crate) fn extend_fingerprint(fingerprint: BodyId, asked: BodyId, answered: &str) -> BodyId {
-    fingerprint.chain_hash(asked).chain_hash(BodyId::hash_text(trim_for_comparison(answered)))
+/// Returns the total length of the strings in a message.
+fn text_byte_len(message: &Value) -> usize {
+    match message {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_byte_len).sum(),
+        Value::Object(fields) => fields.values().map(text_byte_len).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
 }
 
 /// Trims a text for comparison, because clients trim too.
@@ -282,8 +323,12 @@ mod tests {
         json!({"role": role, "content": text})
     }
 
-    fn exchanges<'p>(past: &'p ConversationPrefix<'_>) -> Vec<(&'p str, &'p str)> {
-        past.exchanges().map(|(asked, answered)| (asked.text.as_str(), answered)).collect()
+    fn exchanges(past: &ConversationPrefix<'_>) -> Vec<(String, String)> {
+        past.exchanges().map(|(asked, answered)| (asked.text.clone(), answered.to_owned())).collect()
+    }
+
+    fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> [(String, String); N] {
+        pairs.map(|(asked, answered)| (asked.to_owned(), answered.to_owned()))
     }
 
     #[test]
@@ -313,7 +358,7 @@ mod tests {
         assert_eq!(all.last_assistant_text(), Some("b"));
         let pasts: Vec<ConversationPrefix<'_>> = all.possible_prefixes().collect();
         assert_eq!(pasts.len(), 1);
-        assert_eq!(exchanges(&pasts[0]), [("a", "b")]);
+        assert_eq!(exchanges(&pasts[0]), pairs([("a", "b")]));
     }
 
     #[test]
@@ -327,7 +372,7 @@ mod tests {
             message("user", "c")
         ]));
         let past = second.possible_prefixes().next().expect("one");
-        assert_eq!(exchanges(&past), [("be kind\n\na", "b")]);
+        assert_eq!(exchanges(&past), pairs([("be kind\n\na", "b")]));
         assert_eq!(second.new_message().text, "c");
     }
 
@@ -341,8 +386,8 @@ mod tests {
         let later = history(json!(later));
         let pasts: Vec<ConversationPrefix<'_>> = later.possible_prefixes().collect();
         assert_eq!(pasts.len(), 2);
-        assert_eq!(exchanges(&pasts[0]), [("a", "b"), ("c", "d")]);
-        assert_eq!(exchanges(&pasts[1]), [(opening.text.as_str(), "d")]);
+        assert_eq!(exchanges(&pasts[0]), pairs([("a", "b"), ("c", "d")]));
+        assert_eq!(exchanges(&pasts[1]), pairs([(opening.text.as_str(), "d")]));
     }
 
     #[test]
@@ -355,7 +400,7 @@ mod tests {
         let acme = Caller { owner: Some("acme".into()), ..Caller::default() };
         assert_eq!(
             of(conversation(), &operator),
-            extend_fingerprint(empty_fingerprint(&operator, &"chat".into()), BodyId::hash_text("a"), "b")
+            ConversationFingerprint::empty(&operator, &"chat".into()).extend(BodyId::hash_text("a"), "b")
         );
         assert_ne!(of(conversation(), &operator), of(conversation(), &acme));
     }

@@ -6,7 +6,7 @@ use segue_core::event::Event;
 use segue_core::ids::{CallId, MessageId, Seq, TurnId};
 use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
-use super::conversation::extend_fingerprint;
+use super::fingerprint::ConversationFingerprint;
 use super::session_lookup::ResolvedRequest;
 use crate::api::common_types::TurnResultView;
 use crate::api::messages::{MessageResult, build_message_result, check_turn_capacity};
@@ -38,7 +38,7 @@ pub(crate) struct ReplyStream {
     session_ref: SessionRef,
     pub message: MessageId,
     message_hash: BodyId,
-    prior_fingerprint: Option<BodyId>,
+    prior_fingerprint: Option<ConversationFingerprint>,
     subscription: Subscription,
     turn: Option<TurnId>,
     delta_merger: TextDeltaMerger,
@@ -176,9 +176,8 @@ impl ReplyStream {
 
     /// Records that the reply was delivered.
     pub(crate) fn mark_delivered(&self, reply: &str) {
-        let conversation = self
-            .prior_fingerprint
-            .map(|prior_fingerprint| extend_fingerprint(prior_fingerprint, self.message_hash, reply));
+        let conversation =
+            self.prior_fingerprint.map(|prior_fingerprint| prior_fingerprint.extend(self.message_hash, reply).id());
         self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.message);
     }
 }

@@ -132,7 +132,8 @@ pub(crate) async fn create_response(
     check_response_request(&request)?;
     let mut hints = SessionHints::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
-    let history = ClientConversation::parse(&parse_input_messages(&request.input)?, request.instructions.as_deref())?;
+    let messages = parse_input_messages(&request.input)?;
+    let history = ClientConversation::parse_off_worker(messages, request.instructions).await?;
     let resolved = match &request.previous_response_id {
         Some(previous) => continue_from_response(&app, &caller, previous, &history, &hints).await?,
         None => resolve_request(&app, &caller, &flow, &history, &hints).await?,

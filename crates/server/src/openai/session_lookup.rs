@@ -1,15 +1,16 @@
 //! Finds the session that a request belongs to: the named session, the session that holds exactly this conversation, or a new
 //! one. If a client went back and continued differently, the session is forked where the two differ.
 
+use std::sync::Arc;
+
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::TurnResult;
 use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
 use segue_engine::{SessionOptions, SessionQuery};
 
 use super::SessionHints;
-use super::conversation::{
-    ClientConversation, ConversationPrefix, MessageContent, empty_fingerprint, extend_fingerprint, trim_for_comparison,
-};
+use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
+use super::fingerprint::ConversationFingerprint;
 use crate::api::session_view::with_session_history;
 use crate::api::sessions::open_new_session;
 use crate::api::transfer::branch_session;
@@ -31,7 +32,7 @@ pub(crate) struct ResolvedRequest {
     /// The message, if it was sent before and only its reply is wanted.
     pub existing_message: Option<MessageId>,
     /// The fingerprint of the conversation before this message; unknown for a session found by name.
-    pub prior_fingerprint: Option<BodyId>,
+    pub prior_fingerprint: Option<ConversationFingerprint>,
 }
 
 /// Finds or creates the session of a request.
@@ -51,8 +52,9 @@ pub(crate) async fn resolve_request(
     if conversation.has_prior_messages() {
         for prefix in conversation.possible_prefixes() {
             let fingerprint = prefix.fingerprint(caller, flow);
-            for session in app.conversation_cache.find_sessions(fingerprint) {
-                if let Some(resolved) = match_session(app, caller, flow, session, &prefix, conversation, hints).await? {
+            for session in app.conversation_cache.find_sessions(fingerprint.id()) {
+                let Some(candidate) = CandidateSession::load(app, caller, flow, session).await? else { continue };
+                if let Some(resolved) = match_session(candidate, flow, prefix, conversation, hints).await? {
                     return Ok(resolved);
                 }
             }
@@ -70,13 +72,13 @@ pub(crate) async fn resolve_request(
     let key = hints
         .idempotency_key
         .clone()
-        .or_else(|| Some(derive_idempotency_key(empty_fingerprint(caller, flow), &content, 0)));
+        .or_else(|| Some(derive_idempotency_key(ConversationFingerprint::empty(caller, flow), &content, 0)));
     Ok(ResolvedRequest {
         session_ref,
         content,
         idempotency_key: key,
         existing_message: None,
-        prior_fingerprint: Some(empty_fingerprint(caller, flow)),
+        prior_fingerprint: Some(ConversationFingerprint::empty(caller, flow)),
     })
 }
 
@@ -164,8 +166,15 @@ async fn search_by_last_reply(
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
     let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
     for session in list_candidate_sessions(app, caller, flow, reply).await? {
-        for prefix in conversation.possible_prefixes() {
-            let resolved = match_session(app, caller, flow, session.clone(), &prefix, conversation, hints).await?;
+        let Some(candidate) = CandidateSession::load(app, caller, flow, session).await? else { continue };
+        let first_message_hash = candidate.first_message_hash().await?;
+        // The comparison of a first message reads it as a whole, so it is only made where the hashes are equal. The client's own
+        // first message is always compared, because its instructions may have changed.
+        let possible = conversation
+            .possible_prefixes()
+            .filter(|prefix| prefix.is_whole() || Some(prefix.first_message_hash()) == first_message_hash);
+        for prefix in possible {
+            let resolved = match_session(candidate.clone(), flow, prefix, conversation, hints).await?;
             if resolved.is_some() {
                 return Ok(resolved);
             }
@@ -192,7 +201,7 @@ async fn find_retried_first_message(
         });
         let Some(first) = first.await? else { continue };
         if content_matches(&session_ref, &StoredContent::from_messages(&[&first]), &content).await? {
-            let fingerprint = Some(empty_fingerprint(caller, flow));
+            let fingerprint = Some(ConversationFingerprint::empty(caller, flow));
             return Ok(Some(ResolvedRequest {
                 session_ref,
                 content,
@@ -231,44 +240,65 @@ async fn list_candidate_sessions(
     Ok(page.entries.into_iter().map(|row| row.session).collect())
 }
 
+/// A session that may hold the conversation, with its turns.
+#[derive(Clone)]
+struct CandidateSession {
+    session_ref: SessionRef,
+    turns: Arc<[TurnTranscript]>,
+}
+
+impl CandidateSession {
+    /// Loads a session. Returns `None` if it has another flow, or was deleted after it was cached.
+    async fn load(
+        app: &AppState,
+        caller: &Caller,
+        flow: &FlowName,
+        session: SessionId,
+    ) -> Result<Option<Self>, HttpProblem> {
+        let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
+        let turns = with_session_history(&session_ref, None, |history| {
+            let is_same_flow = session_flow(history).as_ref() == Some(flow);
+            is_same_flow.then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect())
+        });
+        match turns.await {
+            Ok(turns) => Ok(turns.map(|turns| Self { session_ref, turns })),
+            Err(problem) if problem.code == "no-such-session" => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Returns the content hash of the first message that the client knows of.
+    async fn first_message_hash(&self) -> Result<Option<BodyId>, HttpProblem> {
+        let Some(turn) = self.turns.iter().find(|turn| !turn.is_unknown_to_client()) else { return Ok(None) };
+        let text = read_joined_text(&self.session_ref, &turn.user_content.texts).await?;
+        let text_hash = BodyId::hash_text(trim_for_comparison(&text));
+        Ok(Some(turn.user_content.images.iter().copied().fold(text_hash, BodyId::chain_hash)))
+    }
+}
+
 /// Resolves a request to a session if that session holds exactly these earlier messages.
 async fn match_session(
-    app: &AppState,
-    caller: &Caller,
+    candidate: CandidateSession,
     flow: &FlowName,
-    session: SessionId,
-    prefix: &ConversationPrefix<'_>,
+    prefix: ConversationPrefix<'_>,
     conversation: &ClientConversation,
     hints: &SessionHints,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
-    let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
-    let turns = with_session_history(&session_ref, None, |history| {
-        let is_same_flow = session_flow(history).as_ref() == Some(flow);
-        is_same_flow
-            .then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect::<Vec<_>>())
-    });
-    let turns = match turns.await {
-        Ok(Some(turns)) => turns,
-        Ok(None) => return Ok(None),
-        // The session may have been deleted after it was cached.
-        Err(problem) if problem.code == "no-such-session" => return Ok(None),
-        Err(problem) => return Err(problem),
-    };
-    let mut later = turns.as_slice();
-    let mut fingerprint = empty_fingerprint(caller, flow);
+    let CandidateSession { session_ref, turns } = candidate;
+    let mut later = &turns[..];
+    let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
     let mut end = Seq(0);
     for (asked, answered) in prefix.exchanges() {
-        // The client cannot know of a turn without a reply.
-        while later.first().is_some_and(|turn| turn.has_ended() && turn.reply_texts.is_empty()) {
+        while later.first().is_some_and(TurnTranscript::is_unknown_to_client) {
             later = &later[1..];
         }
         let Some((turn, rest)) = later.split_first() else { return Ok(None) };
-        if !content_matches(&session_ref, &turn.user_content, asked).await?
+        if !content_matches(&session_ref, &turn.user_content, &asked).await?
             || !texts_match(&session_ref, &turn.reply_texts, answered).await?
         {
             return Ok(None);
         }
-        fingerprint = extend_fingerprint(fingerprint, asked.content_hash(), answered);
+        fingerprint = fingerprint.extend(asked.content_hash(), answered);
         end = turn.ended_seq.unwrap_or(end);
         later = rest;
     }
@@ -278,7 +308,7 @@ async fn match_session(
 /// Continues the session if the matched messages are its last ones; otherwise forks it after them.
 async fn continue_or_fork(
     session_ref: SessionRef,
-    (fingerprint, end): (BodyId, Seq),
+    (fingerprint, end): (ConversationFingerprint, Seq),
     later: &[TurnTranscript],
     conversation: &ClientConversation,
     hints: &SessionHints,
@@ -318,8 +348,12 @@ async fn continue_or_fork(
     })
 }
 
-fn derive_idempotency_key(fingerprint: BodyId, content: &MessageContent, failed: usize) -> IdempotencyKey {
-    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.chain_hash(content.content_hash())))
+fn derive_idempotency_key(
+    fingerprint: ConversationFingerprint,
+    content: &MessageContent,
+    failed: usize,
+) -> IdempotencyKey {
+    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.id().chain_hash(content.content_hash())))
 }
 
 /// The messages and replies of a turn.
@@ -346,6 +380,11 @@ impl TurnTranscript {
 
     fn has_ended(&self) -> bool {
         self.outcome.is_some()
+    }
+
+    /// Returns whether the turn ended without a reply, so that the client cannot know of it.
+    fn is_unknown_to_client(&self) -> bool {
+        self.has_ended() && self.reply_texts.is_empty()
     }
 }
 
@@ -387,6 +426,15 @@ async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], expected: &str
         [only] if only.body == BodyId::hash_text(expected) => return Ok(true),
         _ => {}
     }
+    let joined = read_joined_text(session_ref, texts).await?;
+    // If several attempts were streamed, the client holds their texts too, before the final one.
+    Ok(trim_for_comparison(expected) == trim_for_comparison(&joined)
+        || (!joined.is_empty()
+            && trim_for_comparison(expected).ends_with(&format!("\n\n{}", trim_for_comparison(&joined)))))
+}
+
+/// Reads texts and joins them as clients do.
+async fn read_joined_text(session_ref: &SessionRef, texts: &[TextRef]) -> Result<String, HttpProblem> {
     let ids: Vec<BodyId> = texts.iter().map(|text| text.body).collect();
     let texts = session_ref
         .app
@@ -394,11 +442,7 @@ async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], expected: &str
         .read_texts(&session_ref.session, &ids)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let joined = texts.iter().map(|text| trim_for_comparison(text)).collect::<Vec<_>>().join("\n\n");
-    // If several attempts were streamed, the client holds their texts too, before the final one.
-    Ok(trim_for_comparison(expected) == trim_for_comparison(&joined)
-        || (!joined.is_empty()
-            && trim_for_comparison(expected).ends_with(&format!("\n\n{}", trim_for_comparison(&joined)))))
+    Ok(texts.iter().map(|text| trim_for_comparison(text)).collect::<Vec<_>>().join("\n\n"))
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {

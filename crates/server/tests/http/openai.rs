@@ -286,3 +286,20 @@ async fn images_are_part_of_the_conversation() {
     let elsewhere = ask(vec![look("https://example.org/cat.png")]).await.expect_json(400);
     assert_eq!(elsewhere["error"]["code"], "invalid-image");
 }
+
+#[tokio::test]
+async fn long_conversation_is_looked_up_in_linear_time() {
+    let server = TestServer::new().await;
+    let text = "long ".repeat(100);
+    let mut messages: Vec<Value> = (0..4_999)
+        .flat_map(|turn| {
+            [("user", format!("{turn} {text}")), ("assistant", format!("answer {turn} {text}"))]
+                .map(|(role, content)| json!({"role": role, "content": content}))
+        })
+        .collect();
+    messages.push(json!({"role": "user", "content": "go on"}));
+    let ask = server.post("/v1/chat/completions", json!({"model": "chat", "messages": messages}));
+    // Hashing every possible beginning of the conversation separately takes minutes.
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(20), ask).await.expect("an answer in time");
+    assert_eq!(answer.status, 400, "flattened into one message it is too long: {}", answer.text);
+}
