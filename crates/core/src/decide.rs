@@ -18,7 +18,7 @@ use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened};
 use crate::flow::{BodyTextLookup, DynFlow};
 use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
-    UnixMillis,
+    TurnId, UnixMillis,
 };
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
@@ -81,9 +81,19 @@ pub enum SessionInput {
 #[serde(rename_all = "snake_case")]
 pub enum OperatorCommand {
     /// Cancels the current turn.
-    Cancel,
+    Cancel {
+        /// The turn to cancel. A command that names another turn than the current one arrived too late and is refused.
+        /// `None` for whichever turn is running.
+        #[serde(default)]
+        turn: Option<TurnId>,
+    },
     /// Retries the last turn if it failed. Answers of the failed turn are reused where the flow supports it.
-    Retry,
+    Retry {
+        /// The turn to retry. A command that names another turn than the last one arrived too late and is refused.
+        /// `None` for whichever turn was the last.
+        #[serde(default)]
+        turn: Option<TurnId>,
+    },
     /// Decides about a call whose outcome is unknown.
     Resolve { call: CallId, resolution: UnknownCallResolution },
     /// Grants permission to skip a requirement.
@@ -252,6 +262,9 @@ pub enum InputRefusal {
     NoTurnRunning,
     #[error("the last turn did not fail, so there is nothing to retry")]
     LastTurnNotFailed,
+    /// A command names a turn, but another turn has followed.
+    #[error("the command is for {named}, but the session is at {current}; check the session before you try again")]
+    StaleTurn { named: TurnId, current: TurnId },
     /// A phase command was refused.
     #[error("{0}")]
     PhaseCommandRefused(String),

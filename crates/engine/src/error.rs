@@ -181,6 +181,7 @@ fn refusal_code(refusal: &InputRefusal) -> &'static str {
         InputRefusal::TooManyCalls { .. } => "too-many-calls",
         InputRefusal::NoTurnRunning => "nothing-runs",
         InputRefusal::LastTurnNotFailed => "nothing-failed",
+        InputRefusal::StaleTurn { .. } => "stale-turn",
         InputRefusal::PhaseCommandRefused(_) => "phase",
         InputRefusal::NoSuchRole { .. } => "no-such-role",
         InputRefusal::NoSuchCommand { .. } => "no-such-command",

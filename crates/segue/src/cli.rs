@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use segue_core::ids::TurnId;
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
@@ -374,6 +375,9 @@ pub(crate) struct RenameArgs {
 pub(crate) struct CancelArgs {
     /// Session with a running turn.
     pub session: String,
+    /// Cancel only this turn, such as t3. Refused if another turn is running.
+    #[arg(long)]
+    pub turn: Option<TurnId>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -381,6 +385,9 @@ pub(crate) struct RetryArgs {
     /// Session whose last turn failed.
     #[arg(default_value = "last")]
     pub session: String,
+    /// Retry only this turn, such as t3. Refused if it is not the last one.
+    #[arg(long)]
+    pub turn: Option<TurnId>,
     /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,

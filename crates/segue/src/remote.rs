@@ -94,8 +94,8 @@ impl RemoteEngine {
                     .await
                     .map(drop);
             }
-            OperatorCommand::Cancel => (path("cancel"), json!({})),
-            OperatorCommand::Retry => (path("retry"), json!({})),
+            OperatorCommand::Cancel { turn } => (path("cancel"), json!({ "turn": turn.map(|turn| turn.to_string()) })),
+            OperatorCommand::Retry { turn } => (path("retry"), json!({ "turn": turn.map(|turn| turn.to_string()) })),
             OperatorCommand::Close => (path("close"), json!({})),
             OperatorCommand::Forget { role, agent, peer } => {
                 (path("forget"), json!({ "role": role, "agent": agent, "peer": peer }))

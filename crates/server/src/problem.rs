@@ -211,6 +211,7 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
         | InputRefusal::TooManyCalls { .. }
         | InputRefusal::NoTurnRunning
         | InputRefusal::LastTurnNotFailed
+        | InputRefusal::StaleTurn { .. }
         | InputRefusal::FlowCommandRefused(_)
         | InputRefusal::PhaseCommandRefused(_) => StatusCode::CONFLICT,
     }

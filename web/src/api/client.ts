@@ -137,10 +137,10 @@ export const api = {
     if (!response.ok) throw await readProblem(response);
     return response.text();
   },
-  retry: (name: string) => post<Session>(sessionPath(name, '/retry')),
+  retry: (name: string, turn: string) => post<Session>(sessionPath(name, '/retry'), { turn }),
   command: (name: string, command: string, values: unknown) =>
     post<Session>(sessionPath(name, `/commands/${encodeURIComponent(command)}`), { arguments: values }),
-  cancel: (name: string) => post<Session>(sessionPath(name, '/cancel')),
+  cancel: (name: string, turn: string) => post<Session>(sessionPath(name, '/cancel'), { turn }),
   propose: (name: string, options: { to: string; reason?: string; graph?: string; owner?: string }) =>
     post<PhaseGraphStatus>(sessionPath(name, '/phases/propose'), options),
   grant: (name: string, options: { to: string; graph?: string; owner?: string }) => post<PhaseGraphStatus>(sessionPath(name, '/phases/grant'), options),

@@ -317,14 +317,13 @@ impl DecisionDraft<'_> {
 
     fn handle_command(&mut self, command: OperatorCommand) -> Result<(), InputRefusal> {
         match command {
-            OperatorCommand::Cancel => {
-                if self.session().current_turn.is_none() {
-                    return Err(InputRefusal::NoTurnRunning);
-                }
+            OperatorCommand::Cancel { turn } => {
+                let current = self.session().current_turn.as_ref().ok_or(InputRefusal::NoTurnRunning)?.id;
+                check_named_turn(turn, current)?;
                 self.stop_turn("cancelled on request", TurnResult::Cancelled);
                 Ok(())
             }
-            OperatorCommand::Retry => {
+            OperatorCommand::Retry { turn: named } => {
                 if self.session().current_turn.is_some() {
                     return Err(InputRefusal::Busy);
                 }
@@ -332,6 +331,7 @@ impl DecisionDraft<'_> {
                     return Err(InputRefusal::Closed { reason: reason.clone() });
                 }
                 let failed = self.session().failed_turn.as_ref().ok_or(InputRefusal::LastTurnNotFailed)?;
+                check_named_turn(named, failed.id)?;
                 let messages = failed.messages.iter().map(|waiting| waiting.message).collect();
                 let turn = TurnId(self.session().last_ids.turn.0 + 1);
                 let retry_of = Some(failed.id);
@@ -411,6 +411,14 @@ impl DecisionDraft<'_> {
             .map_err(InputRefusal::FlowCommandRefused)?;
         self.record_event(Event::CommandIssued { command, arguments });
         Ok(())
+    }
+}
+
+/// Refuses a command that names another turn than the current one.
+fn check_named_turn(named: Option<TurnId>, current: TurnId) -> Result<(), InputRefusal> {
+    match named {
+        Some(named) if named != current => Err(InputRefusal::StaleTurn { named, current }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -318,7 +318,7 @@ fn calls(harness: &mut SessionHarness) {
     let limited = CallFailure { retry_after_ms: Some(900), ..CallFailure::new(FailureKind::RateLimit, "slow down") };
     harness
         .apply_input(SessionInput::CallFailure { call, attempt, failure: limited })
-        .run_command(OperatorCommand::Cancel);
+        .run_command(OperatorCommand::Cancel { turn: None });
     let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
     harness.apply_input(SessionInput::Answer { call, attempt: 2, reply, cost_microusd: Some(4), duration_ms: 9 });
 }

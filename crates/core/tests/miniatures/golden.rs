@@ -73,7 +73,7 @@ fn retried() -> SessionHarness {
     harness
         .answer_call("mapper", "three ways")
         .fail_call("speaker", FailureKind::Refused)
-        .run_command(OperatorCommand::Retry);
+        .run_command(OperatorCommand::Retry { turn: None });
     harness.answer_call("speaker", "Left.");
     harness
 }
@@ -85,7 +85,7 @@ fn cancelled() -> SessionHarness {
         .send_message("which way?")
         .answer_call("expert", "left")
         .fail_call("expert", FailureKind::Overload)
-        .run_command(OperatorCommand::Cancel);
+        .run_command(OperatorCommand::Cancel { turn: None });
     let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
     harness.apply_input(SessionInput::Answer {
         call: CallId(3),
@@ -94,10 +94,10 @@ fn cancelled() -> SessionHarness {
         cost_microusd: Some(10),
         duration_ms: 5,
     });
-    harness.send_message("well?").run_command(OperatorCommand::Cancel);
+    harness.send_message("well?").run_command(OperatorCommand::Cancel { turn: None });
     let failure = CallFailure::new(FailureKind::Network, "cut off");
     harness.apply_input(SessionInput::CallFailure { call: CallId(4), attempt: 1, failure });
-    harness.send_message("and now?").run_command(OperatorCommand::Cancel);
+    harness.send_message("and now?").run_command(OperatorCommand::Cancel { turn: None });
     harness
 }
 

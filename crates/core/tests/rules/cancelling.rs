@@ -49,7 +49,7 @@ fn interrupts(text: &str) -> SessionInput {
 #[test]
 fn cancelling_a_call_in_flight_warns_that_it_may_be_billed() {
     let stops = [
-        ("cancelled on request", SessionInput::Operator(OperatorCommand::Cancel)),
+        ("cancelled on request", SessionInput::Operator(OperatorCommand::Cancel { turn: None })),
         ("the session was closed", SessionInput::Operator(OperatorCommand::Close)),
         ("interrupted by another message", interrupts("no, wait")),
     ];
@@ -108,7 +108,7 @@ fn unknown_outcome_is_counted_once_when_it_arrives() {
     let nothing = UsageTotals { failed_attempts: 1, ..UsageTotals::default() };
     for (news, known) in [(answer(1, "too late"), late), (failure(1, Some(paid)), lost), (failure(1, None), nothing)] {
         let mut harness = chat();
-        harness.send_message("hi").run_command(OperatorCommand::Cancel).apply_input(news.clone());
+        harness.send_message("hi").run_command(OperatorCommand::Cancel { turn: None }).apply_input(news.clone());
         let ledger = &harness.session().ledger;
         assert_eq!((ledger.total, ledger.current_turn, ledger.by_role["speaker"]), (known, known, known));
         assert!(harness.try_input(news).is_err(), "its outcome is accepted once");
@@ -120,9 +120,9 @@ fn usage_of_another_turn_is_not_changed() {
     let mut harness = chat();
     harness
         .send_message("one")
-        .run_command(OperatorCommand::Cancel)
+        .run_command(OperatorCommand::Cancel { turn: None })
         .send_message("two")
-        .run_command(OperatorCommand::Cancel);
+        .run_command(OperatorCommand::Cancel { turn: None });
     harness.apply_input(answer(1, "to the first"));
     let ledger = &harness.session().ledger;
     assert_eq!((ledger.total.unknown_attempts, ledger.total.late_answers), (1, 1));
@@ -136,14 +136,17 @@ fn usage_of_another_turn_is_not_changed() {
 #[test]
 fn attempt_that_had_not_started_is_not_billed() {
     let mut harness = chat();
-    harness.send_message("hi").fail_call("speaker", FailureKind::Overload).run_command(OperatorCommand::Cancel);
+    harness
+        .send_message("hi")
+        .fail_call("speaker", FailureKind::Overload)
+        .run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!(cancelled(&harness), [(1, false)], "it waited for its next try");
     assert!(harness.try_input(failure(1, None)).is_err(), "so nothing is known of it that was not known before");
     harness
         .send_message("again")
         .fail_call("speaker", FailureKind::Overload)
         .advance_clock(60_000)
-        .run_command(OperatorCommand::Cancel);
+        .run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!(cancelled(&harness), [(1, false), (2, true)], "its time had come");
     let total = harness.session().ledger.total;
     assert_eq!((total.failed_attempts, total.unknown_attempts), (2, 1));
@@ -154,7 +157,7 @@ fn call_awaiting_an_operator_is_counted_once() {
     let mut speaker = ClosureFlow::speaker_role();
     speaker.unknown_outcome = UnknownOutcomePolicy::AskOperator;
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(speaker));
-    harness.send_message("hi").crash_and_recover().run_command(OperatorCommand::Cancel);
+    harness.send_message("hi").crash_and_recover().run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!((cancelled(&harness), harness.session().ledger.total.unknown_attempts), (vec![(1, false)], 1));
 }
 

@@ -480,7 +480,7 @@ fn turn_cancelled_during_a_compaction_loses_nothing() {
     let mut harness = harness(with_summarizer(speaker()));
     talk_until_full(&mut harness);
     let before = harness.session().threads.values().next().expect("the thread exists").entries.clone();
-    harness.run_command(OperatorCommand::Cancel);
+    harness.run_command(OperatorCommand::Cancel { turn: None });
     assert!(compactions(&harness).is_empty(), "nothing was folded");
     let thread = harness.session().threads.values().next().expect("the thread exists");
     assert_eq!((&thread.entries, thread.active_call), (&before, None));

@@ -34,7 +34,7 @@ fn messages_queued_behind_a_cancelled_turn_keep_waiting() {
     let mut harness = chat();
     harness.send_message("one").send_message("two").take_log();
     harness.with_deferred_dispatch(|harness| {
-        harness.run_command(OperatorCommand::Cancel);
+        harness.run_command(OperatorCommand::Cancel { turn: None });
     });
     assert_eq!(harness.take_log(), "c1 cancelled in flight, possibly billed: cancelled on request\nt1 cancelled\n");
     harness.crash_and_recover().answer_call("speaker", "to two");
@@ -67,7 +67,7 @@ fn requested_call_is_opened_by_the_process_that_makes_it() {
     harness.send_message("hi");
     harness.take_log();
     harness.with_deferred_dispatch(|harness| {
-        harness.run_command(OperatorCommand::Cancel);
+        harness.run_command(OperatorCommand::Cancel { turn: None });
     });
     expect_test::expect![[r#"
         c1 cancelled in flight, possibly billed: cancelled on request

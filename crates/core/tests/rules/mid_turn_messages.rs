@@ -95,7 +95,7 @@ fn interrupting_message_goes_before_queued_ones() {
 fn cancelled_turn_ends_its_calls_and_the_next_message_continues() {
     let mut harness = chat(MidTurnPolicy::Queue);
     harness.send_message("one").send_message("two").take_log();
-    harness.run_command(OperatorCommand::Cancel);
+    harness.run_command(OperatorCommand::Cancel { turn: None });
     expect_test::expect![[r#"
         c1 cancelled in flight, possibly billed: cancelled on request
         t1 cancelled
@@ -105,7 +105,7 @@ fn cancelled_turn_ends_its_calls_and_the_next_message_continues() {
     .assert_eq(&harness.take_log());
     harness.answer_call("speaker", "2");
     assert_eq!(
-        harness.try_input(SessionInput::Operator(OperatorCommand::Cancel)).err(),
+        harness.try_input(SessionInput::Operator(OperatorCommand::Cancel { turn: None })).err(),
         Some(InputRefusal::NoTurnRunning)
     );
 }

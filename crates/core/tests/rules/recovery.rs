@@ -61,7 +61,11 @@ fn unknown_call_waits_for_an_operator_under_the_ask_policy() {
 #[test]
 fn call_awaiting_an_operator_is_dropped_with_its_turn() {
     let mut harness = chat(UnknownOutcomePolicy::AskOperator);
-    harness.send_message("hi").crash_and_recover().run_command(OperatorCommand::Cancel).send_message("again");
+    harness
+        .send_message("hi")
+        .crash_and_recover()
+        .run_command(OperatorCommand::Cancel { turn: None })
+        .send_message("again");
     assert_eq!(harness.open_call_roles(), ["speaker"]);
     assert_eq!(harness.session().calls_awaiting_operator().count(), 0);
 }

@@ -140,7 +140,11 @@ fn late_answer_is_recorded_and_counted_and_changes_nothing_else() {
 #[test]
 fn answer_to_a_cancelled_call_is_recorded_and_counted() {
     let mut harness = chat();
-    harness.send_message("hi").run_command(OperatorCommand::Cancel).apply_input(answer(1, 1, "never mind"));
+    harness.send_message("hi").run_command(OperatorCommand::Cancel { turn: None }).apply_input(answer(
+        1,
+        1,
+        "never mind",
+    ));
     let late = events(&harness, |event| match event {
         Event::CallAnsweredLate { call, .. } => Some(*call),
         _ => None,
@@ -155,7 +159,7 @@ fn late_failure_is_recorded_for_its_cost_and_hidden_from_the_flow() {
     harness
         .send_message("hi")
         .fail_call("speaker", FailureKind::Overload)
-        .run_command(OperatorCommand::Cancel)
+        .run_command(OperatorCommand::Cancel { turn: None })
         .send_message("again");
     let spent = AttemptCost { usage: None, cost_microusd: Some(7) };
     let took = |spent| CallFailure { cost: spent, ..CallFailure::new(FailureKind::Network, "cut off") };
@@ -182,7 +186,7 @@ fn late_answer_is_awaited_unless_the_user_cancelled_the_turn() {
     went_on(&mut harness);
     assert!(harness.session().is_idle() && harness.session().awaits_late_answer(CallId(2)));
     assert!(!harness.session().awaits_late_answer(CallId(1)), "that one was answered");
-    harness.send_message("next").run_command(OperatorCommand::Cancel);
+    harness.send_message("next").run_command(OperatorCommand::Cancel { turn: None });
     assert!(!harness.session().awaits_late_answer(CallId(3)) && !harness.session().awaits_late_answer(CallId(4)));
     assert!(harness.session().awaits_late_answer(CallId(2)), "it was of another turn");
     harness.apply_input(answer(2, 1, "late"));

@@ -141,7 +141,7 @@ fn turn_cancelled_during_a_round_leaves_a_usable_thread() {
     let mut harness = looking(Scope::per_session());
     harness.send_message("look twice");
     both(&mut harness, ["a", "b"]);
-    harness.finish_tool("look", Ok("first")).run_command(OperatorCommand::Cancel);
+    harness.finish_tool("look", Ok("first")).run_command(OperatorCommand::Cancel { turn: None });
     assert!(harness.session().is_idle() && harness.session().tool_rounds.is_empty());
     harness.send_message("well?");
     assert_eq!(
@@ -212,7 +212,7 @@ fn failed_first_call_lets_the_second_resume() {
 #[test]
 fn a_cancelled_turn_drops_the_call_that_waited_in_it() {
     let mut harness = twice();
-    harness.send_message("go").run_command(OperatorCommand::Cancel);
+    harness.send_message("go").run_command(OperatorCommand::Cancel { turn: None });
     assert!(harness.session().is_idle() && harness.session().deferred_calls.is_empty());
     harness.send_message("again").answer_call("speaker", "1").answer_call("speaker", "2");
     assert_eq!(outcomes(&harness), ["cancelled", "done"]);

@@ -274,7 +274,7 @@ fn interrupted_turn_does_not_affect_the_next_one() {
     });
     assert_eq!(outcomes(&harness), ["interrupted"]);
     assert_eq!(harness.open_call_roles(), ["speaker"]);
-    harness.run_command(OperatorCommand::Cancel);
+    harness.run_command(OperatorCommand::Cancel { turn: None });
     let said = events(&harness, |event| matches!(event, Event::ReplySent(_)).then_some(()));
     assert!(said.is_empty());
 }
@@ -282,12 +282,16 @@ fn interrupted_turn_does_not_affect_the_next_one() {
 #[test]
 fn failed_turn_is_retried_with_its_messages() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    let nothing =
-        |harness: &mut SessionHarness| harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err();
+    let nothing = |harness: &mut SessionHarness| {
+        harness.try_input(SessionInput::Operator(OperatorCommand::Retry { turn: None })).err()
+    };
     assert_eq!(nothing(&mut harness), Some(InputRefusal::LastTurnNotFailed));
     harness.send_message("hello");
     assert_eq!(nothing(&mut harness), Some(InputRefusal::Busy), "it runs");
-    harness.fail_call("speaker", FailureKind::InvalidApiKey).crash_and_recover().run_command(OperatorCommand::Retry);
+    harness
+        .fail_call("speaker", FailureKind::InvalidApiKey)
+        .crash_and_recover()
+        .run_command(OperatorCommand::Retry { turn: None });
     let turn = harness.session().current_turn.clone().expect("a turn runs");
     assert_eq!((turn.id, turn.messages.len()), (TurnId(2), 1));
     assert_eq!(
@@ -302,7 +306,7 @@ fn failed_turn_is_retried_with_its_messages() {
     assert_eq!(started, [(vec![message], None), (vec![message], Some(TurnId(1)))]);
     harness
         .fail_call("speaker", FailureKind::InvalidApiKey)
-        .run_command(OperatorCommand::Retry)
+        .run_command(OperatorCommand::Retry { turn: None })
         .answer_call("speaker", "hi");
     assert_eq!(outcomes(&harness), ["failed", "failed", "done"]);
     assert_eq!(nothing(&mut harness), Some(InputRefusal::LastTurnNotFailed));
@@ -317,13 +321,40 @@ fn failed_turn_cannot_be_retried_after_another_message() {
         .send_message("never mind")
         .answer_call("speaker", "ok");
     assert_eq!(
-        harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
+        harness.try_input(SessionInput::Operator(OperatorCommand::Retry { turn: None })).err(),
         Some(InputRefusal::LastTurnNotFailed)
     );
-    harness.send_message("again").run_command(OperatorCommand::Cancel);
+    harness.send_message("again").run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!(
-        harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
+        harness.try_input(SessionInput::Operator(OperatorCommand::Retry { turn: None })).err(),
         Some(InputRefusal::LastTurnNotFailed),
         "stopped, not failed"
     );
+}
+
+#[test]
+fn r9_delayed_cancel_does_not_end_the_next_turn() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    let cancel = |turn| SessionInput::Operator(OperatorCommand::Cancel { turn: Some(TurnId(turn)) });
+    harness.send_message("one").answer_call("speaker", "hi").send_message("two");
+    let stale = InputRefusal::StaleTurn { named: TurnId(1), current: TurnId(2) };
+    assert_eq!(harness.try_input(cancel(1)).err(), Some(stale));
+    assert!(harness.session().current_turn.is_some(), "turn 2 still runs");
+    harness.apply_input(cancel(2));
+    assert_eq!(outcomes(&harness), ["done", "cancelled"]);
+    assert_eq!(harness.try_input(cancel(2)).err(), Some(InputRefusal::NoTurnRunning));
+}
+
+#[test]
+fn r9_delayed_retry_does_not_repeat_another_turn() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    let retry = |turn| SessionInput::Operator(OperatorCommand::Retry { turn: Some(TurnId(turn)) });
+    harness.send_message("one").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.apply_input(retry(1));
+    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    let stale = InputRefusal::StaleTurn { named: TurnId(1), current: TurnId(2) };
+    assert_eq!(harness.try_input(retry(1)).err(), Some(stale), "a repeated request retries once");
+    harness.apply_input(retry(2));
+    harness.answer_call("speaker", "hi");
+    assert_eq!(outcomes(&harness), ["failed", "failed", "done"]);
 }

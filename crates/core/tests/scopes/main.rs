@@ -219,7 +219,7 @@ impl Play {
                 self.harness.crash_and_recover();
                 self.look();
             }
-            Op::Cancel => self.give(SessionInput::Operator(OperatorCommand::Cancel)),
+            Op::Cancel => self.give(SessionInput::Operator(OperatorCommand::Cancel { turn: None })),
             Op::Fork => {
                 self.harness.fork();
                 self.look();

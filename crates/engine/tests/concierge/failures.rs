@@ -241,7 +241,11 @@ async fn when_the_concierge_fails_only_that_call_is_retried() {
     let harness = ConciergeHarness::start(fails, Value::Null).await;
     let reason = failure_reason(&harness.send("rent or buy?").await.outcome);
     assert!(reason.contains("retry"), "{reason}");
-    harness.engine.apply_command(&harness.session, OperatorCommand::Retry).await.expect("it can be tried again");
+    harness
+        .engine
+        .apply_command(&harness.session, OperatorCommand::Retry { turn: None })
+        .await
+        .expect("it can be tried again");
     harness.wait_until_idle().await;
     assert_eq!(harness.replies().await, ["Rent."]);
     assert_eq!(harness.call_counts().await, [3, 1, 2], "experts and mapper are not called again");

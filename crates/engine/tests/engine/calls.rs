@@ -22,14 +22,14 @@ async fn cancelling_a_turn_drops_the_reply_stream() {
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
     call.send_text("well");
-    engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
+    engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     call.wait_until_dropped().await;
     assert_eq!(
         pending_turn.await.expect("the task does not panic").expect("it has ended").outcome,
         TurnResult::Cancelled
     );
     assert_eq!(
-        engine.apply_command(&session, OperatorCommand::Cancel).await.expect_err("nothing runs").code(),
+        engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect_err("nothing runs").code(),
         "nothing-runs"
     );
     assert_eq!(run_turn(&engine, &mut calls, &session, "again", "yes").await.replies, ["yes"]);
@@ -109,7 +109,7 @@ async fn a_wait_between_attempts_ends_with_the_turn() {
     let retry_after_ms = Some(60_000);
     calls.next().await.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
     advance_ms(100).await;
-    engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
+    engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
     assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
 }

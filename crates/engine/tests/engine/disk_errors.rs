@@ -127,7 +127,10 @@ async fn session_with_uncertain_cancellation(fault: AppendFault) -> (Engine, Rec
     let (engine, calls, session, faults) = session_between_attempts(&disk).await;
     disk.inject_fault(fault);
     faults.failing_leases.store(1, Ordering::Relaxed);
-    let error = engine.apply_command(&session, OperatorCommand::Cancel).await.expect_err("the outcome is unknown");
+    let error = engine
+        .apply_command(&session, OperatorCommand::Cancel { turn: None })
+        .await
+        .expect_err("the outcome is unknown");
     assert!(error.is_transient(), "{error}");
     (engine, calls, session)
 }
@@ -153,7 +156,7 @@ async fn a_call_is_made_once_its_cancellation_turns_out_unwritten() {
 async fn a_call_is_not_made_while_its_cancellation_is_being_written() {
     let (engine, mut calls, session, faults) = session_between_attempts(&MemoryDisk::new()).await;
     faults.append_delay_ms.store(3_000, Ordering::Relaxed);
-    engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
+    engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
     assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
 }

@@ -86,7 +86,10 @@ async fn a_flow_that_fails_can_be_cancelled() {
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
-    engine.apply_command(&session, segue_core::decide::OperatorCommand::Cancel).await.expect("it is stopped");
+    engine
+        .apply_command(&session, segue_core::decide::OperatorCommand::Cancel { turn: None })
+        .await
+        .expect("it is stopped");
     call.wait_until_dropped().await;
     assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
 }

@@ -77,7 +77,7 @@ async fn fail_and_retry_turn(engine: &Engine, calls: &mut ReceivedCalls, session
     calls.next().await.fail(FailureKind::InvalidApiKey);
     let first = first.await.expect("the task does not panic").expect("it has ended");
     assert!(matches!(first.outcome, TurnResult::Failed { .. }), "{first:?}");
-    engine.apply_command(session, OperatorCommand::Retry).await.expect("it is tried again");
+    engine.apply_command(session, OperatorCommand::Retry { turn: None }).await.expect("it is tried again");
     calls.next().await
 }
 

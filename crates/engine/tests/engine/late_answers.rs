@@ -106,7 +106,7 @@ async fn a_late_answer_during_the_next_turn_is_recorded_separately() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_is_aborted_at_once() {
-    for stop in [OperatorCommand::Cancel, OperatorCommand::Close] {
+    for stop in [OperatorCommand::Cancel { turn: None }, OperatorCommand::Close] {
         let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
         engine.send_message(&session, "well?".into()).await.expect("accepted");
         let (first, second) = (calls.next().await, calls.next().await);

@@ -107,7 +107,10 @@ async fn a_tool_is_stopped_with_its_turn() {
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
     crate::harness::advance_ms(10).await;
-    engine.apply_command(&session, segue_core::decide::OperatorCommand::Cancel).await.expect("it is stopped");
+    engine
+        .apply_command(&session, segue_core::decide::OperatorCommand::Cancel { turn: None })
+        .await
+        .expect("it is stopped");
     crate::harness::advance_ms(10).await;
     assert_eq!(runs.load(Ordering::Relaxed), 1);
     assert_eq!(Arc::strong_count(&runs), 2, "only the tool itself holds it, not a run");

@@ -283,14 +283,14 @@ fn random_command(random: &mut SeededRandom, flow: &str) -> OperatorCommand {
     let to = (*random.pick(&["explorer", "starter", "executor", "execute", "verify", "end", "waiting"])).into();
     let role = (*random.pick(&["assistant", "speaker", "concierge", "expert", "worker", "coder", "architect"])).into();
     match random.below(12) {
-        0..=2 => OperatorCommand::Cancel,
-        3..=4 => OperatorCommand::Retry,
+        0..=2 => OperatorCommand::Cancel { turn: None },
+        3..=4 => OperatorCommand::Retry { turn: None },
         5..=6 => OperatorCommand::Forget { role, agent: None, peer: None },
         7 => OperatorCommand::Rename { title: "another\u{7} title".to_owned() },
         8 => OperatorCommand::Grant { phase, to },
         9 => OperatorCommand::Propose { phase, to, reason: None },
         10 => OperatorCommand::RollBack { phase, visit: u32::try_from(random.between(1, 3)).expect("small") },
         _ if random.chance_percent(25) => OperatorCommand::Close,
-        _ => OperatorCommand::Cancel,
+        _ => OperatorCommand::Cancel { turn: None },
     }
 }

@@ -155,7 +155,7 @@ fn a11_every_turn_records_one_summary() {
     read_turn(&mut harness, "one");
     talk_turn(&mut harness, "two");
     harness.send_message("three").fail_call("understand", FailureKind::InvalidApiKey);
-    harness.send_message("four").run_command(OperatorCommand::Cancel);
+    harness.send_message("four").run_command(OperatorCommand::Cancel { turn: None });
     let summaries = facts(&harness, "turn_summarized");
     let turns: Vec<_> = summaries.iter().map(|summary| summary["summary"]["turn"].as_u64()).collect();
     assert_eq!(turns, [Some(1), Some(2), Some(3), Some(4)]);

@@ -279,7 +279,7 @@ fn failed_understand_call_fails_the_turn_with_the_reason() {
             .as_str()
             .is_some_and(|why| why.contains("key"))
     );
-    harness.run_command(segue_core::decide::OperatorCommand::Retry);
+    harness.run_command(segue_core::decide::OperatorCommand::Retry { turn: None });
     assert!(ask_text(&harness, "understand").contains("look"), "the retry answers the same message");
     harness.fail_call("understand", FailureKind::InvalidApiKey);
     talk_turn(&mut harness, "again");
@@ -312,7 +312,7 @@ fn interrupted_write_is_resolved_with_the_records_tool() {
 #[test]
 fn write_that_ends_after_its_turn_was_stopped_is_reported_and_undoable() {
     let mut harness = during_write();
-    harness.run_command(segue_core::decide::OperatorCommand::Cancel);
+    harness.run_command(segue_core::decide::OperatorCommand::Cancel { turn: None });
     assert_eq!(outcome(&harness), Some(TurnResult::Cancelled));
     finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
     assert!(

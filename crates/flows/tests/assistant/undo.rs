@@ -53,7 +53,7 @@ fn impossible_undo_is_refused_with_the_reason() {
     assert!(refused(&mut harness, json!({"run": []})).contains("must be a tool run (like x3 or 3)"));
     harness.send_message("and now");
     assert!(refused(&mut harness, Value::Null).contains("a turn is running"));
-    harness.run_command(OperatorCommand::Cancel);
+    harness.run_command(OperatorCommand::Cancel { turn: None });
     harness.apply_input(undo(json!({"run": "x2"})));
     finish_records(&mut harness, &json!({"refusal": "it was changed since"}).to_string());
     assert_eq!(harness.last_reply(), "The write could not be undone: it was changed since");

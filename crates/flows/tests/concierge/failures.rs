@@ -340,11 +340,11 @@ fn retry_by_hand_repeats_only_the_failed_calls() {
     for _ in 0..3 {
         harness.fail_call("expert", FailureKind::InvalidApiKey);
     }
-    harness.run_command(OperatorCommand::Retry);
+    harness.run_command(OperatorCommand::Retry { turn: None });
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"], "the explorer is not asked again");
     answer_experts(&mut harness, PLAN_MAP);
     assert_eq!(concierge_prompt(&harness).1, "give me a plan");
-    harness.fail_call("concierge", FailureKind::InvalidApiKey).run_command(OperatorCommand::Retry);
+    harness.fail_call("concierge", FailureKind::InvalidApiKey).run_command(OperatorCommand::Retry { turn: None });
     assert_eq!(harness.open_call_roles(), ["concierge"], "nor are the experts and the mapper");
     assert_eq!(concierge_prompt(&harness).1, "give me a plan");
     harness.answer_call("concierge", PLAN);
@@ -480,7 +480,10 @@ fn crash_at_any_point_loses_and_repeats_nothing() {
 #[test]
 fn cancelled_turn_leaves_no_state_behind() {
     let mut harness = open();
-    harness.send_message("rent or buy?").answer_call("expert", "Rent.").run_command(OperatorCommand::Cancel);
+    harness
+        .send_message("rent or buy?")
+        .answer_call("expert", "Rent.")
+        .run_command(OperatorCommand::Cancel { turn: None });
     assert!(harness.session().is_idle() && harness.session().timers.is_empty());
     harness.send_message("a cat or a dog?");
     assert_eq!(harness.prompt_for_role("expert").messages.last().expect("there is one").text(), "a cat or a dog?");

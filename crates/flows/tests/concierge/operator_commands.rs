@@ -14,7 +14,7 @@ fn cancelled_batch_is_reported_to_the_concierge() {
     harness
         .send_message("plan it")
         .answer_call("concierge", &with_text(WORKFLOW))
-        .run_command(OperatorCommand::Cancel)
+        .run_command(OperatorCommand::Cancel { turn: None })
         .send_message("rather not");
     let (_, last) = concierge_prompt(&harness);
     assert!(last.contains("were stopped before they answered") && last.ends_with("rather not"), "{last}");

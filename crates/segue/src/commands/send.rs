@@ -64,7 +64,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
         FollowOutcome::Interrupted(turn) => {
             if turn.is_some() {
-                engine.apply_command(&session, OperatorCommand::Cancel).await?;
+                engine.apply_command(&session, OperatorCommand::Cancel { turn }).await?;
                 print::write_stderr_line(&format!("cancelled the turn; the session is `{session}`"));
             } else {
                 print::write_stderr_line(&format!(

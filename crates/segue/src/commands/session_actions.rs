@@ -55,9 +55,11 @@ pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> a
     let engine = start_passive_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let (_, state) = engine.load_session(&session).await?;
-    engine.apply_command(&session, decide::OperatorCommand::Cancel).await?;
+    // The turn that runs now: another one may have started before the command is applied.
+    let turn = arguments.turn.or(state.session.current_turn.map(|turn| turn.id));
+    engine.apply_command(&session, decide::OperatorCommand::Cancel { turn }).await?;
     engine.shutdown().await;
-    let turn = state.session.current_turn.map(|turn| turn.id.to_string()).unwrap_or_default();
+    let turn = turn.map(|turn| turn.to_string()).unwrap_or_default();
     if global.json {
         return print::print_json(&json!({ "session": session, "cancelled": turn }));
     }
@@ -67,7 +69,7 @@ pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> a
 pub(crate) async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
-    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry).await
+    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry { turn: arguments.turn }).await
 }
 
 pub(crate) async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {

@@ -110,3 +110,9 @@ pub(crate) fn is_nothing_running_error(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Refused(InputRefusal::NoTurnRunning)))
         || ServerProblem::has_code(error, "nothing-runs")
 }
+
+/// Whether an error says that the turn of a command is not the current one.
+pub(crate) fn is_stale_turn_error(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Refused(InputRefusal::StaleTurn { .. })))
+        || ServerProblem::has_code(error, "stale-turn")
+}

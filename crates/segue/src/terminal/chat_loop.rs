@@ -14,7 +14,7 @@ use segue_core::session::{CallStatus, SessionState};
 use segue_engine::{Engine, Error, SessionUpdate, UserMessage};
 use tokio::time::{Instant, interval_at};
 
-use super::backend::{Backend, UpdateStream, is_nothing_running_error};
+use super::backend::{Backend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
 use super::input_reader::{InputEvent, InputReader, LineContent};
 use super::message_draft::{InputForm, MessageDraft, WrittenMessage};
@@ -331,8 +331,11 @@ impl<'e> ChatLoop<'e> {
                         return Ok(LoopControl::Exit);
                     }
                     is_cancelling = true;
-                    match self.backend.send_command(&self.session, OperatorCommand::Cancel).await {
+                    let turn = self.state.session.current_turn.as_ref().map(|turn| turn.id);
+                    match self.backend.send_command(&self.session, OperatorCommand::Cancel { turn }).await {
                         Ok(()) => {}
+                        // The turn on the screen has ended, and the next one was not meant.
+                        Err(error) if is_stale_turn_error(&error) => is_cancelling = false,
                         Err(error) if is_nothing_running_error(&error) => return Ok(LoopControl::Continue),
                         Err(error) => return Err(error),
                     }

@@ -58,9 +58,13 @@ impl ChatLoop<'_> {
                 self.switch_session(fork).await?;
                 self.screen.print_note(&format!("— now in {}, a copy of {from} —", self.session))?;
             }
-            SlashCommand::Cancel => return self.send_command(OperatorCommand::Cancel).await,
+            SlashCommand::Cancel => {
+                let turn = self.state.session.current_turn.as_ref().map(|turn| turn.id);
+                return self.send_command(OperatorCommand::Cancel { turn }).await;
+            }
             SlashCommand::Retry(None) if self.state.session.calls_awaiting_operator().next().is_none() => {
-                return self.send_command(OperatorCommand::Retry).await;
+                let turn = self.state.session.failed_turn.as_ref().map(|turn| turn.id);
+                return self.send_command(OperatorCommand::Retry { turn }).await;
             }
             SlashCommand::Retry(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Retry).await,
             SlashCommand::Fail(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Fail).await,

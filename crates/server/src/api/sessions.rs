@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::MidTurnPolicy;
-use segue_core::ids::{FlowName, UnixMillis};
+use segue_core::ids::{FlowName, TurnId, UnixMillis};
 use segue_engine::{Error, PendingWork, SessionListCursor, SessionListEntry, SessionOptions, SessionQuery};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -289,19 +289,43 @@ pub(crate) async fn forget_role_memory(
     run_session_command(&session_ref, OperatorCommand::Forget { role: role.into(), agent, peer }).await
 }
 
+/// The turn that a command is for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TurnCommandRequest {
+    /// If this is not the turn that the command would affect, the command arrived too late and is refused.
+    #[serde(default)]
+    #[schema(example = "t3")]
+    pub turn: Option<String>,
+}
+
+impl TurnCommandRequest {
+    fn parse_turn(&self) -> Result<Option<TurnId>, HttpProblem> {
+        let parse = |turn: &String| turn.parse().map_err(|why: String| HttpProblem::bad_request(why));
+        self.turn.as_ref().map(parse).transpose().map_err(|problem| problem.with_extension("field", "turn"))
+    }
+}
+
 /// Cancel the running turn
-#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPath), responses((status = 200, body = SessionView)))]
-pub(crate) async fn cancel_turn(session_ref: SessionRef) -> Result<Json<SessionView>, HttpProblem> {
-    run_session_command(&session_ref, OperatorCommand::Cancel).await
+#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+pub(crate) async fn cancel_turn(
+    session_ref: SessionRef,
+    JsonBody(request): JsonBody<TurnCommandRequest>,
+) -> Result<Json<SessionView>, HttpProblem> {
+    run_session_command(&session_ref, OperatorCommand::Cancel { turn: request.parse_turn()? }).await
 }
 
 /// Retry the last turn if it failed
 ///
 /// Answers that the turn already received are reused where the flow supports it.
-#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPath), responses((status = 200, body = SessionView)))]
-pub(crate) async fn retry_turn(session_ref: SessionRef) -> Result<Json<SessionView>, HttpProblem> {
+#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+pub(crate) async fn retry_turn(
+    session_ref: SessionRef,
+    JsonBody(request): JsonBody<TurnCommandRequest>,
+) -> Result<Json<SessionView>, HttpProblem> {
+    let turn = request.parse_turn()?;
     super::messages::check_turn_capacity(&session_ref)?;
-    run_session_command(&session_ref, OperatorCommand::Retry).await
+    run_session_command(&session_ref, OperatorCommand::Retry { turn }).await
 }
 
 /// Sends a command to a session, and returns the session afterwards.

@@ -195,3 +195,20 @@ async fn failed_turn_is_retried() {
     }
     assert!(said.expect("an answer").to_string().contains("fine"));
 }
+
+#[tokio::test]
+async fn r9_cancel_and_retry_of_a_past_turn_are_refused() {
+    let server = TestServer::with_options(SLOW, |_| {}).await;
+    server.open_session("fox", "chat").await;
+    server.send_message("fox", "hello").await;
+    server.post("/v1/sessions/fox/messages", json!({"text": "hang on", "wait": false})).await.expect_json(202);
+    let cancel = |turn: &str| server.post("/v1/sessions/fox/cancel", json!({"turn": turn}));
+    assert_eq!(cancel("t1").await.problem_code(409), "stale-turn");
+    assert_eq!(server.get("/v1/sessions/fox").await.expect_json(200)["running_turn"]["turn"], "t2");
+    assert_eq!(cancel("second").await.problem_code(400), "bad-request");
+    cancel("t2").await.expect_json(200);
+    server.send_message("fox", "please fail").await;
+    let retry = |turn: &str| server.post("/v1/sessions/fox/retry", json!({"turn": turn}));
+    assert_eq!(retry("t2").await.problem_code(409), "stale-turn");
+    retry("t3").await.expect_json(200);
+}
