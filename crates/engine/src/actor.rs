@@ -6,9 +6,11 @@ mod effects;
 mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
@@ -21,7 +23,7 @@ use crate::commit_gate::CommitGateOwner;
 use crate::config::RecoveryPolicy;
 use crate::engine::EngineShared;
 use crate::error::Error;
-use crate::limits::{EVICTION_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
+use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
@@ -55,6 +57,9 @@ pub(crate) struct SessionActor {
 struct SessionLost(Error);
 
 /// Runs a session's task: acquires its lease, resumes it, and handles messages until nothing is left to do.
+///
+/// If the task panics, its callers get an error, its effects are aborted, and the session is resumed from the store: by
+/// the next message, or after a while if it has pending work.
 pub(crate) async fn run_session_actor(
     shared: Arc<EngineShared>,
     session: SessionId,
@@ -62,12 +67,18 @@ pub(crate) async fn run_session_actor(
     mailbox: Mailbox,
     inbox: mpsc::Receiver<ActorMessage>,
 ) {
-    let stopping = mailbox.clone();
-    tokio::select! {
+    let run = start_actor(shared.clone(), session.clone(), parked, mailbox.clone(), inbox);
+    let ended = tokio::select! {
         biased;
         // Code that stops the task has already removed it from the registry.
-        () = stopping.wait_for_stop() => {}
-        () = start_actor(shared, session, parked, mailbox, inbox) => {}
+        () = mailbox.wait_for_stop() => return,
+        // Unwinding drops the whole actor, so nothing sees its state afterwards.
+        ended = AssertUnwindSafe(run).catch_unwind() => ended,
+    };
+    if ended.is_err() {
+        shared.subscriptions.clear_parked_session(&session);
+        shared.registry.remove_actor(&session, &mailbox);
+        shared.registry.set_alarm(shared.clock.now().plus_ms(PANIC_RESUME_MS), &session);
     }
 }
 

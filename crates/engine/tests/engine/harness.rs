@@ -249,6 +249,8 @@ pub struct InjectedFaults {
     pub failing_leases: AtomicU64,
     /// How many of the next reads of texts fail.
     pub failing_text_reads: AtomicU64,
+    /// How many of the next appends panic.
+    pub panicking_appends: AtomicU64,
     /// Delay between writing a commit and acknowledging it.
     pub append_delay_ms: AtomicU64,
 }
@@ -284,6 +286,10 @@ impl Store for FaultyStore {
     }
 
     async fn append_commit(&self, commit: Commit) -> StoreResult<Seq> {
+        if fail_if_requested(&self.faults.panicking_appends).is_err() {
+            // Does not call the panic hook, so that the test prints nothing.
+            std::panic::resume_unwind(Box::new("the store panics"));
+        }
         let written = self.inner.append_commit(commit).await;
         advance_ms(self.faults.append_delay_ms.load(Ordering::Relaxed)).await;
         written

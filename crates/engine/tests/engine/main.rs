@@ -11,6 +11,7 @@ mod parking;
 mod rate_limits;
 mod shutdown;
 mod subscriptions;
+mod supervision;
 mod timers;
 mod tools;
 mod transfer;

@@ -1,0 +1,41 @@
+//! Sessions whose task panics.
+
+use std::sync::atomic::Ordering;
+
+use segue_core::flow::UnknownOutcomePolicy;
+use segue_engine::Engine;
+use segue_store::memory::MemoryDisk;
+
+use crate::harness::{
+    FaultyStore, advance_ms, chat_with_role, engine_config, open_session, run_turn, send_in_background, speaker_role,
+    turn_outcomes,
+};
+
+fn repeating_chat() -> std::sync::Arc<dyn segue_core::flow::DynFlow> {
+    let mut speaker = speaker_role();
+    speaker.unknown_outcome = UnknownOutcomePolicy::Retry;
+    chat_with_role(speaker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_whose_task_panics_is_resumed() {
+    let (store, faults) = FaultyStore::open(&MemoryDisk::new());
+    let (config, mut calls) = engine_config(store, repeating_chat());
+    let engine = Engine::start(config).await.expect("it starts");
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
+    let call = calls.next().await;
+    faults.panicking_appends.store(1, Ordering::Relaxed);
+    call.answer("lost");
+    let error = pending_turn.await.expect("the caller does not panic").expect_err("its session stopped");
+    assert_eq!(error.code(), "stopped");
+    assert!(!engine.is_session_active(&session), "a session without a task is not active");
+    calls.next().await.answer("recorded");
+    advance_ms(10).await;
+    assert_eq!(turn_outcomes(&engine, &session).await.len(), 1, "the turn was resumed without another message");
+
+    faults.panicking_appends.store(1, Ordering::Relaxed);
+    let error = engine.send_message(&session, "again".into()).await.expect_err("its session stopped");
+    assert_eq!(error.code(), "stopped");
+    assert_eq!(run_turn(&engine, &mut calls, &session, "once more", "yes").await.replies, ["yes"]);
+}
