@@ -20,7 +20,7 @@ use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
 use segue_store::{Commit, PendingWork, SessionListPage, SessionQuery, Store};
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
@@ -28,7 +28,7 @@ use crate::circuit_breaker::CircuitBreaker;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, RecoveryPolicy, SessionOptions, UserMessage, merge_settings};
 use crate::error::Error;
-use crate::limits::MAILBOX_MESSAGES_MAX;
+use crate::limits::{CONCURRENT_RESUMES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
     CommitOutcome, body_ids_in_record, encode_events, find_commit_outcome, load_state, load_state_at, read_events,
 };
@@ -60,6 +60,8 @@ pub(crate) struct EngineShared {
     pub registry: SessionRegistry,
     /// Notified when too many sessions are in memory.
     pub eviction_needed: Arc<Notify>,
+    /// Bounds the sessions that are resumed at the same time.
+    pub resume_permits: Semaphore,
     pub recovery: RecoveryPolicy,
     pub is_shutting_down: AtomicBool,
     /// Held for reading while a session is being deleted.
@@ -108,6 +110,7 @@ impl Engine {
             subscriptions: Arc::new(SubscriptionHub::default()),
             registry: SessionRegistry::default(),
             eviction_needed: Arc::default(),
+            resume_permits: Semaphore::new(CONCURRENT_RESUMES_MAX),
             recovery: config.recovery,
             is_shutting_down: AtomicBool::new(false),
             deletions: tokio::sync::RwLock::default(),

@@ -5,15 +5,17 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
-use segue_core::decide::SessionInput;
-use segue_core::ids::UnixMillis;
+use segue_core::ids::{SessionId, UnixMillis};
 use segue_store::PendingWork;
 
 use crate::config::RecoveryPolicy;
 use crate::engine::{Engine, EngineShared};
-use crate::limits::{EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS};
-use crate::registry::{ActorMessage, SessionSlot};
+use crate::limits::{
+    CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS,
+};
+use crate::registry::SessionSlot;
 
 /// Runs maintenance rounds as long as the engine exists.
 pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
@@ -30,7 +32,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
             return;
         }
         let engine = Engine::from_shared(shared);
-        engine.wake_due_sessions().await;
+        engine.wake_due_sessions();
         let parked_before = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
         engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);
@@ -45,8 +47,9 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
 
 impl Engine {
     /// Resumes sessions with work left unfinished by a process that ended. Sessions held by a live process stay
-    /// untouched.
+    /// untouched. Returns when the sessions are known; they are resumed in the background.
     pub(crate) async fn resume_pending_sessions(&self) -> Result<(), segue_store::Error> {
+        let mut due = Vec::new();
         for (session, pending_work) in self.shared().store.sessions_with_pending_work().await? {
             if self.shared().registry.holds_lease(&session) {
                 continue;
@@ -54,19 +57,35 @@ impl Engine {
             match pending_work {
                 PendingWork::None => {}
                 PendingWork::At(at) => self.shared().registry.set_alarm(at, &session),
-                PendingWork::Now => {
-                    self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await
-                }
+                PendingWork::Now => due.push(session),
             }
         }
+        self.wake_in_background(due);
         Ok(())
     }
 
-    async fn wake_due_sessions(&self) {
-        for session in self.shared().registry.take_due_sessions(self.shared().clock.now()) {
-            // A session that was deleted needs no wake-up.
-            self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
+    fn wake_due_sessions(&self) {
+        self.wake_in_background(self.shared().registry.take_due_sessions(self.shared().clock.now()));
+    }
+
+    /// Wakes sessions, a bounded number at a time. A session counts until it has been loaded and its work started; it
+    /// does not count while it waits for a model or a person, so no session keeps the others from being resumed.
+    fn wake_in_background(&self, sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
         }
+        let engine = self.clone();
+        tokio::spawn(async move {
+            let engine = &engine;
+            futures_util::stream::iter(sessions)
+                .for_each_concurrent(CONCURRENT_RESUMES_MAX, |session| async move {
+                    // Closed never; the permits are shared by all rounds.
+                    let _permit = engine.shared().resume_permits.acquire().await;
+                    // A session that was deleted needs no wake-up, and one that cannot be resumed now gets an alarm.
+                    let _ = engine.wake_session(&session).await;
+                })
+                .await;
+        });
     }
 }
 

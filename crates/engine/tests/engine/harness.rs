@@ -251,6 +251,11 @@ pub struct InjectedFaults {
     pub failing_text_reads: AtomicU64,
     /// How many of the next appends panic.
     pub panicking_appends: AtomicU64,
+    /// How long it takes to acquire a lease.
+    pub lease_delay_ms: AtomicU64,
+    /// Leases that are being acquired now, and the most at any time.
+    pub leases_in_progress: AtomicU64,
+    pub leases_in_progress_max: AtomicU64,
     /// Delay between writing a commit and acknowledging it.
     pub append_delay_ms: AtomicU64,
 }
@@ -278,6 +283,10 @@ impl Store for FaultyStore {
 
     async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> StoreResult<Lease> {
         fail_if_requested(&self.faults.failing_leases)?;
+        let in_progress = self.faults.leases_in_progress.fetch_add(1, Ordering::Relaxed) + 1;
+        self.faults.leases_in_progress_max.fetch_max(in_progress, Ordering::Relaxed);
+        advance_ms(self.faults.lease_delay_ms.load(Ordering::Relaxed)).await;
+        self.faults.leases_in_progress.fetch_sub(1, Ordering::Relaxed);
         self.inner.acquire_lease(session, takeover).await
     }
 

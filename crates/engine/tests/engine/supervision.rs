@@ -1,14 +1,15 @@
-//! Sessions whose task panics.
+//! Sessions whose task panics, and the resumption of many sessions.
 
 use std::sync::atomic::Ordering;
 
 use segue_core::flow::UnknownOutcomePolicy;
 use segue_engine::Engine;
+use segue_engine::limits::CONCURRENT_RESUMES_MAX;
 use segue_store::memory::MemoryDisk;
 
 use crate::harness::{
-    FaultyStore, advance_ms, chat_with_role, engine_config, open_session, run_turn, send_in_background, speaker_role,
-    turn_outcomes,
+    FaultyStore, advance_ms, chat_with_role, engine_config, engine_with_flow, open_named_session, open_session,
+    run_turn, send_in_background, speaker_role, turn_outcomes,
 };
 
 fn repeating_chat() -> std::sync::Arc<dyn segue_core::flow::DynFlow> {
@@ -38,4 +39,29 @@ async fn session_whose_task_panics_is_resumed() {
     let error = engine.send_message(&session, "again".into()).await.expect_err("its session stopped");
     assert_eq!(error.code(), "stopped");
     assert_eq!(run_turn(&engine, &mut calls, &session, "once more", "yes").await.replies, ["yes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pending_sessions_are_resumed_a_bounded_number_at_a_time() {
+    const SESSIONS: usize = 2 * CONCURRENT_RESUMES_MAX;
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine_with_flow(&disk, repeating_chat()).await;
+    for number in 0..SESSIONS {
+        let session = open_named_session(&one, &format!("s{number}")).await;
+        one.send_message(&session, "hello".into()).await.expect("accepted");
+        std::mem::forget(calls.next().await);
+    }
+    one.shutdown().await;
+
+    let (store, faults) = FaultyStore::open(&disk);
+    faults.lease_delay_ms.store(10, Ordering::Relaxed);
+    let (config, mut calls) = engine_config(store, repeating_chat());
+    let two = Engine::start(config).await.expect("it starts");
+    for _ in 0..SESSIONS {
+        // None is answered: sessions that wait for a model do not keep others from being resumed.
+        std::mem::forget(calls.next().await);
+    }
+    let at_once = faults.leases_in_progress_max.load(Ordering::Relaxed);
+    assert_eq!(at_once, CONCURRENT_RESUMES_MAX as u64);
+    assert_eq!(two.active_session_count(), SESSIONS);
 }
