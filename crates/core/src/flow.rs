@@ -152,6 +152,8 @@ pub struct EventSubject {
     pub tool: Option<ToolRunOpened>,
     /// The turn; `None` for events outside turns.
     pub turn: Option<TurnId>,
+    /// The phase graph of the role or agent whose work led to the event.
+    pub phase_graph: Option<PhaseGraphKey>,
 }
 
 impl<S> FlowContext<'_, S> {

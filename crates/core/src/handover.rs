@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::{PhaseGraphKey, PhaseGraphOwner};
 use crate::ids::{CallId, HandoverId, HandoverKind, UnixMillis};
 use crate::limits::HANDOVER_REPAIRS_MAX;
 
@@ -78,6 +79,10 @@ pub struct Handover {
     pub id: HandoverId,
     pub kind: HandoverKind,
     pub document: HandoverDocument,
+    /// The phase graph of the role or agent that made it, if it has one of its own. Only guards of that graph see the
+    /// handover. `None` for a handover that the guards of the session's graphs see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owned_graph: Option<PhaseGraphKey>,
     /// The calls that produced it.
     pub source_calls: Vec<CallId>,
     pub provenance: HandoverProvenance,
@@ -89,6 +94,12 @@ pub struct Handover {
 }
 
 impl Handover {
+    /// Returns true if the guards of a phase graph see the handover.
+    #[must_use]
+    pub fn is_visible_in(&self, graph: &PhaseGraphKey) -> bool {
+        self.owned_graph.as_ref().map_or(graph.owner == PhaseGraphOwner::Session, |owned| owned == graph)
+    }
+
     /// Returns the text of a field, or the first item of a list.
     #[must_use]
     pub fn text_field(&self, name: &str) -> Option<&str> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{DecideError, Decision, DecisionEnv, Dispatch, InputRefusal};
 use crate::body::{BodyId, BodyKind, TextBody, TextRef};
-use crate::event::{CallOpened, Event, RecordedEvent, ToolRunOpened, TurnResult};
+use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnResult};
 use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
@@ -25,6 +25,8 @@ pub(super) struct DecisionDraft<'a> {
     reacted: usize,
     /// The turn that causes the current events. Work that started outside turns stays outside them.
     pub cause_turn: Option<TurnId>,
+    /// The phase graph of the role or agent that causes the current events.
+    pub cause_graph: Option<PhaseGraphKey>,
     /// The tool runs opened in this decision.
     pub opened_tool_runs: Vec<ToolRunId>,
 }
@@ -50,6 +52,7 @@ impl<'a> DecisionDraft<'a> {
             stored: BTreeSet::new(),
             reacted: 0,
             cause_turn: state.session.current_turn.as_ref().map(|turn| turn.id),
+            cause_graph: None,
             opened_tool_runs: Vec::new(),
         }
     }
@@ -88,11 +91,14 @@ impl<'a> DecisionDraft<'a> {
         let session = self.session();
         let about_call = |opened: Option<Arc<CallOpened>>| {
             let turn = opened.as_ref().map_or(self.cause_turn, |opened| opened.turn);
-            EventSubject { call: opened, tool: None, turn }
+            let phase_graph = opened
+                .as_ref()
+                .and_then(|opened| Session::phase_graph_key_for_role(self.spec(), &opened.role, opened.agent.as_ref()));
+            EventSubject { call: opened, turn, phase_graph, ..EventSubject::default() }
         };
         let about_tool = |opened: Option<ToolRunOpened>| {
             let turn = opened.as_ref().map_or(self.cause_turn, |opened| opened.turn);
-            EventSubject { call: None, tool: opened, turn }
+            EventSubject { tool: opened, turn, ..EventSubject::default() }
         };
         let about_turn = |turn: Option<TurnId>| EventSubject { turn, ..EventSubject::default() };
         let call = |call: &CallId| session.open_calls.get(call).map(|open| open.opened.clone());
@@ -113,7 +119,7 @@ impl<'a> DecisionDraft<'a> {
             Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
             Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
             Event::TimerFired { timer, .. } => about_turn(session.timers.get(timer).and_then(|timer| timer.turn)),
-            _ => about_turn(self.cause_turn),
+            _ => EventSubject { phase_graph: self.cause_graph.clone(), ..about_turn(self.cause_turn) },
         }
     }
 
@@ -147,13 +153,14 @@ impl<'a> DecisionDraft<'a> {
     /// Lets the flow react to each event first, then performs its steps one by one, then applies the rules, until
     /// nothing is left to do.
     pub(crate) fn run_to_completion(&mut self) -> Result<(), InputRefusal> {
-        let mut steps: VecDeque<(Option<TurnId>, FlowStep)> = VecDeque::new();
+        let mut steps: VecDeque<(Option<TurnId>, Option<PhaseGraphKey>, FlowStep)> = VecDeque::new();
         for _ in 0..STEPS_PER_INPUT_MAX {
             while self.reacted < self.events.len() {
                 let event = self.events[self.reacted].clone();
                 let subject = std::mem::take(&mut self.subjects[self.reacted]);
                 self.reacted += 1;
                 self.cause_turn = subject.turn;
+                self.cause_graph.clone_from(&subject.phase_graph);
                 self.apply_builtin_rules(&event.event, &subject);
                 self.opened_tool_runs.extend(opened_tool_run(&event.event));
                 // The flow does not see summaries and repeated calls, which it did not request, nor late failures of
@@ -162,12 +169,12 @@ impl<'a> DecisionDraft<'a> {
                 let is_flows = |call: &Arc<CallOpened>| call.compacts_thread.is_none() && call.recomputation.is_none();
                 if subject.call.as_ref().is_none_or(is_flows) && !is_late_failure {
                     let next = self.flow.react(self.flow_context(&subject), &event);
-                    steps.extend(next.into_iter().map(|step| (subject.turn, step)));
+                    steps.extend(next.into_iter().map(|step| (subject.turn, subject.phase_graph.clone(), step)));
                 }
             }
             match steps.pop_front() {
-                Some((cause, step)) => {
-                    self.cause_turn = cause;
+                Some((turn, graph, step)) => {
+                    (self.cause_turn, self.cause_graph) = (turn, graph);
                     self.perform_step(step);
                 }
                 None if self.fail_unanswered_flow_tools() || self.advance_session() => {}

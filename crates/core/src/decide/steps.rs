@@ -6,7 +6,7 @@ use super::calls::CallPurpose;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
 use crate::body::BodyKind;
-use crate::event::{AgentMessageSent, Event, ReplySent, ToolRunOpened};
+use crate::event::{AgentMessageSent, Event, PhaseGraphOwner, ReplySent, ToolRunOpened};
 use crate::flow::{FlowStep, ReplyText};
 use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
@@ -142,9 +142,11 @@ impl DecisionDraft<'_> {
         let id = HandoverId(self.session().last_ids.handover.0 + 1);
         let at = self.env.now;
         let document = checked.document;
+        let owned_graph = self.cause_graph.clone().filter(|key| key.owner != PhaseGraphOwner::Session);
         self.record_event(Event::HandoverCreated(Handover {
             id,
             kind,
+            owned_graph,
             document,
             source_calls: calls,
             provenance,

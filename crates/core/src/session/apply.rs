@@ -105,7 +105,7 @@ impl Session {
             Event::HandoverCreated(handover) => {
                 self.last_ids.handover = self.last_ids.handover.max(handover.id);
                 self.handover_repairs.remove(&handover.kind);
-                for status in self.phase_graphs.values_mut() {
+                for (_, status) in self.phase_graphs.iter_mut().filter(|(key, _)| handover.is_visible_in(key)) {
                     Arc::make_mut(status).handover_kinds.insert(handover.kind.clone());
                 }
                 let handovers = Arc::make_mut(&mut self.handovers);

@@ -249,3 +249,36 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
     assert_eq!(harness.session().phase_graphs[&of_ann].state.current, "review");
     assert_eq!(outcomes(&harness), ["done"]);
 }
+
+#[test]
+fn handover_opens_guards_only_of_its_owners_graph() {
+    let notes = HandoverSpec { kind: "notes".into(), fields: Vec::new(), repairs_max: 0 };
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk"))
+        .with_graph(graph(PhaseOwnerKind::Agent))
+        .with_handover(notes);
+    let graph_of = |agent: &str| PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Agent(agent.into()) };
+    let propose = move |agent: &str| FlowStep::ProposePhase {
+        phase: graph_of(agent),
+        proposal: PhaseProposal::new("review", Proposer::Agent(agent.into())),
+    };
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
+        Event::TurnStarted { .. } => {
+            let call = |agent: &str| FlowStep::Call(CallRequest::new("speaker", "note").with_agent(&agent.into()));
+            vec![call("ann"), call("bob")]
+        }
+        Event::CallAnswered(answered) if answered.call.0 == 1 => vec![
+            FlowStep::MakeHandover {
+                kind: "notes".into(),
+                document: HandoverDocument::new(),
+                calls: vec![answered.call],
+                provenance: HandoverProvenance::Emitted,
+            },
+            propose("ann"),
+            propose("bob"),
+        ],
+        _ => Vec::new(),
+    }));
+    harness.send_message("go").answer_call("speaker", "done");
+    let phase_of = |agent: &str| harness.session().phase_graphs[&graph_of(agent)].state.current.to_string();
+    assert_eq!((phase_of("ann"), phase_of("bob")), ("review".to_owned(), "draft".to_owned()));
+}
