@@ -1,6 +1,7 @@
 //! Decides which events follow from an input: the events of the input itself, the flow's reactions, and what the rules
 //! add. A decision is pure: nothing is changed, and the same arguments give the same decision.
 
+mod call_limits;
 mod calls;
 mod cancellation;
 mod compaction;

@@ -22,6 +22,9 @@ pub(crate) const INBOX_MESSAGES_MAX: usize = 256;
 pub(crate) const STEPS_PER_INPUT_MAX: usize = 2_000;
 /// The maximum number of calls in one turn. It stops a flow that loops.
 pub(crate) const CALLS_PER_TURN_MAX: u32 = 200;
+/// The maximum number of calls outside turns since the last message of the user. It stops agents that keep each other
+/// busy while nobody watches.
+pub(crate) const CALLS_OUTSIDE_TURNS_MAX: u32 = 1_000;
 /// The maximum number of open calls in a session.
 pub(crate) const OPEN_CALLS_MAX: usize = 64;
 /// The maximum number of calls that wait for a thread or a compaction.
@@ -143,6 +146,7 @@ pub struct SessionLimits {
     pub inbox_messages_max: usize,
     pub steps_per_input_max: usize,
     pub calls_per_turn_max: u32,
+    pub calls_outside_turns_max: u32,
     pub open_calls_max: usize,
     pub deferred_calls_max: usize,
     pub tool_rounds_max: u32,
@@ -174,6 +178,7 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     inbox_messages_max: INBOX_MESSAGES_MAX,
     steps_per_input_max: STEPS_PER_INPUT_MAX,
     calls_per_turn_max: CALLS_PER_TURN_MAX,
+    calls_outside_turns_max: CALLS_OUTSIDE_TURNS_MAX,
     open_calls_max: OPEN_CALLS_MAX,
     deferred_calls_max: DEFERRED_CALLS_MAX,
     tool_rounds_max: TOOL_ROUNDS_MAX,

@@ -94,6 +94,9 @@ pub struct Session {
     pub failed_turn: Option<Turn>,
     /// Messages that agents have not received yet, by recipient.
     pub inboxes: BTreeMap<AgentName, Vec<AgentMessageSent>>,
+    /// The number of calls outside turns since the last message of the user.
+    #[serde(default)]
+    pub calls_outside_turns: u32,
     /// Calls that are pending.
     pub open_calls: BTreeMap<CallId, OpenCall>,
     /// Calls that wait for another call.

@@ -10,7 +10,7 @@ use crate::context::{
 use crate::event::{CallDeferred, CallOpened, CallRequest, Event, NO_CALL, RetryDecision, ToolOutcome, ToolRunOpened};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRequest, RoleSpec, ToolRunner};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
-use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
+use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{CallFailure, FailureKind, OutputFormat, ToolSpec};
 use crate::scope::{
     CurrentThread, PhaseVisit, ScopeContext, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
@@ -66,7 +66,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, "the role has no such ask");
             return None;
         }
-        if let Some(why) = self.call_limit_error() {
+        if let Some(why) = self.call_limit_error().or_else(|| self.calls_outside_turns_error()) {
             self.refuse_step(step, why);
             return None;
         }
@@ -81,23 +81,6 @@ impl<'a> DecisionDraft<'a> {
             return None;
         }
         self.open_call(request, call, target, purpose)
-    }
-
-    pub(crate) fn call_limit_error(&self) -> Option<String> {
-        let session = self.session();
-        if session.open_calls.len() >= OPEN_CALLS_MAX {
-            return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
-        }
-        let calls = session
-            .current_turn
-            .as_ref()
-            .filter(|_| self.active_cause_turn().is_some())
-            .map_or(0, |turn| turn.calls_opened);
-        (calls >= CALLS_PER_TURN_MAX).then(|| {
-            format!(
-                "the turn has already made {CALLS_PER_TURN_MAX} calls, which is the maximum; the flow may be in a loop"
-            )
-        })
     }
 
     /// Chooses the role's model and thread for a call, from the session's state alone.

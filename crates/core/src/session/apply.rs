@@ -34,6 +34,7 @@ impl Session {
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
             Event::UserMessageReceived(received) => {
                 self.last_ids.message = self.last_ids.message.max(received.message);
+                self.calls_outside_turns = 0;
                 let UserMessageReceived { message, text, mid_turn_policy, images, .. } = received;
                 let waiting = QueuedMessage {
                     message: *message,
@@ -254,6 +255,9 @@ impl Session {
         }
         if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
             turn.calls_opened += 1;
+        }
+        if opened.turn.is_none() && opened.recomputation.is_none() {
+            self.calls_outside_turns += 1;
         }
         self.open_calls.insert(
             opened.call,

@@ -212,3 +212,26 @@ fn an_answer_that_is_too_long_is_cut_and_marked() {
     harness.send_message("tell me everything").answer_call("speaker", &"x".repeat(SESSION_LIMITS.reply_bytes_max + 1));
     assert_eq!(harness.last_reply().len(), SESSION_LIMITS.reply_bytes_max + "[…]".len());
 }
+
+#[test]
+fn calls_outside_turns_are_bounded_until_the_next_message() {
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    // Ends the turn and then calls for ever.
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
+        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), super::note("speaker", "hi")],
+        Event::CallAnswered(_) => vec![super::note("speaker", "hi")],
+        _ => Vec::new(),
+    }));
+    harness.send_message("go");
+    harness.with_checks_at_end(|harness| {
+        for _ in 0..SESSION_LIMITS.calls_outside_turns_max {
+            harness.answer_call("speaker", "hello");
+        }
+    });
+    let refused = refused_steps(&harness);
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].contains("1000 calls were made outside turns since the last message"), "{refused:?}");
+    assert!(harness.session().open_calls.is_empty());
+    harness.send_message("continue");
+    assert_eq!(harness.session().open_calls.len(), 1, "a message allows more");
+}
