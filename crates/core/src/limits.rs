@@ -106,6 +106,8 @@ pub(crate) const BLOCKS_PER_TEXT_MAX: usize = 64;
 pub(crate) const BLOCK_NAME_BYTES_MAX: usize = 40;
 /// The maximum number of spaces between a marker's brackets and its name, on each side.
 pub(crate) const MARKER_SPACES_MAX: usize = 3;
+/// The maximum length of text that is held back because it may become a marker that is not written exactly, in bytes.
+pub(crate) const NEAR_MISS_BYTES_MAX: usize = 256;
 /// The maximum number of markers in the user's words that a model's blocks are compared with.
 pub(crate) const QUOTED_MARKERS_MAX: usize = 64;
 /// The maximum amount of whitespace that is held back until it is clear whether a block follows.

@@ -26,6 +26,12 @@
 //!   it was intended as a block: its marker has its own line, it contains a known key, or nothing follows its marker.
 //!   Otherwise it is a mention and shown as it is. It is not searched for further blocks. A text that is cut off in a
 //!   marker at the beginning of a line ends before that marker.
+//! - A **near-miss marker** has its own line, outside fences and quotes, and counts with a complaint. With other brackets
+//!   (`>>>NAME<<<`, `<<NAME>>`, `<NAME>`; one to three of each, but not a single `>` at the beginning) it opens or ends a
+//!   block. With other decoration (`**NAME**`, `## NAME`, `[NAME]`, `NAME:`, in upper case) it opens a block if the next
+//!   line that is not blank begins with a known key; such an end counts only in a block that began with a near miss. A
+//!   **code fence** that begins with a marker in its own line and a known key is the block, and the lines of the fence
+//!   are hidden. A near-miss marker that occurs as a line in the user's words is text.
 //! - Text that the **user** wrote is never a signal: a block that also occurs in the user's words (ignoring whitespace
 //!   and case) is a quote and shown as it is. If the user's block has no end, the quote ends before the next marker. A
 //!   block that is cut off is not a quote if its marker has its own line.
@@ -44,6 +50,7 @@ pub(crate) mod json;
 mod json_repair;
 mod list_value;
 mod markdown_lines;
+mod near_miss;
 pub(crate) mod stream_filter;
 mod user_quotes;
 mod visible_text;
@@ -136,6 +143,14 @@ pub enum BlockComplaint {
     /// A start marker in running text has no end marker. It is shown.
     #[error("marker {marker} has no end marker and was treated as text")]
     MarkerMentioned { marker: String },
+    /// A marker is not written exactly. It counts nevertheless.
+    #[error("marker `{marker}` is not exact and was read as <<<{name}>>>")]
+    NearMissMarker {
+        /// The marker as written.
+        marker: String,
+        /// The block that it opens, or `END`.
+        name: String,
+    },
     /// The text ends in a marker.
     #[error("the text was cut off in the marker `{text}`")]
     TruncatedMarker {

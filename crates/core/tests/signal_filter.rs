@@ -28,8 +28,8 @@ fn prose_is_emitted_at_once() {
     let out =
         streamed(&["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "\n```", "\ncode", "\n```", "\nend"]);
     let expected =
-        ["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "\n```", "\ncode", "\n```", "\nend", ""];
-    assert_eq!(out, expected);
+        ["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "", "\n```\ncode", "\n```", "\nend", ""];
+    assert_eq!(out, expected, "a fence is held back until it is known whether it contains a block");
 }
 
 #[test]
@@ -97,6 +97,30 @@ fn oversized_mention_is_released_before_the_end() {
     assert_eq!(out, ["", "", "", &format!("<<<NOTE>>>{half}{half}y"), "z<<<END>>>", ""]);
 }
 
+#[test]
+fn prose_quotes_and_code_that_look_like_markers_stay_visible() {
+    for text in [
+        "NOTE: bring a coat\nand boots",
+        "**NOTE**\n\nBring a coat.",
+        "**Note**\nkey: value",
+        "## NOTE\n- one\n- two",
+        "> NOTE\n> key: x",
+        ">> NOTE",
+        "Use `<<NOTE>>` here",
+        "```\ncode\n<<NOTE>>\n```",
+        "```\n<<<NOTE>>>\nno key here\n```",
+        "```yaml\nname: NOTE\n```",
+        "a <<NOTE>> b",
+        "<b>N</b>",
+        "if a << N >> b",
+    ] {
+        assert_eq!(parse_reply(text, &names()).visible_text, text);
+        assert_eq!(streamed(&[text]).concat(), text);
+    }
+    let quoted = parse_reply_ignoring_quotes(">>>NOTE<<<\nkey: x", &names(), &["why\n>>>NOTE<<<\nkey: x"]);
+    assert_eq!(quoted.visible_text, ">>>NOTE<<<\nkey: x");
+}
+
 /// A text made of the elements of the rules. Words inside blocks are marked with `✗`.
 fn adversarial() -> impl Strategy<Value = String> {
     let part = prop_oneof![
@@ -107,6 +131,9 @@ fn adversarial() -> impl Strategy<Value = String> {
         4 => prop::sample::select(vec![
             "<", "<<", "<<<", "<<<<", "<<<N", "<<<NOT", "<<<BATC", "<<<END", "<<<END>", "<<<NOTE>>", ">", ">>", ">>>", "NOTE>>>",
             "<<</", "<<</NOT", "<<<END ", "<<<END_", "<<<N ",
+        ]),
+        4 => prop::sample::select(vec![
+            "\n>>>NOTE<<<\n", "\n<<N>>\n", "\n<<END>>\n", "\n>>>END<<<\n", "<NOTE>", "\n<<<batch>>\n",
         ]),
         4 => prop::sample::select(vec![
             "`", "``", "```", "````", "\n```\n", "\n~~~\n", "\n~~~~", "\n   ```", "\n    ```", "```rust\n", "~~~", "\r\n```\r\n",
@@ -179,6 +206,13 @@ proptest! {
     #[test]
     fn parser_agrees_with_a_plain_implementation_of_the_rules(text in adversarial()) {
         let reading = parse_reply(&text, &names());
+        let is_fenced = |complaint: &BlockComplaint| match complaint {
+            BlockComplaint::NearMissMarker { marker: text, .. } | BlockComplaint::TruncatedMarker { text } => {
+                text.starts_with(['`', '~'])
+            }
+            _ => false,
+        };
+        prop_assume!(!reading.complaints.iter().any(is_fenced));
         let (visible, blocks) = oracle::read(&text);
         prop_assert_eq!(reading.blocks.into_iter().map(|block| block.raw).collect::<Vec<_>>(), blocks);
         prop_assert_eq!(reading.visible_text, visible);
@@ -213,6 +247,28 @@ proptest! {
     }
 
     #[test]
+    fn nothing_of_a_block_with_near_miss_markers_is_ever_shown(
+        before in prop::sample::select(vec!["", "Hello.\n", "Hello.\n\n", "- a\n- b\n\n", "```\ncode\n```\n"]),
+        form in prop::sample::select(vec![
+            (">>>NOTE<<<", ">>>END<<<"), ("<<NOTE>>", "<<END>>"), ("<NOTE>", "</NOTE>"), ("**NOTE**", "**END**"),
+            ("NOTE:", "END"), ("## NOTE", "<<<END>>>"), ("```\n<<<NOTE>>>", "<<<END>>>\n```"),
+            ("~~~text\nNOTE:", "~~~"), ("```\n>>>NOTE<<<", "```"), ("[NOTE]", "[END]"), ("**NOTE:**", "<<<END>>>"),
+        ]),
+        inside in prop::collection::vec(prop::sample::select(vec!["✗", "\n✗", " <<<N>>>", "\n> ✗", "<<<E", "\n\n✗"]), 0..12),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let (start, end) = form;
+        let text = format!("{before}{start}\nmore:\n  key: ✗{}\n{end}\nBye.", inside.concat());
+        let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
+        let reading = parse_reply(&text, &names());
+        prop_assert_eq!(&shown, &reading.visible_text);
+        prop_assert_eq!(shown, format!("{before}Bye."));
+        prop_assert_eq!(reading.blocks.len(), 1);
+        let is_near_miss = |complaint: &BlockComplaint| matches!(complaint, BlockComplaint::NearMissMarker { .. });
+        prop_assert!(reading.complaints.iter().any(is_near_miss));
+    }
+
+    #[test]
     fn text_of_the_user_is_never_a_signal_and_streams_like_it_is_parsed(
         words in adversarial(),
         before in "[a-z ]{0,8}",
@@ -235,7 +291,8 @@ proptest! {
 
     #[test]
     fn wrapped_foreign_text_never_acts_as_a_marker(text in adversarial(), more in any::<String>()) {
-        let text = text + &more;
+        // A fence that begins with a whole block is the block.
+        let text = format!("Text:\n{text}{more}");
         for wrapped in [wrap_in_code_fence(&text), quote_lines(&text)] {
             let followed = format!("{wrapped}\n<<<NOTE>>>x<<<END>>>");
             let reading = parse_reply(&followed, &names());
@@ -252,6 +309,27 @@ mod oracle {
 
     const NAMES: [&str; 3] = ["NOTE", "N", "BATCH"];
 
+    /// Returns the label and length of a marker in other brackets that has its own line.
+    fn near_marker(text: &str) -> Option<(String, usize)> {
+        let line = text.split('\n').next()?.trim_end();
+        let run = |text: &str, mark: char| text.len() - text.trim_start_matches(mark).len();
+        let first = line.chars().next().filter(|c| *c == '<' || *c == '>')?;
+        let opening = run(line, first);
+        let rest = &line[opening..];
+        let end = rest.find(['<', '>'])?;
+        let (label, closing) = rest.split_at(end);
+        let last = closing.chars().next()?;
+        let blanks = label.split(|c| c != ' ' && c != '\t').map(str::len).max()?;
+        let is_run = run(closing, last) == closing.len() && closing.len() <= 3 && opening <= 3;
+        let is_exact = first == '<' && last == '>' && opening == 3 && closing.len() == 3;
+        let label = label.trim_matches([' ', '\t']);
+        let name = label.to_ascii_uppercase();
+        let is_shouted = name == label || (opening > 1 && closing.len() > 1);
+        let is_quote = first == '>' && opening == 1;
+        let known = NAMES.contains(&name.as_str()) || NAMES.iter().any(|own| ends(&name, own));
+        (is_run && !is_exact && is_shouted && !is_quote && known && blanks <= 3).then_some((name, line.len()))
+    }
+
     pub fn read(text: &str) -> (String, Vec<String>) {
         let (mut stretches, mut blocks) = (Vec::new(), Vec::new());
         // The beginning of the current stretch of text or block, and whether that is in the middle of a line.
@@ -259,8 +337,9 @@ mod oracle {
         let mut open: Option<(usize, String, bool)> = None;
         let mut at = 0;
         while at < text.len() {
-            let marker = marker(&text[at..]);
             let before = &text[start..at];
+            let near = || near_marker(&text[at..]).filter(|_| begins_line(before, mid_line));
+            let marker = marker(&text[at..]).or_else(near);
             let counts = !hidden(before, mid_line);
             match (marker, &open) {
                 (Some((name, len)), None) if NAMES.contains(&name.as_str()) && counts => {

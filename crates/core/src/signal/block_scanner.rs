@@ -2,9 +2,10 @@
 //! only checks whether a block was intended at all. The result does not depend on how the text is split into chunks.
 
 use super::markdown_lines::MarkdownTracker;
+use super::near_miss::{self, Fence, NearMiss};
 use super::user_quotes::{QuoteMatch, UserQuotes};
 use super::visible_text::VisibleText;
-use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint};
+use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint, shorten_excerpt};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
 
 /// The name in every end marker.
@@ -19,6 +20,10 @@ pub(super) struct BlockScanner {
     visible: VisibleText,
     /// Text that may become a marker.
     candidate: Option<MarkerCandidate>,
+    /// Text from the beginning of a line that may become a near-miss marker.
+    held_line: Option<String>,
+    /// The fence around a block that has ended. The line that closes it is hidden too.
+    fence_to_close: Option<Fence>,
     open: Option<OpenBlock>,
     found: Vec<(String, String)>,
     complaints: Vec<BlockComplaint>,
@@ -46,6 +51,10 @@ struct OpenBlock {
     quote_match: QuoteMatch,
     /// True if the content is too long to be kept. It is hidden.
     is_dropped: bool,
+    /// True if the marker is a near miss.
+    is_near_miss: bool,
+    /// The fence around the block.
+    fence: Option<Fence>,
 }
 
 impl OpenBlock {
@@ -78,6 +87,8 @@ impl BlockScanner {
             lines: MarkdownTracker::default(),
             visible: VisibleText::default(),
             candidate: None,
+            held_line: None,
+            fence_to_close: None,
             open: None,
             found: Vec::new(),
             complaints: Vec::new(),
@@ -94,6 +105,7 @@ impl BlockScanner {
 
     /// Ends the text and returns the rest of the visible text.
     pub(super) fn finish(&mut self) -> String {
+        self.flush_held_line();
         self.flush_candidate();
         if let Some(open) = self.open.take() {
             let block = open.name.clone();
@@ -127,6 +139,108 @@ impl BlockScanner {
     }
 
     fn push_char(&mut self, c: char) {
+        if let Some(mut held) = self.held_line.take() {
+            held.push(c);
+            self.handle_held_line(held);
+        } else if self.may_begin_near_miss(c) {
+            self.handle_held_line(c.to_string());
+        } else {
+            self.push_line_char(c);
+        }
+    }
+
+    fn may_begin_near_miss(&self, c: char) -> bool {
+        if self.candidate.is_some() || !self.lines.is_at_line_start() {
+            return false;
+        }
+        match &self.open {
+            Some(_) => near_miss::may_begin_end(c),
+            None => self.lines.ignored_region().is_none() && near_miss::may_begin(c, &self.names),
+        }
+    }
+
+    fn match_held_line(&self, text: &str, is_end: bool) -> NearMiss {
+        let found = match (&self.open, self.fence_to_close) {
+            (Some(open), _) => near_miss::match_end(text, &open.ends, open.is_near_miss, open.fence, is_end),
+            (None, Some(fence)) if text.starts_with(fence.mark) => near_miss::match_closing_fence(text, fence, is_end),
+            (None, _) => near_miss::match_start(text, &self.names, is_end),
+        };
+        match &found {
+            NearMiss::Start { name, len, fence } => {
+                let is_quote = match fence {
+                    Some(_) => self.quotes.start_match(name).is_matching(),
+                    None => self.quotes.contains_line(&text[..*len]),
+                };
+                if is_quote { NearMiss::NoMatch } else { found }
+            }
+            _ => found,
+        }
+    }
+
+    fn handle_held_line(&mut self, text: String) {
+        match self.match_held_line(&text, false) {
+            NearMiss::Partial { .. } => self.held_line = Some(text),
+            found => self.apply_near_miss(found, &text),
+        }
+    }
+
+    fn flush_held_line(&mut self) {
+        while let Some(text) = self.held_line.take() {
+            let so_far = self.match_held_line(&text, false);
+            let found = self.match_held_line(&text, true);
+            let is_cut = [&so_far, &found].contains(&&NearMiss::Partial { is_named: true });
+            if is_cut && !matches!(found, NearMiss::Start { .. } | NearMiss::End { .. }) {
+                push_complaint(&mut self.complaints, BlockComplaint::TruncatedMarker { text: shorten_excerpt(&text) });
+                self.visible.mark_block_removed();
+            } else {
+                self.apply_near_miss(found, &text);
+            }
+        }
+    }
+
+    /// Opens or closes a block at a near-miss marker, or treats the text as ordinary.
+    fn apply_near_miss(&mut self, found: NearMiss, text: &str) {
+        let len = match found {
+            NearMiss::Start { name, len, fence } => {
+                self.complain_of_near_miss(&text[..len], &name);
+                let marker = text[..len].to_owned();
+                self.open_block(name, MarkerCandidate { text: marker, begins_line: true, ignored_region: None });
+                if let Some(open) = &mut self.open {
+                    (open.is_near_miss, open.fence) = (true, fence);
+                }
+                self.fence_to_close = None;
+                len
+            }
+            NearMiss::End { len } if self.open.is_some() => {
+                self.complain_of_near_miss(&text[..len], END_MARKER_NAME);
+                let is_fence =
+                    self.open.as_ref().and_then(|open| open.fence).is_some_and(|it| text.starts_with(it.mark));
+                self.close_block(&text[..len]);
+                self.fence_to_close = self.fence_to_close.filter(|_| !is_fence);
+                len
+            }
+            NearMiss::End { len } => {
+                self.fence_to_close = None;
+                self.lines = MarkdownTracker::mid_line();
+                self.visible.mark_block_removed();
+                len
+            }
+            NearMiss::Partial { .. } | NearMiss::NoMatch => {
+                let first = text.chars().next();
+                first.into_iter().for_each(|c| self.push_line_char(c));
+                first.map_or(0, char::len_utf8)
+            }
+        };
+        text[len..].chars().for_each(|c| self.push_char(c));
+    }
+
+    fn complain_of_near_miss(&mut self, marker: &str, name: &str) {
+        let complaint = BlockComplaint::NearMissMarker { marker: shorten_excerpt(marker), name: name.to_owned() };
+        push_complaint(&mut self.complaints, complaint);
+    }
+
+    /// Processes a character that does not belong to a near-miss marker.
+    fn push_line_char(&mut self, c: char) {
         if let Some(mut candidate) = self.candidate.take() {
             candidate.text.push(c);
             match self.match_marker(&candidate.text) {
@@ -241,7 +355,17 @@ impl BlockScanner {
         let quote_match = self.quotes.start_match(&name);
         let MarkerCandidate { text: marker, begins_line, .. } = candidate;
         let content = String::new();
-        self.open = Some(OpenBlock { name, marker, begins_line, content, ends, quote_match, is_dropped: false });
+        self.open = Some(OpenBlock {
+            name,
+            marker,
+            begins_line,
+            content,
+            ends,
+            quote_match,
+            is_dropped: false,
+            is_near_miss: false,
+            fence: None,
+        });
         self.lines = MarkdownTracker::mid_line();
     }
 
@@ -250,6 +374,7 @@ impl BlockScanner {
             return self.show_quoted_block(marker);
         }
         let Some(open) = self.open.take() else { return };
+        self.fence_to_close = open.fence;
         if !open.is_dropped {
             if self.found.len() < BLOCKS_PER_TEXT_MAX {
                 self.found.push((open.name, open.content));

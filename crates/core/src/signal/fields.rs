@@ -92,9 +92,14 @@ impl BlockSchema {
 
     /// Returns true if the key is known at any depth.
     fn knows_key(&self, key: &str) -> bool {
-        let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(schema) if schema.knows_key(key));
-        self.entries.iter().any(|known| known == key)
-            || self.keys.iter().any(|(known, kind)| known == key || within(kind))
+        self.any_key(&|known| known == key)
+    }
+
+    /// Returns true if `test` holds for a key at any depth.
+    fn any_key(&self, test: &dyn Fn(&str) -> bool) -> bool {
+        let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(schema) if schema.any_key(test));
+        self.entries.iter().any(|known| test(known))
+            || self.keys.iter().any(|(known, kind)| test(known) || within(kind))
     }
 
     fn field_kind(&self, key: &str) -> Option<&BlockFieldKind> {
@@ -210,6 +215,12 @@ pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
         let line = line.trim_start().trim_start_matches(['-', '+']);
         KeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
     })
+}
+
+/// Returns true if a line without a colon is the beginning of a known key, possibly as a list item.
+pub(super) fn may_become_known_key(line: &str, schema: &BlockSchema) -> bool {
+    let part = normalize_key(line.trim_start().trim_start_matches(['-', '+', '*', ' ']).trim_end_matches('*'));
+    schema.any_key(&|known| known.starts_with(&part))
 }
 
 /// A line that looks like the beginning of a field.

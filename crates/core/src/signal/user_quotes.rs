@@ -12,6 +12,8 @@ pub(super) struct UserQuotes {
     texts: Vec<Vec<char>>,
     /// For each marker, the block name, the index of the text, and the offset after the marker.
     markers: Vec<(String, usize, usize)>,
+    /// The lines that name a block, without whitespace and in lower case.
+    lines: Vec<Vec<char>>,
 }
 
 /// The positions in the user's texts that match a block so far.
@@ -33,6 +35,12 @@ impl UserQuotes {
         let mut quotes = Self::default();
         let marker = |name: &str| format!("<<<{name}>>>").chars().filter_map(normalize_char).collect::<Vec<char>>();
         let markers: Vec<(&str, Vec<char>)> = names.names().map(|name| (name, marker(name))).collect();
+        for line in user_texts.iter().flat_map(|text| text.as_ref().lines()) {
+            let upper = line.to_ascii_uppercase();
+            if quotes.lines.len() < QUOTED_MARKERS_MAX && names.names().any(|name| upper.contains(name)) {
+                quotes.lines.push(line.chars().filter_map(normalize_char).collect());
+            }
+        }
         for text in user_texts.iter().map(AsRef::as_ref).filter(|text| text.contains("<<<")) {
             let text: Vec<char> = text.chars().filter_map(normalize_char).collect();
             let index = quotes.texts.len();
@@ -47,6 +55,12 @@ impl UserQuotes {
             quotes.texts.push(text);
         }
         quotes
+    }
+
+    /// Returns true if the user wrote this line.
+    pub(super) fn contains_line(&self, line: &str) -> bool {
+        let line: Vec<char> = line.chars().filter_map(normalize_char).collect();
+        self.lines.contains(&line)
     }
 
     /// Starts to compare a block with this name.

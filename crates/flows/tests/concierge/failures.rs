@@ -200,12 +200,13 @@ fn last_valid_handover_is_used_and_all_are_hidden() {
 }
 
 #[test]
-fn handover_in_a_code_fence_is_text() {
+fn handover_in_a_code_fence_is_the_handover() {
     let mut harness = open();
     play_first_turn(&mut harness);
     harness.send_message("I stay").answer_call("concierge", &format!("Like this:\n```\n{HANDOVER}\n```"));
-    assert!(harness.session().handovers.is_empty());
-    assert!(harness.last_reply().contains("<<<HANDOVER>>>"));
+    assert_eq!(harness.session().handovers.len(), 1);
+    assert_eq!(harness.last_reply(), "Like this:");
+    assert!(facts(&harness, "reply_complaints")[0].to_string().contains("is not exact"));
 }
 
 #[test]
@@ -565,7 +566,7 @@ fn batch_can_run_on_every_turn() {
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     answer_experts(&mut harness, PLAN_MAP);
     let call = calls(&harness, "concierge")[1].clone();
-    assert_eq!(layout(&call), "| findings message");
+    assert_eq!(layout(&call), "| findings handover_due message");
     assert!(concierge_prompt(&harness).1.contains("measure twice"));
     harness.answer_call("concierge", &with_text(HANDOVER)).send_message("plan it");
     answer_experts(&mut harness, PLAN_MAP);
