@@ -14,11 +14,11 @@ use super::facts::{BatchPurpose, BatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
-    FINDINGS_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT,
-    STARTER_PHASE,
+    FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT,
+    PLAN_UPDATE_FRAGMENT, STARTER_PHASE,
 };
 use super::state::ConciergeState;
-use super::turn::{batch_result_shape, current_phase};
+use super::turn::{batch_result_shape, current_phase, turns_in_phase};
 use super::{brief, claim_map, handovers, messages, stance};
 use crate::chat;
 use crate::limits::{BATCH_RESULT_TOKENS_MAX, MAPPER_QUESTION_CHARS_MAX, MAPPER_SOURCES_TOKENS_MAX};
@@ -51,6 +51,7 @@ pub(super) fn render_fragment(
         (MESSAGE_FRAGMENT, _) => render_user_message(view, request),
         (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, request),
         (FINDINGS_FRAGMENT, _) => render_findings(view),
+        (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         ("guidance", _) => render_guidance(view, specs),
         _ => render_opening_fragment(view, name),
@@ -397,6 +398,26 @@ fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
     };
     let text = fill_template(include_str!("../../prompts/concierge/findings.md"), &arguments);
     RenderedFragment::New { text, source, why: "new findings, shown once".to_owned() }
+}
+
+/// Renders the request for a handover. It is left out of turns in which none is due, and when an empty reply is asked
+/// for again.
+fn render_handover_request(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+    let (settings, _) = Settings::parse(specs, &view.session.settings);
+    let has_answered = view.state.opening_exchange.reply.is_some();
+    let is_due = has_answered || turns_in_phase(view) >= settings.handover_by_turn;
+    if current_phase(view) != STARTER_PHASE || !is_due {
+        return omit_fragment("no handover is due in this turn");
+    }
+    if view.state.empty_replies > 0 {
+        return omit_fragment("the last reply had no visible text, so only an answer is asked for");
+    }
+    template_fragment(
+        "handover_due",
+        include_str!("../../prompts/concierge/handover_due.md"),
+        &(),
+        "the user has replied, so the starter hands over",
+    )
 }
 
 fn render_notices(view: &ConciergeView<'_>) -> RenderedFragment {

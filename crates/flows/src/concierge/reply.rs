@@ -22,10 +22,10 @@ use super::settings::Settings;
 use super::spec::{
     ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_HANDOVER,
     EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, OUTCOME_HANDOVER, STARTER_PHASE,
-    STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, concierge_phase_key,
+    STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK,
 };
 use super::state::ConciergeState;
-use super::turn::propose_phase;
+use super::turn::{propose_phase, turns_in_phase};
 use super::{batch, handovers, plan_request};
 use crate::limits::HANDOVER_TURN_MIN;
 use crate::template::fill_template;
@@ -178,8 +178,7 @@ impl ConciergeReply<'_> {
 
     fn handle_starter_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
-        let turns =
-            self.view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |graph| graph.state.turns_started);
+        let turns = turns_in_phase(self.view);
         let is_due = turns >= self.settings.handover_by_turn;
         if turns < HANDOVER_TURN_MIN && !is_due {
             // The user has not replied yet.

@@ -56,6 +56,8 @@ pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
 pub(super) const FINDINGS_FRAGMENT: &str = "findings";
 pub(super) const NOTICES_FRAGMENT: &str = "notices";
+/// The request for a handover, in the turns in which the starter should write one.
+pub(super) const HANDOVER_DUE_FRAGMENT: &str = "handover_due";
 /// The active plan, in the opening prompt of a thread.
 pub(super) const PLAN_FRAGMENT: &str = "plan";
 
@@ -241,7 +243,13 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(plan(PLAN_FRAGMENT))
         .with_ask(
             ASK_REPLY,
-            [plan(PLAN_UPDATE_FRAGMENT), knowledge(FINDINGS_FRAGMENT), notices(), message_fragment_spec()],
+            [
+                plan(PLAN_UPDATE_FRAGMENT),
+                knowledge(FINDINGS_FRAGMENT),
+                FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextLayer::Task),
+                notices(),
+                message_fragment_spec(),
+            ],
         )
         .with_ask(ASK_PRESENT, [knowledge(FINDINGS_FRAGMENT), notices(), message_fragment_spec()])
         .with_private_ask(ASK_REPAIR_INTENT, repair())

@@ -1,9 +1,8 @@
 //! Starts turns and continues them after a batch or a phase transition.
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnResult};
-use segue_core::flow::{FlowContext, FlowStep};
-use segue_core::phase::PhaseProposal;
-use segue_core::phase::Proposer;
+use segue_core::flow::{FlowContext, FlowStep, ReplyText};
+use segue_core::phase::{PhaseProposal, Proposer};
 
 use super::analysis::{MapShape, analyse_claim_map};
 use super::consent::{self, BatchConsent};
@@ -14,6 +13,7 @@ use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE, STARTE
 use super::stance::{self, StanceReason};
 use super::state::ConciergeState;
 use super::{batch, claim_map, handovers};
+use crate::template::fill_template;
 
 type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
@@ -80,6 +80,11 @@ pub(super) fn current_phase(view: &ConciergeView<'_>) -> String {
     graph.map_or_else(|| STARTER_PHASE.to_owned(), |graph| graph.state.current.to_string())
 }
 
+/// Returns the number of turns that the current phase has started.
+pub(super) fn turns_in_phase(view: &ConciergeView<'_>) -> u32 {
+    view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |graph| graph.state.turns_started)
+}
+
 /// Calls the concierge: to present the plan if the executor has none yet, otherwise to reply.
 fn call_concierge(view: &ConciergeView<'_>, settings: &Settings) -> FlowStep {
     let presents_plan = current_phase(view) == EXECUTOR_PHASE && view.state.active_plan.is_none();
@@ -111,11 +116,13 @@ pub(super) fn end_turn_if_replied(view: &ConciergeView<'_>) -> FlowStep {
     }
 }
 
-/// Calls the concierge once more after an empty reply. A second empty reply fails the turn.
+/// Calls the concierge once more after an empty reply. After a second one the user gets a neutral sentence.
 pub(super) fn retry_empty_reply(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
     if view.state.empty_replies > 1 {
-        let reason = "the reply had no visible text; say \"retry\" to try again".to_owned();
-        return vec![FlowStep::EndTurn(TurnResult::Failed { reason })];
+        let text = fill_template(include_str!("../../prompts/concierge/no_words.md"), &());
+        let text = ReplyText::New(text.trim_end().to_owned());
+        let reply = FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: None };
+        return vec![reply, FlowStep::EndTurn(TurnResult::Done)];
     }
     vec![call_concierge(view, settings)]
 }

@@ -124,8 +124,14 @@ fn s09_existing_thread_gets_only_the_message() {
     harness.send_message("five years");
     let second = &calls(&harness, "concierge")[1];
     assert_eq!(second.receipt.thread, ThreadUse::Continued(thread(&harness, "concierge", 0)));
-    assert_eq!(layout(second), "| message");
-    assert_eq!(concierge_prompt(&harness).1, "five years");
+    assert_eq!(layout(second), "| handover_due message", "the handover is due in this turn");
+    assert!(concierge_prompt(&harness).1.ends_with("five years"));
+    harness.answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
+    harness.send_message("where?").answer_call("concierge", "In town.").send_message("why?");
+    let last = calls(&harness, "concierge")[3].clone();
+    assert_eq!(last.receipt.thread, ThreadUse::Continued(thread(&harness, "concierge", 2)));
+    assert_eq!(layout(&last), "| message");
+    assert_eq!(concierge_prompt(&harness).1, "why?");
 }
 
 #[test]
@@ -326,13 +332,15 @@ fn s22_each_phase_prompt_lists_only_its_own_capabilities() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    let (starter, _) = concierge_prompt(&harness);
-    assert!(!starter.contains("<<<BATCH>>>") && starter.contains("<<<HANDOVER>>>"));
-    harness
-        .answer_call("concierge", "Rent.")
-        .send_message("no")
-        .answer_call("concierge", HANDOVER)
-        .send_message("plan it");
+    let (starter, first) = concierge_prompt(&harness);
+    for word in ["<<<", "handover", "HANDOVER"] {
+        assert!(!starter.contains(word) && !first.contains(word), "no block is due in the first turn: {starter}");
+    }
+    harness.answer_call("concierge", "Rent.").send_message("no");
+    let (starter, second) = concierge_prompt(&harness);
+    assert!(second.contains("<<<HANDOVER>>>") && !second.contains("<<<BATCH>>>"), "{second}");
+    assert!(!starter.contains("<<<"), "the opening prompt is unchanged: {starter}");
+    harness.answer_call("concierge", HANDOVER).send_message("plan it");
     let (explorer, _) = concierge_prompt(&harness);
     assert!(
         explorer.contains("TYPE: WORKFLOW") && !explorer.contains("STEP_HELP") && !explorer.contains("<<<HANDOVER>>>")

@@ -22,7 +22,7 @@ fn starter_reply_with_only_a_handover_lets_the_explorer_answer() {
 }
 
 #[test]
-fn empty_reply_is_requested_once_more_and_then_fails_the_turn() {
+fn empty_reply_is_requested_once_more_and_then_replaced_by_a_neutral_sentence() {
     let mut harness = open();
     play_until_explorer(&mut harness);
     harness.send_message("where?").answer_call("concierge", "  \n");
@@ -31,13 +31,32 @@ fn empty_reply_is_requested_once_more_and_then_fails_the_turn() {
     harness.answer_call("concierge", "In town.");
     assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("In town.", TurnResult::Done));
 
-    harness.send_message("why?").answer_call("concierge", "").answer_call("concierge", "");
-    let TurnResult::Failed { reason } = outcome(&harness) else { panic!("the turn has failed") };
-    assert!(reason.contains("no visible text"), "{reason}");
-    harness.send_message("retry");
-    assert!(concierge_prompt(&harness).1.ends_with("why?"), "the question is still unanswered");
-    harness.answer_call("concierge", "Because.").send_message("and?");
-    assert_eq!(concierge_prompt(&harness).1, "and?");
+    let signals_only = "<<<STEP_DONE>>>\nstep: 1\n<<<END>>>";
+    harness.send_message("why?").answer_call("concierge", signals_only).answer_call("concierge", signals_only);
+    let neutral = include_str!("../../prompts/concierge/no_words.md").trim_end();
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), (neutral, TurnResult::Done));
+    harness.send_message("and?");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.contains("why?") && last.ends_with("and?"), "the question is still unanswered: {last}");
+    harness.answer_call("concierge", "Because.").send_message("so?");
+    assert_eq!(concierge_prompt(&harness).1, "so?");
+}
+
+#[test]
+fn starter_that_writes_only_signals_is_asked_for_a_plain_answer() {
+    let mut harness = open();
+    harness.send_message("rent or buy?");
+    answer_experts(&mut harness, MAP);
+    harness.answer_call("concierge", &HANDOVER.replace("<<<HANDOVER>>>", ">>>HANDOVER<<<"));
+    assert_eq!(visible_replies(&harness), [""; 0]);
+    assert!(facts(&harness, "reply_complaints")[0].to_string().contains("is not exact"));
+    harness.answer_call("concierge", "Rent.").send_message("I stay");
+    assert!(concierge_prompt(&harness).1.contains("<<<HANDOVER>>>"));
+    harness.answer_call("concierge", "<<<HANDOVER>>>\nshape: x\n<<<END>>>");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(!last.contains("<<<HANDOVER>>>") && last.contains("had no text that the user can see"), "{last}");
+    harness.answer_call("concierge", "Then buy.");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnResult::Done));
 }
 
 #[test]

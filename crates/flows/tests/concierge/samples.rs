@@ -7,14 +7,14 @@ use segue_flows::concierge::spec::{
     EXECUTION_FIELDS, EXECUTION_HANDOVER, INTENT_FIELDS, INTENT_HANDOVER, concierge_flow_spec, signal_block_names,
 };
 
-const STARTER: &str = include_str!("../../prompts/concierge/starter.md");
+const HANDOVER_DUE: &str = include_str!("../../prompts/concierge/handover_due.md");
 const EXPLORER: &str = include_str!("../../prompts/concierge/explorer.md");
 const EXECUTOR: &str = include_str!("../../prompts/concierge/executor.md");
 const EXECUTING: &str = include_str!("../../prompts/concierge/executing.md");
 
 #[test]
-fn handover_sample_in_the_starter_prompt_is_parsed() {
-    let parsed = parse_reply(STARTER, &signal_block_names());
+fn handover_sample_in_the_request_for_a_handover_is_parsed() {
+    let parsed = parse_reply(HANDOVER_DUE, &signal_block_names());
     assert_eq!(parsed.complaints, []);
     let [block] = parsed.blocks.as_slice() else { panic!("one sample") };
     for (name, form) in INTENT_FIELDS {
