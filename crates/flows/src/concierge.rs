@@ -23,6 +23,7 @@ pub mod plan;
 mod plan_request;
 mod rehearsal;
 mod reply;
+mod sample_echo;
 pub mod settings;
 pub mod spec;
 pub mod stance;

@@ -17,24 +17,28 @@ use super::spec::{
     OUTCOME_FIELDS, OUTCOME_HANDOVER,
 };
 use super::state::ConciergeState;
-use super::{claim_map, messages, plan_request};
+use super::{claim_map, messages, plan_request, sample_echo};
 use crate::limits::{BUILT_HANDOVER_ITEMS_MAX, BUILT_HANDOVER_TEXT_CHARS_MAX};
 use crate::template::fill_template;
 
 /// The text for an empty field.
 const EMPTY_FIELD_TEXT: &str = "none identified";
 
-/// Parses a document from the fields of a block. Fields that were not given are absent.
+/// Parses a document from the fields of a block. Fields that were not given, or that repeat the prompt's sample, are
+/// absent.
 #[must_use]
-pub(super) fn parse_document(fields: &BlockFields, wanted: &[(&str, HandoverFieldType)]) -> HandoverDocument {
+pub(super) fn parse_document(
+    block: &str,
+    fields: &BlockFields,
+    wanted: &[(&str, HandoverFieldType)],
+) -> HandoverDocument {
     let mut document = HandoverDocument::new();
     for (name, field_type) in wanted {
-        let field = match field_type {
-            HandoverFieldType::Text => match fields.text(name) {
-                Some(text) => HandoverFieldValue::Text(text.to_owned()),
-                None => HandoverFieldValue::List(fields.list(name)),
-            },
-            HandoverFieldType::List => HandoverFieldValue::List(fields.list(name)),
+        let is_own = |value: &str| !sample_echo::is_sample_echo(block, name, value);
+        let items = || HandoverFieldValue::List(fields.list(name).into_iter().filter(|item| is_own(item)).collect());
+        let field = match (field_type, fields.text(name)) {
+            (HandoverFieldType::Text, Some(text)) if is_own(text) => HandoverFieldValue::Text(text.to_owned()),
+            (HandoverFieldType::Text | HandoverFieldType::List, _) => items(),
         };
         if !field.is_empty() {
             document.insert((*name).to_owned(), field);

@@ -26,7 +26,7 @@ use super::spec::{
 };
 use super::state::ConciergeState;
 use super::turn::{propose_phase, turns_in_phase};
-use super::{batch, handovers, plan_request};
+use super::{batch, handovers, plan_request, sample_echo};
 use crate::limits::HANDOVER_TURN_MIN;
 use crate::template::fill_template;
 
@@ -147,6 +147,12 @@ impl ConciergeReply<'_> {
                 complaints.push(format!("block {name} appears more than once; the last valid one is used"));
             }
         }
+        for block in &self.parsed.blocks {
+            let name = &block.name;
+            let echoed = sample_echo::find_echoed_fields(block).into_iter();
+            complaints
+                .extend(echoed.map(|field| format!("{name}: {field} repeats the prompt's sample and counts as empty")));
+        }
         if complaints.is_empty() {
             return Vec::new();
         }
@@ -200,7 +206,7 @@ impl ConciergeReply<'_> {
     fn parse_intent_document(&self) -> Option<HandoverDocument> {
         let documents: Vec<HandoverDocument> = self
             .blocks_named(HANDOVER_BLOCK)
-            .map(|block| handovers::parse_document(&block.fields, &INTENT_FIELDS))
+            .map(|block| handovers::parse_document(HANDOVER_BLOCK, &block.fields, &INTENT_FIELDS))
             .collect();
         let with_goal = documents.iter().rev().find(|document| document.contains_key("goal"));
         with_goal.or_else(|| documents.last()).cloned()

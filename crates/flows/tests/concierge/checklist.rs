@@ -213,6 +213,35 @@ fn s15_missing_and_malformed_fields_are_absent() {
 }
 
 #[test]
+fn s15_fields_that_repeat_the_sample_of_the_prompt_are_absent() {
+    let mut harness = open();
+    play_first_turn(&mut harness);
+    harness.send_message("I stay").answer_call(
+        "concierge",
+        "Fine.\n<<<HANDOVER>>>\ngoal: a home\nuser_reply: What the user replied.\neffective_stance: decide\n\
+         accepted_framing: what the user agreed\nconstraints: [what limits the user, five years]\nshape: shape\n<<<END>>>",
+    );
+    let handover = harness.session().latest_handover("intent").expect("it was made").clone();
+    assert_eq!(
+        (handover.text_field("goal"), handover.text_field("effective_stance")),
+        (Some("a home"), Some("decide"))
+    );
+    assert_eq!((handover.text_field("accepted_framing"), handover.text_field("shape")), (None, None));
+    assert_eq!(handover.list_field("constraints"), ["five years"]);
+    assert_eq!(handover.text_field("user_reply"), Some("I stay"), "the user's own words take its place");
+    let complaints = facts(&harness, "reply_complaints")[0].to_string();
+    for field in ["user_reply", "accepted_framing", "constraints", "shape"] {
+        assert!(complaints.contains(&format!("HANDOVER: {field} repeats the prompt's sample")), "{complaints}");
+    }
+
+    let mut harness = open();
+    play_first_turn(&mut harness);
+    harness.send_message("I stay");
+    harness.answer_call("concierge", "Fine.\n<<<HANDOVER>>>\ngoal: What the user wants\n<<<END>>>");
+    assert_eq!(phase(&harness).current, *"starter", "there is no goal in it");
+}
+
+#[test]
 fn s16_handover_outside_starter_is_refused_reported_and_hidden() {
     let mut harness = open();
     play_until_explorer(&mut harness);

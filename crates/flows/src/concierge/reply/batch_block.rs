@@ -4,8 +4,8 @@ use segue_core::handover::HandoverDocument;
 use segue_core::signal::SignalBlock;
 
 use crate::concierge::facts::BatchPurpose;
-use crate::concierge::handovers;
-use crate::concierge::spec::EXECUTION_FIELDS;
+use crate::concierge::spec::{BATCH_BLOCK, EXECUTION_FIELDS};
+use crate::concierge::{handovers, sample_echo};
 
 /// The fields of a BATCH block.
 #[derive(Debug, Clone)]
@@ -21,8 +21,9 @@ pub(super) struct BatchBlock {
 
 impl BatchBlock {
     pub(super) fn from_block(block: &SignalBlock) -> Self {
+        let is_own = |name: &str, text: &str| !text.is_empty() && !sample_echo::is_sample_echo(BATCH_BLOCK, name, text);
         let text =
-            |name: &str| block.fields.text(name).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+            |name: &str| block.fields.text(name).map(str::trim).filter(|text| is_own(name, text)).map(str::to_owned);
         let kind = text("type").unwrap_or_default();
         let purpose = match kind.to_ascii_uppercase().replace([' ', '-'], "_").as_str() {
             "WORKFLOW" => Some(BatchPurpose::Plan),
@@ -30,7 +31,9 @@ impl BatchBlock {
             _ => None,
         };
         let handover = block.fields.section("handover");
-        let handover = handover.map(|fields| handovers::parse_document(fields, &EXECUTION_FIELDS)).unwrap_or_default();
+        let handover = handover
+            .map(|fields| handovers::parse_document(BATCH_BLOCK, fields, &EXECUTION_FIELDS))
+            .unwrap_or_default();
         let (step, blocker, context, prompt) = (text("step"), text("blocker"), text("context"), text("prompt"));
         Self { kind, purpose, handover, step, blocker, context, prompt }
     }
