@@ -1,8 +1,8 @@
 //! Interprets the user's answer to a question of the flow: whether to start a batch, or whether to retry. It is used only
-//! right after such a question. A batch costs many calls, so a yes must be clear: it comes first, and nothing after it
-//! retracts it.
+//! right after such a question. A batch costs many calls, so a yes must be clear: the whole message says yes and nothing
+//! else.
 
-use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
+use super::phrases::{TextWord, split_words, starts_with_phrase};
 use super::plan_request;
 
 /// The user's answer to the question whether to start a batch.
@@ -14,12 +14,13 @@ pub(super) enum BatchConsent {
     Unclear,
 }
 
-/// Phrases that mean yes, whatever follows in their clause.
-const YES_PHRASES: [&str; 26] = [
+/// Phrases that mean yes. Further words must be phrases of this list or of [`COURTESY_PHRASES`].
+const YES_PHRASES: [&str; 55] = [
     "yes",
     "yep",
     "yeah",
     "yup",
+    "y",
     "ok",
     "okay",
     "sure",
@@ -30,23 +31,18 @@ const YES_PHRASES: [&str; 26] = [
     "by all means",
     "go ahead",
     "go for it",
+    "go",
     "do it",
     "do that",
     "do so",
     "please do",
-    "please ask them",
-    "please go ahead",
     "ask them",
     "let's do it",
     "let's do that",
+    "let's go",
     "sounds good",
     "why not",
     "good idea",
-];
-/// Phrases that mean yes if their clause has no other words.
-const STANDALONE_YES_PHRASES: [&str; 12] = [
-    "y",
-    "go",
     "please",
     "fine",
     "great",
@@ -56,11 +52,62 @@ const STANDALONE_YES_PHRASES: [&str; 12] = [
     "agreed",
     "alright",
     "all right",
-    "let's go",
+    "oui",
+    "d'accord",
+    "bien sûr",
+    "ja",
+    "ja bitte",
+    "ja gerne",
+    "gerne",
+    "klar",
+    "sí",
+    "si",
+    "claro",
+    "vale",
+    "sì",
+    "va bene",
+    "sim",
+    "tak",
+    "да",
+    "はい",
+    "好的",
+];
+/// Phrases that may accompany a yes.
+const COURTESY_PHRASES: [&str; 14] = [
+    "then",
+    "now",
+    "and",
+    "thanks",
+    "thank you",
+    "that would be great",
+    "that would be good",
+    "that would be helpful",
+    "that would help",
+    "a lot",
+    "merci",
+    "danke",
+    "gracias",
+    "s'il vous plaît",
 ];
 /// Phrases that mean no at the start of a message.
-const NO_PHRASES: [&str; 12] =
-    ["no", "n", "nope", "nah", "not", "don't", "do not", "never", "cancel", "stop", "skip it", "rather not"];
+const NO_PHRASES: [&str; 16] = [
+    "no",
+    "n",
+    "nope",
+    "nah",
+    "not",
+    "don't",
+    "do not",
+    "never",
+    "cancel",
+    "stop",
+    "skip it",
+    "rather not",
+    "non",
+    "nein",
+    "não",
+    "нет",
+];
 /// Phrases that retract or delay a yes.
 const RETRACTION_PHRASES: [&str; 22] = [
     "no", "not", "don't", "dont", "doesn't", "won't", "can't", "cannot", "never", "but", "however", "although",
@@ -75,26 +122,39 @@ const RETRY_PHRASES: [&str; 8] =
 #[must_use]
 pub(super) fn parse_consent(message: &str) -> BatchConsent {
     let words = split_words(message);
-    let clause_len =
-        words.iter().skip(1).position(|word| word.gap == WordGap::Separated).map_or(words.len(), |end| end + 1);
-    let starts = |phrases: &[&str]| phrases.iter().any(|phrase| starts_with_phrase(&words, phrase));
-    if starts(&NO_PHRASES) {
+    if NO_PHRASES.iter().any(|phrase| starts_with_phrase(&words, phrase)) {
         return BatchConsent::No;
     }
-    let is_standalone_yes = STANDALONE_YES_PHRASES.iter().any(|phrase| is_exact_phrase(&words[..clause_len], phrase));
-    if !starts(&YES_PHRASES) && !is_standalone_yes {
-        return BatchConsent::Unclear;
-    }
-    let is_question = message.contains('?') && !(0..words.len()).any(|at| is_why_not(&words, at));
-    if is_question || has_retraction(&words) { BatchConsent::Unclear } else { BatchConsent::Yes }
+    let is_question = message.contains(['?', '？']) && !(0..words.len()).any(|at| is_why_not(&words, at));
+    if is_question || !is_only_yes(&words) { BatchConsent::Unclear } else { BatchConsent::Yes }
 }
 
-/// Like [`parse_consent`], for a batch that makes a plan: a request for a plan is a yes too.
+/// Returns whether the words are phrases that mean yes and nothing else but courtesies.
+fn is_only_yes(mut words: &[TextWord]) -> bool {
+    let longest = |phrases: &[&str], words: &[TextWord]| {
+        let matching = phrases.iter().filter(|phrase| starts_with_phrase(words, phrase));
+        matching.map(|phrase| phrase.split(' ').count()).max().unwrap_or(0)
+    };
+    let mut has_yes = false;
+    while !words.is_empty() {
+        let (yes, courtesy) = (longest(&YES_PHRASES, words), longest(&COURTESY_PHRASES, words));
+        if yes.max(courtesy) == 0 {
+            return false;
+        }
+        has_yes |= yes > 0;
+        words = &words[yes.max(courtesy)..];
+    }
+    has_yes
+}
+
+/// Like [`parse_consent`], for a batch that makes a plan: a request for a plan is a yes too, unless it is a question.
 #[must_use]
 pub(super) fn parse_plan_consent(message: &str) -> BatchConsent {
     match parse_consent(message) {
         BatchConsent::Unclear
-            if plan_request::find_plan_request(message).is_some() && !has_retraction(&split_words(message)) =>
+            if plan_request::find_plan_request(message).is_some()
+                && !message.contains(['?', '？'])
+                && !has_retraction(&split_words(message)) =>
         {
             BatchConsent::Yes
         }
@@ -135,6 +195,10 @@ mod tests {
             "Yes, go ahead",
             "yes go ahead and ask them",
             "Sure, that would help a lot.",
+            "Oui",
+            "Ja, gerne!",
+            "Sí, claro",
+            "Да!",
             " OK. ",
             "go ahead",
             "Okay, let's do it",
@@ -153,6 +217,11 @@ mod tests {
     fn retracted_or_questioning_yes_is_unclear() {
         for message in [
             "yes, but cheaper",
+            "Definitely too expensive",
+            "Sure sounds expensive to me",
+            "Absolutely no way",
+            "ok so what about the bank",
+            "yes and a garden",
             "yes? what does it cost?",
             "ok, not now",
             "sure, after I have slept on it first",
@@ -171,7 +240,7 @@ mod tests {
     #[test]
     fn request_for_the_offered_plan_is_a_yes() {
         assert_eq!(parse_plan_consent("Give me a plan!"), BatchConsent::Yes);
-        assert_eq!(parse_plan_consent("So what are the steps?"), BatchConsent::Yes);
+        assert_eq!(parse_plan_consent("What are the steps to register a company?"), BatchConsent::Unclear);
         assert_eq!(parse_plan_consent("Give me a plan, but tell me about banks first."), BatchConsent::Unclear);
         assert_eq!(parse_plan_consent("What would that take?"), BatchConsent::Unclear);
         assert_eq!(parse_plan_consent("No. Give me a plan some other day."), BatchConsent::No);

@@ -188,14 +188,15 @@ fn count_opener_words(clause: &[TextWord]) -> usize {
 /// Matches a request at the start of `words`.
 fn match_plan_request(words: &[TextWord]) -> Option<RequestSpan> {
     let next = |count: usize| words.get(count).map(|word| word.text.as_str());
+    let ends_request = |count: usize| next(count).is_none_or(|word| REQUEST_TAIL_WORDS.contains(&word));
     let verb_and_noun = REQUEST_VERBS.iter().filter(|verb| starts_with_phrase(words, verb)).find_map(|verb| {
         let verb_words = count_phrase_words(verb);
-        longest_phrase_word_count(&words[verb_words..], &PLAN_NOUNS).map(|noun_words| verb_words + noun_words)
+        let count = verb_words + longest_phrase_word_count(&words[verb_words..], &PLAN_NOUNS)?;
+        // "What are the steps to register a company?" is a question of its own.
+        let is_request = !verb.starts_with("what") || ends_request(count);
+        is_request.then_some(count)
     });
-    let decision = || {
-        longest_phrase_word_count(words, &DECISION_PHRASES)
-            .filter(|count| next(*count).is_none_or(|word| REQUEST_TAIL_WORDS.contains(&word)))
-    };
+    let decision = || longest_phrase_word_count(words, &DECISION_PHRASES).filter(|count| ends_request(*count));
     let request_words =
         verb_and_noun.or_else(|| longest_phrase_word_count(words, &COMPLETE_REQUESTS)).or_else(decision)?;
     let is_postponed = next(request_words).is_some_and(|word| POSTPONING_WORDS.contains(&word));

@@ -11,7 +11,7 @@ use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock};
 use serde_json::json;
 
-use batch_block::BatchBlock;
+use batch_block::{BatchBlock, Confirmation};
 
 use super::ConciergeFlow;
 use super::facts::{BatchPurpose, ExpertTask, Fact};
@@ -302,10 +302,15 @@ impl ConciergeReply<'_> {
                     self.request_repair(ASK_REPAIR_BATCH, metadata),
                 ]
             }
-            HandoverDecision::Accept(..) | HandoverDecision::Synthesize(_) => {
-                self.request_plan_from_state(HandoverDocument::new(), None)
-            }
+            HandoverDecision::Accept(..) | HandoverDecision::Synthesize(_) => self.offer_plan(),
         }
+    }
+
+    /// Asks the user whether to make a plan: the message asks for one, but the explorer does not see it that way.
+    fn offer_plan(&self) -> Vec<FlowStep> {
+        let messages = &self.view.state.visit.answered_messages;
+        let document = handovers::build_execution_handover(self.view, HandoverDocument::new(), messages);
+        self.start_plan_batch(document, HandoverProvenance::Built, None, Confirmation::Always)
     }
 
     fn handover_request_count(&self, kind: &str) -> u32 {
@@ -352,7 +357,7 @@ impl ConciergeReply<'_> {
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
             HandoverDecision::Accept(checked, provenance) => {
-                self.start_plan_batch(checked.document, provenance, block.prompt.clone())
+                self.start_plan_batch(checked.document, provenance, block.prompt.clone(), Confirmation::BySetting)
             }
             HandoverDecision::Synthesize(checked) => {
                 self.request_plan_from_state(checked.document, block.prompt.clone())
@@ -367,7 +372,7 @@ impl ConciergeReply<'_> {
     /// Requests a plan with a handover that is built from the state. Fields that the model wrote are kept.
     fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
         let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, prompt)
+        self.start_plan_batch(document, HandoverProvenance::Built, prompt, Confirmation::BySetting)
     }
 
     fn start_plan_batch(
@@ -375,6 +380,7 @@ impl ConciergeReply<'_> {
         document: HandoverDocument,
         provenance: HandoverProvenance,
         prompt: Option<String>,
+        confirmation: Confirmation,
     ) -> Vec<FlowStep> {
         let goal = match document.get("goal") {
             Some(segue_core::handover::HandoverFieldValue::Text(goal)) => goal.clone(),
@@ -392,7 +398,7 @@ impl ConciergeReply<'_> {
             calls: self.source_calls(),
             provenance,
         }];
-        steps.extend(self.start_or_confirm_batch(BatchPurpose::Plan, task));
+        steps.extend(self.start_or_confirm_batch(BatchPurpose::Plan, task, confirmation));
         steps
     }
 
@@ -406,14 +412,19 @@ impl ConciergeReply<'_> {
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
-        self.start_or_confirm_batch(BatchPurpose::StepHelp, task)
+        self.start_or_confirm_batch(BatchPurpose::StepHelp, task, Confirmation::BySetting)
     }
 
-    fn start_or_confirm_batch(&self, purpose: BatchPurpose, task: ExpertTask) -> Vec<FlowStep> {
+    fn start_or_confirm_batch(
+        &self,
+        purpose: BatchPurpose,
+        task: ExpertTask,
+        confirmation: Confirmation,
+    ) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
         let user_messages = messages.map(|message| (message.message, message.text)).collect();
         let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
-        if self.settings.confirm_batches {
+        if self.settings.confirm_batches || confirmation == Confirmation::Always {
             let question = FlowStep::Reply {
                 text: ReplyText::New(render_confirmation_question(&request)),
                 role: None,
@@ -448,7 +459,9 @@ impl ConciergeReply<'_> {
             }
             // Use what could be read the first time.
             (_, Some(first)) if first.is_plan_request() => self.handle_plan_block(&first),
-            // The user wants a plan and the model has written no readable request.
+            // The explorer declined twice, so only the user can say.
+            _ if user_wants_plan && self.call.metadata["wanted"] == json!(true) => self.offer_plan(),
+            // The user wants a plan, and the model has written a request that cannot be read.
             _ if user_wants_plan => self.request_plan_from_state(HandoverDocument::new(), None),
             _ => vec![self.refuse_block(BATCH_BLOCK, "unclosed", &[]), self.end_turn_or_ask_again()],
         }

@@ -14,7 +14,7 @@ fn asked() -> segue_testkit::SessionHarness {
 
 #[test]
 fn longer_yes_confirms_the_batch() {
-    for message in ["Yes, go ahead", "Sure, that would be great!", "ok, please do"] {
+    for message in ["Yes, go ahead", "Sure, that would be great!", "ok, please do", "Oui", "Ja, gerne"] {
         let mut harness = asked();
         harness.send_message(message);
         assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"], "{message}");
@@ -36,6 +36,16 @@ fn unclear_answer_keeps_the_confirmation_pending_for_one_message() {
     harness.answer_call("concierge", "It does.").send_message("yes");
     assert_eq!(harness.open_call_roles(), ["concierge"], "a yes to something else");
     assert_eq!(facts(&harness, "batch_declined").len(), 1);
+}
+
+#[test]
+fn yes_word_in_an_objection_spends_nothing() {
+    for message in ["Definitely too expensive", "Sure sounds expensive", "What are the steps to register a company?"] {
+        let mut harness = asked();
+        harness.send_message(message);
+        assert_eq!(harness.open_call_roles(), ["concierge"], "{message}");
+        assert!(concierge_prompt(&harness).1.contains("can still say yes"), "{message}");
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ fn missing_batch_block_is_requested_once_and_then_built() {
     assert_eq!(handover.list_field("constraints"), ["five years", "little cash"]);
     assert_eq!(handover.list_field("open_questions"), ["where to"]);
     assert_eq!(handover.list_field("exploration_highlights"), ["a garden matters", ASKS]);
+    assert!(harness.session().is_idle() && harness.last_reply().contains("Shall I?"), "nothing is spent on a guess");
+    harness.send_message("Oui");
     let task = prompt_text(&harness, harness.oldest_open_call("expert").0);
     assert!(task.contains("Write a plan for this: Money is tight.") && task.contains("a garden matters"), "{task}");
 
@@ -116,6 +118,8 @@ fn user_who_asks_for_no_plan_stays_with_the_explorer() {
         "Do I need a plan at all?",
         "If I want a plan, I will say so.",
         "My sister rents.",
+        "What are the steps to register a company?",
+        "So what are the steps to register a company?",
         "The steps in front of the house are steep.",
         "I need to think about it.",
         "Before you give me a plan, tell me about banks.",
@@ -126,7 +130,7 @@ fn user_who_asks_for_no_plan_stays_with_the_explorer() {
         harness.send_message(message).answer_call("concierge", "I see.");
         assert!(harness.session().is_idle(), "{message}");
     }
-    assert_eq!((phase(&harness).current.as_str(), phase(&harness).turns_started), ("explorer", 10));
+    assert_eq!((phase(&harness).current.as_str(), phase(&harness).turns_started), ("explorer", 12));
     assert_eq!(calls(&harness, "concierge").iter().filter(|call| call.ask == *"repair_batch").count(), 0);
     assert_eq!(harness.session().latest_handover("execution"), None);
 }
@@ -196,4 +200,21 @@ fn each_explorer_visit_counts_requests_separately() {
         "the previous goal was reached"
     );
     assert_eq!(handover.list_field("decisions_made"), ["to buy"]);
+}
+
+#[test]
+fn explorer_that_declines_twice_leaves_the_choice_to_the_user() {
+    let offered = || {
+        let mut harness = open_with_settings(json!({"plan_by_request": 1}));
+        play_until_explorer(&mut harness);
+        harness.send_message(ASKS).answer_call("concierge", "Not yet.").answer_call("concierge", "Not yet.");
+        assert!(harness.session().is_idle() && harness.last_reply().contains("Shall I?"), "{}", harness.last_reply());
+        harness
+    };
+    let mut harness = offered();
+    harness.send_message("Oui");
+    assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
+    let mut harness = offered();
+    harness.send_message("Definitely too expensive");
+    assert_eq!(harness.open_call_roles(), ["concierge"], "nothing is spent on a guess");
 }

@@ -1,4 +1,4 @@
-//! The fields of a BATCH block.
+//! The fields of a BATCH block, and whether its batch needs the user's consent.
 
 use segue_core::handover::HandoverDocument;
 use segue_core::signal::SignalBlock;
@@ -6,6 +6,13 @@ use segue_core::signal::SignalBlock;
 use crate::concierge::facts::BatchPurpose;
 use crate::concierge::spec::{BATCH_BLOCK, EXECUTION_FIELDS};
 use crate::concierge::{handovers, sample_echo};
+
+/// Whether the user is asked before a batch starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confirmation {
+    BySetting,
+    Always,
+}
 
 /// The fields of a BATCH block.
 #[derive(Debug, Clone)]
