@@ -137,6 +137,12 @@ pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;
 /// The number of newest messages that each copy of a thread holds by itself. The others are shared.
 pub(crate) const UNSHARED_ENTRIES_MAX: usize = 8;
 
+/// The maximum length of a run of brackets in a near-miss marker.
+pub(crate) const MARKER_BRACKETS_MAX: usize = 3;
+
+/// The fewest letters that a near-miss marker has between its brackets.
+pub(crate) const NEAR_MISS_LETTERS_MIN: usize = 3;
+
 /// The bounds of a session, as values. A session that reaches one refuses the next step with a recorded reason.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]

@@ -162,7 +162,7 @@ impl Scope {
 
 /// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ScopeContext {
+pub struct ScopeContext {
     pub role: RoleName,
     /// The agent that plays the role, if there are several.
     pub agent: Option<AgentName>,
@@ -230,7 +230,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Returns the slot and scope tag of a call.
 #[must_use]
-pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
+pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
     let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
     let mut tag = ScopeTag { slot_resets: context.slot_resets, ..ScopeTag::default() };
     let model = || Some((context.model.clone(), context.sample));
@@ -263,7 +263,7 @@ pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (Th
 
 /// The current thread of a slot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CurrentThread<'a> {
+pub struct CurrentThread<'a> {
     pub thread: ThreadId,
     pub scope_tag: &'a ScopeTag,
     pub opened_at: UnixMillis,
@@ -271,7 +271,7 @@ pub(crate) struct CurrentThread<'a> {
 
 /// The thread to use for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ThreadChoice {
+pub enum ThreadChoice {
     /// The tags are equal, so the thread is continued.
     Continue(ThreadId),
     /// A new thread is opened.
@@ -331,7 +331,7 @@ impl fmt::Display for ThreadOpenReason {
 
 /// Chooses the thread of a call: an existing thread with an equal tag is continued, otherwise a new one is opened.
 #[must_use]
-pub(crate) fn choose_thread(
+pub fn choose_thread(
     scope: &Scope,
     current: Option<CurrentThread<'_>>,
     required: &ScopeTag,

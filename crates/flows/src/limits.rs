@@ -205,3 +205,5 @@ pub(crate) const CONCIERGE_SUMMARY_TOKENS_MAX: u32 = 800;
 pub(crate) const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
 /// Longest reply of the concierge: a plan with its STEPS block.
 pub(crate) const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;
+/// The fewest words with which a part of a sample counts as its repetition.
+pub(crate) const PARTIAL_ECHO_WORDS_MIN: usize = 3;

@@ -3,10 +3,9 @@
 //! stream can be parsed as it arrives.
 
 use super::{BlockSet, fields};
-use crate::limits::{FENCE_LENGTH_MIN, MARKER_SPACES_MAX, NEAR_MISS_BYTES_MAX};
-
-/// The maximum length of a run of brackets in a near-miss marker.
-const BRACKETS_MAX: usize = 3;
+use crate::limits::{
+    FENCE_LENGTH_MIN, MARKER_BRACKETS_MAX, MARKER_SPACES_MAX, NEAR_MISS_BYTES_MAX, NEAR_MISS_LETTERS_MIN,
+};
 
 /// What the text from the beginning of a line is, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +189,7 @@ fn classify_line<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_comple
 
 fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> LineMatch<'a> {
     let (opening, rest) = split_run(line);
-    if opening.len() > BRACKETS_MAX || (opening == ">" && !rest.is_empty()) {
+    if opening.len() > MARKER_BRACKETS_MAX || (opening == ">" && !rest.is_empty()) {
         return LineMatch::NoMatch;
     }
     let label = rest.trim_start_matches(is_blank);
@@ -209,7 +208,7 @@ fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
         if closing.is_empty() && !is_complete && (is_same || is_part) {
             return LineMatch::Partial;
         }
-        if is_same && !closing.is_empty() && closing.len() <= BRACKETS_MAX && tail.trim().is_empty() {
+        if is_same && !closing.is_empty() && closing.len() <= MARKER_BRACKETS_MAX && tail.trim().is_empty() {
             return match (opening, closing, is_complete) {
                 ("<<<", ">>>", true) => LineMatch::Exact(known),
                 (_, _, true) => LineMatch::Bracketed(known),
@@ -243,11 +242,10 @@ fn classify_decorated<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
 
 /// Returns true if a line that ends the text is enough of a bracketed marker to be hidden.
 fn is_bracketed_name_part(line: &str) -> bool {
-    const LETTERS_MIN: usize = 3;
     // The scanner itself hides a text that is cut off in an exact marker. `>> NAME` is a quote.
     let is_other = line.starts_with("<<<") || (line.starts_with('>') && line.contains(is_blank));
     let letters = line.chars().filter(char::is_ascii_uppercase).count();
-    line.starts_with(['<', '>']) && !is_other && letters >= LETTERS_MIN
+    line.starts_with(['<', '>']) && !is_other && letters >= NEAR_MISS_LETTERS_MIN
 }
 
 fn is_blank(c: char) -> bool {

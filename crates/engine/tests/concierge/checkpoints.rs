@@ -33,7 +33,10 @@ async fn s27_checkpoint_2_the_starter_persists_into_turn_2_and_hands_over() {
     assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()));
     assert_eq!(second.receipt.prefix, PrefixMatch::Extends(first.call));
     let exchange = harness.conversation_texts(second.call).await;
-    assert_eq!(exchange, ["rent or buy?", "Rent, unless you stay for long.", "I stay five years"]);
+    assert_eq!(exchange[..2], ["rent or buy?", "Rent, unless you stay for long."]);
+    assert_eq!(exchange.len(), 3);
+    assert!(exchange[2].contains("<<<HANDOVER>>>"), "the block is explained in the turn in which it is due");
+    assert!(exchange[2].ends_with("I stay five years"), "{}", exchange[2]);
     assert_eq!(harness.handovers().await, ["intent Emitted"]);
     assert_eq!(harness.replies().await, ["Rent, unless you stay for long.", "Then buy."]);
 }

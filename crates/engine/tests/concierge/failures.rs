@@ -74,8 +74,11 @@ async fn the_handover_block_is_in_a_code_fence() {
     let text = "Like this:\n```\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>\n```";
     let harness = ConciergeHarness::start(&starter_replies(text), Value::Null).await;
     harness.send_all(&["rent or buy?", "show me a handover"]).await;
-    assert_eq!(harness.replies().await[1], text, "it is an example, and shown");
-    assert_eq!((harness.phase().await.as_str(), harness.handovers().await.len()), ("starter", 0));
+    assert_eq!(harness.replies().await[1], "Like this:", "small models put the block into a fence");
+    assert_eq!(
+        (harness.phase().await.as_str(), harness.handovers().await),
+        ("explorer", vec!["intent Emitted".to_owned()])
+    );
 }
 
 #[tokio::test(start_paused = true)]

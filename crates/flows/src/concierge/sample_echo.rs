@@ -1,6 +1,7 @@
 //! Recognises fields in which a model only repeats the sample of a prompt. The samples are read from the prompts
 //! themselves, so that the two cannot differ. Such a field says nothing about the user and counts as empty.
 
+use crate::limits::PARTIAL_ECHO_WORDS_MIN;
 use std::sync::LazyLock;
 
 use segue_core::handover::HandoverFieldType;
@@ -15,9 +16,6 @@ const PROMPTS: [&str; 3] = [
     include_str!("../../prompts/concierge/explorer.md"),
     include_str!("../../prompts/concierge/executing.md"),
 ];
-
-/// The fewest words with which a part of a sample counts as its repetition.
-const PARTIAL_ECHO_WORDS_MIN: usize = 3;
 
 /// The text fields of a BATCH block outside its handover.
 const BATCH_TEXT_FIELDS: [&str; 4] = ["step", "blocker", "context", "prompt"];
