@@ -30,9 +30,9 @@ fn missing_batch_block_is_requested_once_and_then_built() {
     harness.answer_call("concierge", "I said so already.");
     expect![[r#"
         c9 answered: A plan is a fine thing.
-        said by concierge: A plan is a fine thing.
+        reply by concierge: A plan is a fine thing.
         plan_requested {"count":2,"message":5,"phrase":"give us a plan"}
-        handover execution asked for again
+        repair of handover execution requested
         c10 concierge asked repair_batch on plain in explorer, th6 continued (6 messages)
         c10 answered: I said so already.
         h2 handover execution (built)

@@ -58,7 +58,7 @@ fn every_event_can_be_shown() {
     let place = Place::with_session(&["hello"]);
     expect![[r#"
         1 TT:TT:TT session a opened with flow chat
-        2 TT:TT:TT titled "hello"
+        2 TT:TT:TT renamed to "hello"
         3 TT:TT:TT m1 user: hello
         4 TT:TT:TT t1 started with m1
         5 TT:TT:TT c1 assistant asked reply on scripted, th1 new: first call in this scope
@@ -91,8 +91,8 @@ fn a_receipt_lists_the_fragments_of_a_prompt() {
         c2 · assistant asked reply on scripted
         session a, t2, DDDD-DD-DD TT:TT, event 11
 
-        thread    th1 continues: nothing that ends the thread of assistant has changed (scope: the
-                  whole session)
+        thread    th1 continues: nothing that ends the thread of assistant has changed (scope: the whole
+                  session)
         prefix    extends the prompt of c1, so all of that prompt can be cached
         window N of N tokens (0 %); the answer may have N
         answer    40 in, 5 out by the vendor's count · ? · N ms
@@ -175,8 +175,8 @@ fn flows_are_described() {
         ROLE        MEMORY                       RECIPE                       VISIBLE TO  ON UNKNOWN OUTCOME
         assistant   the whole session            opening: instruction;        user        retry
                                                  reply: message
-        summariser  none: every call begins      opening: summarise;          flow only   retry
-                    anew                         summarise: folded
+        summariser  none: every call starts a    opening: summarise;          flow only   retry
+                    new thread                   summarise: folded
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));
     assert_eq!(place.json(&["flows", "chat", "--json"])["roles"][0]["memory"], "the whole session");
