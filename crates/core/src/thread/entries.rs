@@ -24,6 +24,11 @@ impl ThreadEntries {
         self.shared.len() + self.newest.len()
     }
 
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the message at `index`.
     #[must_use]
     pub(crate) fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
@@ -120,7 +125,7 @@ mod tests {
             entries.push(entry(call));
         }
         for (length, copy) in copies.iter().enumerate() {
-            assert_eq!((copy.len(), copy.len() == 0), (length, length == 0));
+            assert_eq!((copy.len(), copy.is_empty()), (length, length == 0));
             assert!(copy.iter().eq(entries.iter().take(length)), "{length}");
             assert!(copy.get(length).is_none());
             assert_eq!(*copy, (0..).map(entry).take(length).collect(), "made at once");
