@@ -111,7 +111,7 @@ pub struct ImageRef {
 
 /// A text that will be stored together with the events that refer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextBody {
+pub struct StoredText {
     pub id: BodyId,
     pub text: Arc<str>,
     pub kind: BodyKind,

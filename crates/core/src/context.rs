@@ -337,7 +337,7 @@ pub struct PromptOutline {
     pub carried: CarriedHistory,
     pub opening: Arc<[(FragmentName, TextRef)]>,
     pub ask: Arc<[(FragmentName, TextRef)]>,
-    pub ask_status: AskStatus,
+    pub ask_status: CallAnswerStatus,
     /// The offered tools. Vendors put them before all messages.
     pub tools: Option<BodyId>,
 }
@@ -345,7 +345,7 @@ pub struct PromptOutline {
 /// Whether the ask of a call has become part of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AskStatus {
+pub enum CallAnswerStatus {
     /// The call was not answered, so its ask is not in the thread.
     #[default]
     Unanswered,
@@ -382,8 +382,8 @@ fn diff_within_thread(before: &PromptOutline, next: &PromptOutline) -> Option<(u
         return Some((sum_fragment_tokens(&next.opening), COMPACTION_FRAGMENT.into()));
     }
     match before.ask_status {
-        AskStatus::Answered => None,
-        AskStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
+        CallAnswerStatus::Answered => None,
+        CallAnswerStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
     }
 }
 
@@ -495,7 +495,7 @@ mod tests {
             carried: CarriedHistory::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
             ask: Arc::default(),
-            ask_status: AskStatus::Unanswered,
+            ask_status: CallAnswerStatus::Unanswered,
             tools: None,
         }
     }
@@ -525,7 +525,7 @@ mod tests {
             compare_prefix(Some(&unanswered), &next),
             PrefixMatch::Broken { from: CallId(1), kept_tokens: 0, cause: "task".into() }
         );
-        let answered = PromptOutline { ask_status: AskStatus::Answered, ..unanswered };
+        let answered = PromptOutline { ask_status: CallAnswerStatus::Answered, ..unanswered };
         assert_eq!(compare_prefix(Some(&answered), &next), PrefixMatch::Extends(CallId(1)));
         next.compactions = 1;
         assert_eq!(

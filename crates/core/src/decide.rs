@@ -13,7 +13,7 @@ mod steps;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{BodyId, TextBody};
+use crate::body::{BodyId, StoredText};
 use crate::context::TokenCounter;
 use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened};
 use crate::flow::{BodyTextLookup, DynFlow};
@@ -185,7 +185,7 @@ pub struct Decision {
     /// To be appended in one commit. Empty if there is nothing to record.
     pub events: Vec<RecordedEvent>,
     /// The new texts that the events refer to.
-    pub bodies: Vec<TextBody>,
+    pub bodies: Vec<StoredText>,
     /// The state after the events.
     pub state: SessionState,
     /// The id of the message that was received; of the earlier message if its key was known.

@@ -162,7 +162,7 @@ impl Scope {
 
 /// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScopeContext {
+pub struct ScopeInputs {
     pub role: RoleName,
     /// The agent that plays the role, if there are several.
     pub agent: Option<AgentName>,
@@ -230,7 +230,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Returns the slot and scope tag of a call.
 #[must_use]
-pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
+pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot, ScopeTag) {
     let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
     let mut tag = ScopeTag { slot_resets: context.slot_resets, ..ScopeTag::default() };
     let model = || Some((context.model.clone(), context.sample));
@@ -379,8 +379,8 @@ fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ThreadCha
 mod tests {
     use super::*;
 
-    fn caller() -> ScopeContext {
-        ScopeContext {
+    fn caller() -> ScopeInputs {
+        ScopeInputs {
             role: "architect".into(),
             agent: None,
             peer: Some("coder-1".into()),
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    fn rule(scope: &Scope, before: &ScopeContext, after: &ScopeContext, later_ms: u64) -> ThreadChoice {
+    fn rule(scope: &Scope, before: &ScopeInputs, after: &ScopeInputs, later_ms: u64) -> ThreadChoice {
         let (slot, tag) = resolve_slot_and_tag(scope, before);
         let (wanted_slot, wanted_tag) = resolve_slot_and_tag(scope, after);
         let existing = (slot == wanted_slot).then_some(CurrentThread {
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_fresh_role_never_continues_another_call() {
-        let next = ScopeContext { root_call: CallId(2), ..caller() };
+        let next = ScopeInputs { root_call: CallId(2), ..caller() };
         assert_eq!(rule(&Scope::Fresh, &caller(), &next, 1), ThreadChoice::Open(ThreadOpenReason::Fresh));
         assert_eq!(
             rule(&Scope::Fresh, &caller(), &caller(), 1),
@@ -432,8 +432,8 @@ mod tests {
     #[test]
     fn a_changed_work_item_opens_a_new_thread_and_another_peer_has_its_own() {
         let scope = Scope::per_peer_and_work_item();
-        let other_story = ScopeContext { work_item: Some("story-2".into()), ..caller() };
-        let other_peer = ScopeContext { peer: Some("coder-2".into()), ..caller() };
+        let other_story = ScopeInputs { work_item: Some("story-2".into()), ..caller() };
+        let other_peer = ScopeInputs { peer: Some("coder-2".into()), ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &other_story, 1),
             ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::WorkItem]))
@@ -446,7 +446,7 @@ mod tests {
         let scope = Scope::per_session().with_age_ms_max(100);
         assert_eq!(rule(&scope, &caller(), &caller(), 100), ThreadChoice::Continue(ThreadId(7)));
         assert_eq!(rule(&scope, &caller(), &caller(), 101), ThreadChoice::Open(ThreadOpenReason::TooOld));
-        let reset = ScopeContext { slot_resets: 1, ..caller() };
+        let reset = ScopeInputs { slot_resets: 1, ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &reset, 1),
             ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::Reset]))
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn model_change_ends_a_thread_bounded_by_model_and_selects_another_per_model() {
-        let other = ScopeContext { model: "n".into(), ..caller() };
+        let other = ScopeInputs { model: "n".into(), ..caller() };
         assert_eq!(
             rule(&Scope::per_phase().ended_by(ThreadBoundary::Model), &caller(), &other, 1),
             ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::Model]))

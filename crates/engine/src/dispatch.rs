@@ -19,7 +19,7 @@ use segue_models::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::abandoned_calls::{AttemptProgress, deliver_late_result};
+use crate::abandoned_calls::{AttemptStatus, deliver_late_result};
 use crate::commit_gate::CommitGate;
 use crate::engine::EngineShared;
 use crate::limits::{ANSWER_MS_MAX, TOOL_RUN_MS_MAX};
@@ -41,7 +41,7 @@ pub(crate) struct CallTask {
     pub prompt: Arc<Prompt>,
     /// The user's texts that this call answers.
     pub user_texts: Vec<Arc<str>>,
-    pub progress: Arc<AttemptProgress>,
+    pub progress: Arc<AttemptStatus>,
     pub commit_gate: Arc<CommitGate>,
     /// Hints for the rehearsal model; models of a vendor never get them.
     pub hints: RehearsalHints,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::body::{BodyId, TextBody};
+use segue_core::body::{BodyId, StoredText};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
@@ -262,7 +262,7 @@ impl Engine {
         &self,
         session: &SessionId,
         events: &[RecordedEvent],
-        bodies: Vec<TextBody>,
+        bodies: Vec<StoredText>,
         state: &SessionState,
         flow: &dyn DynFlow,
     ) -> Result<LeaseEpoch, Error> {

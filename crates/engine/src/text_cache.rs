@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, TextBody};
+use segue_core::body::{BodyId, StoredText};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::Prompt;
@@ -49,7 +49,7 @@ impl TextCache {
         }
     }
 
-    pub(crate) fn insert_bodies(&mut self, bodies: &[TextBody]) {
+    pub(crate) fn insert_bodies(&mut self, bodies: &[StoredText]) {
         for body in bodies {
             self.insert(body.id, body.text.clone());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::body::{BodyId, BodyKind, StoredText};
 use segue_core::codec;
 use segue_core::decide::SessionInput;
 use segue_core::event::{Event, RecordedEvent, SessionOpened};
@@ -205,7 +205,7 @@ pub struct SessionImport {
     session: SessionId,
     opened: SessionOpened,
     events: Vec<RecordedEvent>,
-    bodies: Vec<TextBody>,
+    bodies: Vec<StoredText>,
 }
 
 impl SessionImport {
@@ -238,7 +238,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Er
     let mut session = None;
     let mut opened = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
-    let mut bodies: Vec<TextBody> = Vec::new();
+    let mut bodies: Vec<StoredText> = Vec::new();
     let mut known_bodies = BTreeSet::new();
     let mut line_count = 0;
     for (index, line) in lines.enumerate() {
@@ -274,7 +274,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Er
                 }
                 known_bodies.insert(body);
                 let kind = if visible { BodyKind::Conversation } else { BodyKind::Internal };
-                bodies.push(TextBody { id: body, text: text.into(), kind });
+                bodies.push(StoredText { id: body, text: text.into(), kind });
             }
             ExportLine::Event { seq, at, event } => {
                 let expected = events.last().map_or(Seq(1), |last| last.seq.next());

@@ -46,7 +46,7 @@ pub(crate) struct Config {
     pub default_model: ConfigValue<ModelName>,
     /// The fallback of every role without a fallback of its own.
     pub fallback_model: Option<ConfigValue<ModelName>>,
-    pub discovery: ConfigValue<ModelDiscovery>,
+    pub discovery: ConfigValue<ModelDiscoverySetting>,
     /// The known providers and models: the built-in catalog, extended by the user's file.
     pub catalog: ModelCatalog,
     /// The user's catalog file, if any.
@@ -98,7 +98,7 @@ pub(crate) enum ValueOrigin {
 
 /// Whether models are discovered that are not configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum ModelDiscovery {
+pub(crate) enum ModelDiscoverySetting {
     /// By API keys in the environment, and in an Ollama on this machine.
     #[default]
     On,
@@ -180,7 +180,7 @@ impl Config {
             )]),
             default_model: ConfigValue::from_default(REHEARSAL_MODEL_NAME.into()),
             fallback_model: None,
-            discovery: ConfigValue::from_default(ModelDiscovery::default()),
+            discovery: ConfigValue::from_default(ModelDiscoverySetting::default()),
             catalog: ModelCatalog::built_in(),
             catalog_file: None,
             role_models: Vec::new(),

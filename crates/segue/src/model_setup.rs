@@ -20,7 +20,7 @@ use segue_models::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config, ConfigValue, ModelConfigKind, ModelDiscovery, RehearsalSpeed, ValueOrigin};
+use crate::config::{self, Config, ConfigValue, ModelConfigKind, ModelDiscoverySetting, RehearsalSpeed, ValueOrigin};
 
 /// The environment variable that turns off model discovery.
 pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
@@ -42,7 +42,7 @@ pub(crate) fn read_env_var(name: &str) -> Option<String> {
 /// configured.
 pub(crate) async fn discover_models(config: &mut Config, scope: DiscoveryScope) {
     let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
-    if is_off || config.discovery.value == ModelDiscovery::Off {
+    if is_off || config.discovery.value == ModelDiscoverySetting::Off {
         return;
     }
     let needs_default = config.default_model.origin == ValueOrigin::Default;

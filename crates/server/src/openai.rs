@@ -139,13 +139,13 @@ fn flow_for_model(app: &AppState, caller: &Caller, model: &str) -> Result<FlowNa
 
 /// What the headers say about the session and the message of a request.
 #[derive(Debug, Clone, Default)]
-struct SessionHints {
+struct SessionHeaders {
     session_name: Option<String>,
     idempotency_key: Option<segue_core::ids::IdempotencyKey>,
     is_retry: bool,
 }
 
-impl SessionHints {
+impl SessionHeaders {
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpProblem> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let session = text(SESSION_HEADER.as_str()).filter(|name| !name.is_empty()).map(ToOwned::to_owned);

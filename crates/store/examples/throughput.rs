@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::body::{BodyId, BodyKind, StoredText};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Commit, JournalRecord, PendingWork, SessionSummary, Store};
@@ -131,7 +131,7 @@ fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, fil
         updated_at: UnixMillis(lease.head.0),
         pending_work: PendingWork::Now,
     };
-    let bodies = vec![TextBody { id, text: text.into(), kind: BodyKind::Conversation }];
+    let bodies = vec![StoredText { id, text: text.into(), kind: BodyKind::Conversation }];
     let (epoch, expected_head) = (lease.epoch, lease.head);
     let no_bodies = |_: &JournalRecord| Vec::new();
     Commit {

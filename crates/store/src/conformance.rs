@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::body::{BodyId, BodyKind, StoredText};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 
 use crate::{Commit, JournalRecord, Lease, PendingWork, SessionSummary, Store};
@@ -111,14 +111,14 @@ pub fn session_id(text: &str) -> SessionId {
 
 /// Returns a visible text.
 #[must_use]
-pub fn visible_body(text: &str) -> TextBody {
-    TextBody { id: BodyId::hash_text(text), text: text.into(), kind: BodyKind::Conversation }
+pub fn visible_body(text: &str) -> StoredText {
+    StoredText { id: BodyId::hash_text(text), text: text.into(), kind: BodyKind::Conversation }
 }
 
 /// Returns an internal text.
 #[must_use]
-pub fn internal_body(text: &str) -> TextBody {
-    TextBody { kind: BodyKind::Internal, ..visible_body(text) }
+pub fn internal_body(text: &str) -> StoredText {
+    StoredText { kind: BodyKind::Internal, ..visible_body(text) }
 }
 
 /// Returns a summary with this title and time of change, without pending work.
@@ -147,9 +147,10 @@ pub fn sample_record(session: &SessionId, seq: u64) -> JournalRecord {
 /// Returns a commit of `count` long records after the lease's head; each refers to a text of its own.
 #[must_use]
 pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> Commit {
-    let texts: Vec<TextBody> = (1..=count).map(|step| visible_body(&format!("text {}", lease.head.0 + step))).collect();
+    let texts: Vec<StoredText> =
+        (1..=count).map(|step| visible_body(&format!("text {}", lease.head.0 + step))).collect();
     let padding = "so on and on ".repeat(100);
-    let make_record = |(step, text): (u64, &TextBody)| {
+    let make_record = |(step, text): (u64, &StoredText)| {
         let bytes = format!("{} {padding}", text.id).into_bytes();
         JournalRecord { bytes, ..sample_record(session, lease.head.0 + step) }
     };
@@ -199,7 +200,7 @@ impl TestWriter {
     }
 
     /// Appends `count` records with `bodies` and an optional summary.
-    pub async fn append_records_with(&mut self, count: u64, bodies: Vec<TextBody>, summary: Option<SessionSummary>) {
+    pub async fn append_records_with(&mut self, count: u64, bodies: Vec<StoredText>, summary: Option<SessionSummary>) {
         let commit = Commit { bodies, summary, ..sample_commit(&self.session, self.lease, count) };
         self.lease.head = self.store.append_commit(commit).await.expect("an append in time");
     }

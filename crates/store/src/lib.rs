@@ -40,7 +40,7 @@ use crate::limits::{SEQ_MAX, SESSION_ID_BYTES_MAX};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use segue_core::body::{BodyId, TextBody};
+use segue_core::body::{BodyId, StoredText};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +136,7 @@ pub struct Commit {
     /// At least one record.
     pub records: Vec<JournalRecord>,
     /// Texts that the records refer to for the first time. One that is stored already is not stored again.
-    pub bodies: Vec<TextBody>,
+    pub bodies: Vec<StoredText>,
     /// Returns the bodies that a record refers to. Used if the records are too many for one row: each text is then
     /// stored with the first record that refers to it.
     pub extract_body_ids: fn(&JournalRecord) -> Vec<BodyId>,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::body::{BodyId, BodyKind, StoredText};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use crate::search::SearchTerm;
@@ -138,7 +138,7 @@ impl MemorySession {
         Seq(self.records.len() as u64)
     }
 
-    fn add_body(&mut self, body: &TextBody, since: Seq) {
+    fn add_body(&mut self, body: &StoredText, since: Seq) {
         self.body_first_used.entry(body.id).or_insert(since);
         if body.kind == BodyKind::Conversation {
             self.visible_bodies.push((since, body.id));

@@ -85,7 +85,7 @@ pub(crate) async fn measure_concurrent_sessions(measurement: &Measurement) -> Re
 
 /// The size of an average commit.
 #[derive(Debug, Clone, Copy)]
-struct CommitSize {
+struct AverageCommitSize {
     /// As submitted to the store.
     submitted_bytes: usize,
     /// As stored in the file.
@@ -143,7 +143,7 @@ impl ConcurrentSessions<'_> {
     }
 
     /// Warms up, and returns the size of a commit.
-    async fn measure_commit_size(&mut self, folder: &DatabaseFolder) -> Result<CommitSize> {
+    async fn measure_commit_size(&mut self, folder: &DatabaseFolder) -> Result<AverageCommitSize> {
         let (commits, bytes) = (folder.count_commits()?, folder.checkpointed_bytes()?);
         self.run_turns(TURNS_PER_SESSION).await?;
         let (commits, bytes) = (folder.count_commits()? - commits, folder.checkpointed_bytes()? - bytes);
@@ -154,7 +154,7 @@ impl ConcurrentSessions<'_> {
         let events: usize = records.iter().map(|record| record.bytes.len()).sum();
         let texts = self.measurement.shape.new_text_bytes() * TURNS_PER_SESSION;
         let submitted_bytes = (events + texts) * self.measurement.sessions / commits;
-        Ok(CommitSize { submitted_bytes, stored_bytes: usize::try_from(bytes)? / commits })
+        Ok(AverageCommitSize { submitted_bytes, stored_bytes: usize::try_from(bytes)? / commits })
     }
 }
 

@@ -21,7 +21,9 @@ pub(crate) async fn measure_sequential_turns(measurement: &Measurement) -> Resul
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
     let mut comparison = match measurement.store_kind {
-        StoreKind::Sqlite => Some(BaselineComparison::calibrate(measurement, &bench_engine, &database_folder).await?),
+        StoreKind::Sqlite => {
+            Some(SqliteBaselineComparison::calibrate(measurement, &bench_engine, &database_folder).await?)
+        }
         StoreKind::Memory => None,
     };
     let (mut all_times, mut firsts, mut medians, mut rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -61,7 +63,7 @@ pub(crate) async fn measure_sequential_turns(measurement: &Measurement) -> Resul
 }
 
 /// Comparison with a bare loop of one commit at a time.
-struct BaselineComparison {
+struct SqliteBaselineComparison {
     baseline: SqliteBaseline,
     load: BaselineLoad,
     commits_per_turn: f64,
@@ -69,7 +71,7 @@ struct BaselineComparison {
     shares: Vec<f64>,
 }
 
-impl BaselineComparison {
+impl SqliteBaselineComparison {
     async fn calibrate(measurement: &Measurement, engine: &BenchEngine, folder: &DatabaseFolder) -> Result<Self> {
         let (commits, bytes) = (folder.count_commits()?, folder.checkpointed_bytes()?);
         engine.run_turns(&"calibration".into(), CALIBRATION_TURNS).await?;

@@ -4,8 +4,8 @@ use super::Dispatch;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyKind, ImageRef, TextRef};
 use crate::context::{
-    AskStatus, CarriedHistory, ContextLayer, FitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptOutline,
-    PromptReceipt, RenderedFragment, ThreadUse, compare_prefix, fit_to_budget,
+    CallAnswerStatus, CarriedHistory, ContextLayer, FitResult, FragmentReceipt, FragmentSource, FragmentSpec,
+    PromptOutline, PromptReceipt, RenderedFragment, ThreadUse, compare_prefix, fit_to_budget,
 };
 use crate::event::{CallDeferred, CallOpened, CallRequest, Event, NO_CALL, RetryDecision, ToolOutcome, ToolRunOpened};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRequest, RoleSpec, ToolRunner};
@@ -13,7 +13,7 @@ use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId}
 use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{CallFailure, FailureKind, OutputFormat, ToolSpec};
 use crate::scope::{
-    CurrentThread, PhaseVisit, ScopeContext, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
+    CurrentThread, PhaseVisit, ScopeInputs, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
 };
 use crate::signal::json::canonical_json;
 use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry, estimate_image_tokens};
@@ -96,7 +96,7 @@ impl<'a> DecisionDraft<'a> {
         let model = self.choose_model(role, request, visit.as_ref());
         let round = purpose.continues.and_then(|call| session.tool_rounds.get(&call));
         let worker = request.peer.as_ref().or(request.agent.as_ref());
-        let mut context = ScopeContext {
+        let mut context = ScopeInputs {
             role: request.role.clone(),
             agent: request.agent.clone(),
             peer: request.peer.clone(),
@@ -391,7 +391,7 @@ impl<'a> DecisionDraft<'a> {
             carried: prompt.carried,
             opening: current.map_or_else(|| fragment_texts(prompt.opening).into(), |thread| thread.opening.clone()),
             ask: fragment_texts(prompt.ask).into(),
-            ask_status: AskStatus::Unanswered,
+            ask_status: CallAnswerStatus::Unanswered,
             tools: prompt.tools,
         };
         let before =

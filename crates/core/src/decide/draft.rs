@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{DecideError, Decision, DecisionEnv, Dispatch, InputRefusal};
-use crate::body::{BodyId, BodyKind, TextBody, TextRef};
+use crate::body::{BodyId, BodyKind, StoredText, TextRef};
 use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnResult};
 use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
@@ -19,7 +19,7 @@ pub(super) struct DecisionDraft<'a> {
     pub message: Option<MessageId>,
     events: Vec<RecordedEvent>,
     subjects: Vec<EventSubject>,
-    bodies: Vec<TextBody>,
+    bodies: Vec<StoredText>,
     stored: BTreeSet<BodyId>,
     /// The number of events that the flow has reacted to.
     reacted: usize,
@@ -145,7 +145,7 @@ impl<'a> DecisionDraft<'a> {
         let id = BodyId::hash_text(&text);
         if self.stored.insert(id) {
             self.texts.created.insert(id, text.clone());
-            self.bodies.push(TextBody { id, text, kind });
+            self.bodies.push(StoredText { id, text, kind });
         }
         id
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::InputRefusal;
 use super::draft::DecisionDraft;
-use crate::body::{BodyId, BodyKind, TextBody};
+use crate::body::{BodyId, BodyKind, StoredText};
 use crate::context::{FragmentReceipt, PrefixMatch, RenderedFragment, ThreadUse};
 use crate::event::{CallOpened, CallRecomputation, Event, RecordedEvent};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRequest, TextResolver};
@@ -34,7 +34,7 @@ pub struct PreparedRecomputation {
     /// The fragments that differ from the original prompt.
     pub changed_fragments: Vec<FragmentName>,
     /// The texts of the changed fragments.
-    pub bodies: Vec<TextBody>,
+    pub bodies: Vec<StoredText>,
     pub model: ModelName,
 }
 
@@ -92,7 +92,7 @@ pub fn prepare_recomputation(
             if id != *part && fragment.tokens_before_cut.is_none() {
                 *part = id;
                 prepared.changed_fragments.push(fragment.name.clone());
-                prepared.bodies.push(TextBody { id, text, kind: BodyKind::Internal });
+                prepared.bodies.push(StoredText { id, text, kind: BodyKind::Internal });
             }
         }
     };

@@ -45,14 +45,14 @@ pub enum PhaseRefusalReason {
     /// The guard of the edge is not met.
     GuardFailed(UnmetRequirement),
     /// Open gates block the phase.
-    GatesOpen(Vec<BlockingGate>),
+    GatesOpen(Vec<UnmetGate>),
     /// The current phase is terminal.
     Terminal,
 }
 
 /// A gate that blocks a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockingGate {
+pub struct UnmetGate {
     pub gate: String,
     pub opened_by: PhaseName,
     /// The phase that must be entered first.
@@ -68,7 +68,7 @@ impl fmt::Display for PhaseRefusalReason {
             Self::GatesOpen(gates) => {
                 for (index, gate) in gates.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", and " };
-                    let BlockingGate { gate, opened_by, needs } = gate;
+                    let UnmetGate { gate, opened_by, needs } = gate;
                     write!(f, "{comma}gate `{gate}` is open, so after `{opened_by}` `{needs}` must be entered first")?;
                 }
                 f.write_str(" (only the user can grant a skip)")
@@ -187,8 +187,8 @@ fn check_edge(
     edge_check
 }
 
-fn describe_blocking_gate(gate: &PhaseGate) -> BlockingGate {
-    BlockingGate { gate: gate.name.clone(), opened_by: gate.opened_by.clone(), needs: gate.satisfied_by.clone() }
+fn describe_blocking_gate(gate: &PhaseGate) -> UnmetGate {
+    UnmetGate { gate: gate.name.clone(), opened_by: gate.opened_by.clone(), needs: gate.satisfied_by.clone() }
 }
 
 fn format_allowed_phases(allowed: &[PhaseName]) -> String {

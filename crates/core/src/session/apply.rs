@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CallStatus, OpenCall, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
-use crate::context::{AskStatus, PromptOutline, ThreadUse};
+use crate::context::{CallAnswerStatus, PromptOutline, ThreadUse};
 use crate::event::{
     CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseGraphOwner,
     RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnResult, UsageSource, UserMessageReceived,
@@ -230,7 +230,7 @@ impl Session {
                 carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
                 ask: ask.collect(),
-                ask_status: AskStatus::Unanswered,
+                ask_status: CallAnswerStatus::Unanswered,
                 tools: opened.tools_body,
             });
             thread.last_prompt = Some(outline.clone());
@@ -318,7 +318,7 @@ impl Session {
                 });
             }
             if let Some(outline) = thread.last_prompt.as_mut().filter(|outline| outline.call == opened.call) {
-                Arc::make_mut(outline).ask_status = AskStatus::Answered;
+                Arc::make_mut(outline).ask_status = CallAnswerStatus::Answered;
                 let slot_prompt =
                     self.last_prompts.get_mut(&thread.slot).filter(|slot_prompt| slot_prompt.call == opened.call);
                 slot_prompt.into_iter().for_each(|slot_prompt| slot_prompt.clone_from(outline));

@@ -183,7 +183,7 @@ pub(super) fn parse_block_fields(
     if schema.keys.is_empty() {
         return BlockFields::default();
     }
-    let mut reader = FieldParser { frames: vec![SectionFrame::new(name.to_owned(), schema)], complaints };
+    let mut reader = FieldParser { frames: vec![OpenSection::new(name.to_owned(), schema)], complaints };
     let mut offset = 0;
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
@@ -256,7 +256,7 @@ impl<'a> KeyLine<'a> {
 }
 
 /// A block or section in progress.
-struct SectionFrame<'a> {
+struct OpenSection<'a> {
     /// The path for complaints.
     path: String,
     schema: &'a BlockSchema,
@@ -274,7 +274,7 @@ struct OpenField<'a> {
     lines: Vec<&'a str>,
 }
 
-impl<'a> SectionFrame<'a> {
+impl<'a> OpenSection<'a> {
     fn new(path: String, schema: &'a BlockSchema) -> Self {
         Self { path, schema, fields: BlockFields::default(), open: None, stray: None }
     }
@@ -282,7 +282,7 @@ impl<'a> SectionFrame<'a> {
 
 struct FieldParser<'a, 'c> {
     /// The block, the open section, the open section in it, and so on.
-    frames: Vec<SectionFrame<'a>>,
+    frames: Vec<OpenSection<'a>>,
     complaints: &'c mut Vec<BlockComplaint>,
 }
 
@@ -317,7 +317,7 @@ impl<'a> FieldParser<'a, '_> {
         let path = format!("{}.{}", frame.path, key.name);
         frame.open = Some(OpenField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
         if let BlockFieldKind::Section(schema) = kind {
-            self.frames.push(SectionFrame::new(path, schema));
+            self.frames.push(OpenSection::new(path, schema));
         }
     }
 

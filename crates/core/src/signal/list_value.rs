@@ -18,12 +18,12 @@ pub(super) fn parse_list_value(
     }
     let text = text.trim();
     let items = match parse_inline_list(text) {
-        InlineList::Items(items) => items,
-        InlineList::Unclosed(items) => {
+        InlineListParse::Items(items) => items,
+        InlineListParse::Unclosed(items) => {
             push_complaint(complaints, BlockComplaint::UnclosedList { at: path.to_owned() });
             items
         }
-        InlineList::NotInline => parse_bulleted_list(text),
+        InlineListParse::NotInline => parse_bulleted_list(text),
     };
     let mut items: Vec<String> = items.into_iter().filter(|item| !is_absent_value(item)).collect();
     if items.len() > LIST_ITEMS_MAX {
@@ -33,26 +33,26 @@ pub(super) fn parse_list_value(
     if items.is_empty() { BlockFieldValue::Absent } else { BlockFieldValue::List(items) }
 }
 
-enum InlineList {
+enum InlineListParse {
     Items(Vec<String>),
     Unclosed(Vec<String>),
     NotInline,
 }
 
 /// Parses `[a, "b, c", f(d, e)]`. Commas in quotes and in further brackets do not separate items.
-fn parse_inline_list(text: &str) -> InlineList {
-    let Some(inner) = text.strip_prefix('[') else { return InlineList::NotInline };
+fn parse_inline_list(text: &str) -> InlineListParse {
+    let Some(inner) = text.strip_prefix('[') else { return InlineListParse::NotInline };
     // Other brackets are often unbalanced in prose (`a) one, b) two`); then only square brackets nest.
     for nesting in [&['[', '(', '{'][..], &['['], &[]] {
         let split = split_at_commas(inner, nesting);
         match split.end {
-            Some(end) if inner[end + 1..].trim().is_empty() => return InlineList::Items(split.items),
-            Some(_) => return InlineList::NotInline,
-            None if nesting.is_empty() => return InlineList::Unclosed(split.items),
+            Some(end) if inner[end + 1..].trim().is_empty() => return InlineListParse::Items(split.items),
+            Some(_) => return InlineListParse::NotInline,
+            None if nesting.is_empty() => return InlineListParse::Unclosed(split.items),
             None => {}
         }
     }
-    InlineList::NotInline
+    InlineListParse::NotInline
 }
 
 struct SplitItems {

@@ -15,7 +15,7 @@ use segue_models::{ModelSource, RehearsalHints};
 use tokio::task::JoinHandle;
 
 use super::{SessionActor, SessionLost};
-use crate::abandoned_calls::{AttemptId, AttemptProgress, InFlightCall};
+use crate::abandoned_calls::{AttemptId, AttemptStatus, InFlightCall};
 use crate::config::RecoveryPolicy;
 use crate::dispatch::{CallTask, run_call, run_tool};
 use crate::error::Error;
@@ -111,7 +111,7 @@ impl SessionActor {
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
         let user_texts =
             plan.opened.receipt.user_words().filter_map(|text| self.cached.texts.find_text(text.body)).collect();
-        let progress = AttemptProgress::new();
+        let progress = AttemptStatus::new();
         let task = CallTask {
             shared: self.shared.clone(),
             session: self.session.clone(),

@@ -9,7 +9,7 @@ use super::facts::{
     AnswerQuality, MessageUnderstanding, PlannedStep, ReferenceWithReason, StepKind, ThinkDecision, TurnPlan,
     UserResponseKind,
 };
-use super::registry::{DetailLevel, EntityRegistry};
+use super::registry::{EntityRegistry, LoadedFields};
 use super::tools::check_planned_write;
 use crate::limits::{
     ANSWER_COMPLAINTS_MAX, ASSISTANT_PLAN_STEPS_MAX, OUTCOME_CHARS_MAX, PARTIAL_ANALYSIS_CHARS_MAX, PROPOSAL_CHARS_MAX,
@@ -262,7 +262,8 @@ fn parse_planned_step(
 
 /// Returns whether a step only reads records that are fully loaded.
 fn is_read_already_loaded(step: &PlannedStep, entities: &EntityRegistry) -> bool {
-    let is_full = |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == DetailLevel::Full);
+    let is_full =
+        |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == LoadedFields::Full);
     step.kind == StepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
@@ -276,7 +277,7 @@ fn sort_and_renumber_steps(steps: &mut [PlannedStep]) {
 
 /// An action that Act can take.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum StepAction {
+pub(super) enum ActAction {
     /// Call a tool.
     ToolCall { tool: String, arguments: Map<String, Value> },
     /// Complete the step.
@@ -330,7 +331,7 @@ pub(super) fn parse_act_answer(
     domain: &DomainSchema,
     entities: &EntityRegistry,
     step: &PlannedStep,
-) -> ParsedAnswer<StepAction> {
+) -> ParsedAnswer<ActAction> {
     let object = match find_answer_object(answer, &["action"]) {
         Ok(object) => object,
         Err(why) => return ParsedAnswer::unusable(why),
@@ -343,8 +344,8 @@ pub(super) fn parse_act_answer(
     let mut complaints = Vec::new();
     let action = match word.as_str() {
         "tool_call" => need("tool", REMARK_CHARS_MAX).and_then(|tool| match object.get("arguments") {
-            None | Some(Value::Null) => Ok(StepAction::ToolCall { tool, arguments: Map::new() }),
-            Some(Value::Object(arguments)) => Ok(StepAction::ToolCall { tool, arguments: arguments.clone() }),
+            None | Some(Value::Null) => Ok(ActAction::ToolCall { tool, arguments: Map::new() }),
+            Some(Value::Object(arguments)) => Ok(ActAction::ToolCall { tool, arguments: arguments.clone() }),
             Some(_) => Err("`arguments` must be an object".to_owned()),
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
@@ -357,7 +358,7 @@ pub(super) fn parse_act_answer(
             }
             let note = get_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
             let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
-            StepAction::StepComplete(StepCompletion { outcome, refs, note, drafts })
+            ActAction::StepComplete(StepCompletion { outcome, refs, note, drafts })
         }),
         "ask_user" => need("question", PROPOSAL_CHARS_MAX).map(|question| {
             let partial_result = parse_partial_result(&object);
@@ -365,14 +366,14 @@ pub(super) fn parse_act_answer(
                 complaints
                     .push("`ask_user` in an analyze step needs `partial`: what you have found out so far".to_owned());
             }
-            StepAction::AskUser { question, partial_result }
+            ActAction::AskUser { question, partial_result }
         }),
         "retrieve_step" => number("step")
-            .map(|step| StepAction::RetrieveStep { turn: number("turn"), step })
+            .map(|step| ActAction::RetrieveStep { turn: number("turn"), step })
             .ok_or_else(|| "`retrieve_step` needs `step`: the number of the step".to_owned()),
         "blocked" => need("reason", OUTCOME_CHARS_MAX)
-            .map(|reason| StepAction::Blocked { reason, suggested_next: get_text(&object, "next", OUTCOME_CHARS_MAX) }),
-        "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| StepAction::Fail { reason }),
+            .map(|reason| ActAction::Blocked { reason, suggested_next: get_text(&object, "next", OUTCOME_CHARS_MAX) }),
+        "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| ActAction::Fail { reason }),
         _ => Err(format!(
             "`action` must be one of {}, not `{word}`",
             format_name_list(STEP_ACTION_NAMES.iter().copied())
@@ -386,7 +387,7 @@ pub(super) fn parse_act_answer(
 
 /// Returns whether a reference may be cited: its record was read, or it is a draft.
 fn is_loaded_or_complain(reference: &str, entities: &EntityRegistry, errors: &mut Vec<String>) -> bool {
-    let is_loaded = entities.get(reference).is_some_and(|entity| entity.detail != DetailLevel::None);
+    let is_loaded = entities.get(reference).is_some_and(|entity| entity.detail != LoadedFields::None);
     if !is_loaded {
         errors.push(format!("`refs`: `{reference}` was not read; name only records that were read"));
     }

@@ -6,7 +6,7 @@ use segue_core::ids::TurnId;
 use serde_json::json;
 
 use super::assistant_context::AssistantContext;
-use super::facts::{PendingInputKind, StepEndStatus};
+use super::facts::{PendingQuestionKind, StepEndStatus};
 use super::reasoning::TurnSummary;
 use super::registry::RelevanceTier;
 use super::spec::UNDO_COMMAND;
@@ -100,8 +100,8 @@ fn conversation_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     });
     let pending = conversation.pending.as_ref().map(|pending| ArtifactNote {
         title: match pending.kind {
-            PendingInputKind::Proposal => "Open proposal".to_owned(),
-            PendingInputKind::Question => "Open question".to_owned(),
+            PendingQuestionKind::Proposal => "Open proposal".to_owned(),
+            PendingQuestionKind::Question => "Open question".to_owned(),
         },
         text: context.state().entities.replace_references_with_labels(&pending.text),
         turn: Some(TurnId(pending.turn)),

@@ -6,7 +6,7 @@ use segue_core::body::TextRef;
 use segue_core::ids::MessageId;
 use serde::{Deserialize, Serialize};
 
-use super::facts::PendingUserInput;
+use super::facts::PendingQuestion;
 use super::reasoning::CompactedTurns;
 use crate::limits::{EXCHANGES_AGED_MAX, UNDERSTAND_TURNS_SHOWN};
 
@@ -21,7 +21,7 @@ pub struct ConversationMemory {
     /// The summary of all exchanges before.
     pub compacted: Option<CompactedTurns>,
     /// The question or proposal that waits for the user's answer.
-    pub pending: Option<PendingUserInput>,
+    pub pending: Option<PendingQuestion>,
 }
 
 /// The messages and the reply of one turn.
@@ -36,7 +36,7 @@ pub struct ConversationExchange {
 }
 
 impl ConversationMemory {
-    pub(super) fn push_exchange(&mut self, exchange: ConversationExchange, pending: Option<PendingUserInput>) {
+    pub(super) fn push_exchange(&mut self, exchange: ConversationExchange, pending: Option<PendingQuestion>) {
         self.recent.push_back(exchange);
         while self.recent.len() > UNDERSTAND_TURNS_SHOWN {
             self.uncompacted.extend(self.recent.pop_front());

@@ -4,7 +4,7 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::facts::{
-    Fact, MemoryLayer, MessageUnderstanding, StepEnd, StepEndStatus, ThinkDecision, ToolRunRecords, TurnPlan,
+    CompactedLayer, Fact, MessageUnderstanding, StepEnd, StepEndStatus, ThinkDecision, ToolRunRecords, TurnPlan,
 };
 use super::state::AssistantState;
 
@@ -36,8 +36,8 @@ pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value:
         }
         Fact::CompactionFailed { layer, why } => {
             let layer = match layer {
-                MemoryLayer::Conversation => "conversation",
-                MemoryLayer::Reasoning => "reasoning",
+                CompactedLayer::Conversation => "conversation",
+                CompactedLayer::Reasoning => "reasoning",
             };
             FactDisplay::Detail(format!("{layer} could not be compacted: {why}"))
         }

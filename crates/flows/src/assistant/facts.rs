@@ -67,7 +67,7 @@ pub enum Fact {
         text: TextRef,
     },
     /// A compaction failed; the memory stays as it was.
-    CompactionFailed { layer: MemoryLayer, why: String },
+    CompactionFailed { layer: CompactedLayer, why: String },
     /// The domain's server listed its tools.
     ServerToolsListed { tools: Vec<McpToolInfo> },
     /// A write was undone.
@@ -100,7 +100,7 @@ pub struct McpToolInfo {
 /// The memory layers that are compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MemoryLayer {
+pub enum CompactedLayer {
     Conversation,
     Reasoning,
 }
@@ -358,7 +358,7 @@ pub struct TurnSummarized {
     pub reply: Option<TextRef>,
     /// The question or proposal that now waits for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending: Option<PendingUserInput>,
+    pub pending: Option<PendingQuestion>,
     /// What was done and why; absent if `turn_narratives` is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<TurnSummary>,
@@ -366,9 +366,9 @@ pub struct TurnSummarized {
 
 /// A question or proposal that waits for the user's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PendingUserInput {
+pub struct PendingQuestion {
     pub turn: u32,
-    pub kind: PendingInputKind,
+    pub kind: PendingQuestionKind,
     pub text: String,
     /// What had been found out before it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -378,7 +378,7 @@ pub struct PendingUserInput {
 /// Whether the user was asked or offered something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PendingInputKind {
+pub enum PendingQuestionKind {
     Proposal,
     Question,
 }

@@ -259,14 +259,14 @@ pub struct TurnExecution {
     pub goal: String,
     /// Planned reads that were left out because their records are loaded.
     pub skipped_steps: Vec<String>,
-    pub steps: Vec<StepExecution>,
+    pub steps: Vec<PromptStepOutcome>,
     /// One line for each change.
     pub write_summaries: Vec<String>,
 }
 
 /// The outcome of one step, with labels in place of references.
 #[derive(Debug, Clone, Serialize)]
-pub struct StepExecution {
+pub struct PromptStepOutcome {
     description: String,
     #[serde(skip)]
     pub is_done: bool,
@@ -323,7 +323,7 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
         let with_labels = |text: &str| entities.replace_references_with_labels(text);
         let rows = RecordRenderer::new(view, domain);
         let drafts = end.into_iter().flat_map(|end| &end.drafts);
-        StepExecution {
+        PromptStepOutcome {
             description: with_labels(&planned.description),
             is_done: end.is_some_and(|end| end.status == StepEndStatus::Done),
             status: StepEndStatus::describe(end.map(|end| end.status)),
@@ -355,7 +355,7 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
     }
 }
 
-impl StepExecution {
+impl PromptStepOutcome {
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description

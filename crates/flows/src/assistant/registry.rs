@@ -1,7 +1,7 @@
 //! The entity layer of the memory: every record and draft that the conversation knows, by reference. A reference is assigned once
 //! and never reused. Models see references and labels, never ids. Only this module changes the layer.
 //!
-//! A reference is not the record itself: [`DetailLevel`] says which fields are loaded, and [`RecordSource`] where they are.
+//! A reference is not the record itself: [`LoadedFields`] says which fields are loaded, and [`RecordSource`] where they are.
 
 mod entity;
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
-pub use entity::{DetailLevel, Entity, EntityAction, RecordDraft, RecordSource, ReferencedRecord, RelevanceTier};
+pub use entity::{Entity, EntityAction, LoadedFields, RecordDraft, RecordSource, ReferencedRecord, RelevanceTier};
 
 use super::domain::format_name_list;
 use crate::limits::{
@@ -157,10 +157,10 @@ impl EntityRegistry {
                 out = out.replace(id, reference);
             }
         }
-        let words = out.split_inclusive(is_id_separator);
+        let words = out.split_inclusive(is_outside_id);
         words
             .map(|word| {
-                let bare = word.trim_end_matches(is_id_separator);
+                let bare = word.trim_end_matches(is_outside_id);
                 if is_uuid(bare) { word.replacen(bare, "–", 1) } else { word.to_owned() }
             })
             .collect()
@@ -170,7 +170,7 @@ impl EntityRegistry {
     #[must_use]
     pub fn find_unknown_ids(&self, text: &str) -> Vec<String> {
         let is_known = |id: &str| self.entities.values().any(|entity| entity.id.as_deref() == Some(id));
-        let ids: BTreeSet<&str> = text.split(is_id_separator).filter(|word| is_uuid(word)).collect();
+        let ids: BTreeSet<&str> = text.split(is_outside_id).filter(|word| is_uuid(word)).collect();
         ids.into_iter().filter(|id| !is_known(id)).map(str::to_owned).collect()
     }
 
@@ -239,7 +239,7 @@ impl EntityRegistry {
             entity.referenced_turn = turn;
             entity.dropped = false;
             entity.demoted_reason = None;
-            entity.detail = DetailLevel::Full;
+            entity.detail = LoadedFields::Full;
             entity.source = Some(RecordSource::Draft(draft.content.clone()));
         }
         self.enforce_limits(turn);
@@ -354,7 +354,7 @@ impl EntityRegistry {
     }
 }
 
-fn is_id_separator(c: char) -> bool {
+fn is_outside_id(c: char) -> bool {
     !(c.is_ascii_alphanumeric() || c == '-')
 }
 

@@ -20,7 +20,7 @@ use super::facts::{
     TurnSummarized,
 };
 use super::reasoning::{ConversationPhase, ReasoningMemory};
-use super::registry::{DetailLevel, EntityAction, EntityRegistry};
+use super::registry::{EntityAction, EntityRegistry, LoadedFields};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
@@ -315,7 +315,7 @@ impl AssistantState {
     pub fn is_type_fully_loaded(&self, kind: &str) -> bool {
         let mut known = self.entities.entities.values().filter(|entity| entity.kind == kind && entity.is_saved());
         self.fully_loaded_types.contains(kind)
-            && known.all(|entity| entity.last_action == EntityAction::Deleted || entity.detail != DetailLevel::None)
+            && known.all(|entity| entity.last_action == EntityAction::Deleted || entity.detail != LoadedFields::None)
     }
 }
 

@@ -5,10 +5,10 @@ use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, ModelDraft, StepAction, StepCompletion, truncate_chars};
+use super::answer::{self, ActAction, ModelDraft, StepCompletion, truncate_chars};
 use super::assistant_context::{AssistantContext, continue_act_call, repair_act_call, start_act_call, step_agent_name};
 use super::facts::{Fact, PlannedStep, StepEnd, StepEndStatus, StepKind};
-use super::registry::{DetailLevel, EntityAction, RecordDraft};
+use super::registry::{EntityAction, LoadedFields, RecordDraft};
 use super::spec::ACT_ROLE;
 use super::state::{StepState, TurnProgress};
 use super::tools::{
@@ -32,7 +32,7 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
     let entities = &context.state().entities;
     let is_missing = |reference: &&String| {
         entities.get(reference).is_some_and(|entity| {
-            entity.is_saved() && entity.detail != DetailLevel::Full && entity.last_action != EntityAction::Deleted
+            entity.is_saved() && entity.detail != LoadedFields::Full && entity.last_action != EntityAction::Deleted
         })
     };
     let missing = planned.refs.iter().filter(is_missing).filter_map(|reference| {
@@ -137,15 +137,15 @@ pub(super) fn handle_act_answer(
     match parsed.value {
         Some(action) if parsed.complaints.is_empty() => apply_step_action(&progress, call, answered, action),
         // A question for the user is passed on even if Act does not say what it found out.
-        Some(StepAction::AskUser { question, partial_result }) if !may_repair => {
+        Some(ActAction::AskUser { question, partial_result }) if !may_repair => {
             let partial_result = partial_result.or_else(|| Some(collect_outcomes(progress.running)));
-            apply_step_action(&progress, call, answered, StepAction::AskUser { question, partial_result })
+            apply_step_action(&progress, call, answered, ActAction::AskUser { question, partial_result })
         }
         // Unknown references are left out. Other complaints, such as invalid drafts, fail the step.
-        Some(StepAction::StepComplete(done))
+        Some(ActAction::StepComplete(done))
             if !may_repair && parsed.complaints.iter().all(|why| why.starts_with("`refs`")) =>
         {
-            apply_step_action(&progress, call, answered, StepAction::StepComplete(done))
+            apply_step_action(&progress, call, answered, ActAction::StepComplete(done))
         }
         _ => progress.repair_or_fail(call, &parsed.complaints),
     }
@@ -161,12 +161,12 @@ fn apply_step_action(
     progress: &StepInProgress<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
-    action: StepAction,
+    action: ActAction,
 ) -> Vec<FlowStep> {
     match action {
-        StepAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
-        StepAction::StepComplete(done) => complete_step(progress, call, answered, done),
-        StepAction::AskUser { question, partial_result } => {
+        ActAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
+        ActAction::StepComplete(done) => complete_step(progress, call, answered, done),
+        ActAction::AskUser { question, partial_result } => {
             let outcome = format!("asked: {question}");
             let end = StepEnd {
                 question: Some(question),
@@ -175,11 +175,11 @@ fn apply_step_action(
             };
             vec![record_step_end(end)]
         }
-        StepAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
-        StepAction::Blocked { reason, suggested_next } => {
+        ActAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
+        ActAction::Blocked { reason, suggested_next } => {
             vec![record_step_end(StepEnd { suggested_next, ..progress.build_step_end(StepEndStatus::Blocked, reason) })]
         }
-        StepAction::Fail { reason } => progress.fail_step(reason),
+        ActAction::Fail { reason } => progress.fail_step(reason),
     }
 }
 

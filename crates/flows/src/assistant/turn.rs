@@ -8,7 +8,7 @@ use serde_json::json;
 use super::answer;
 use super::assistant_context::{AssistantContext, call_node, call_reply_node};
 use super::facts::{
-    AnswerQuality, Fact, MemoryLayer, MessageUnderstanding, PendingInputKind, PendingUserInput, ThinkDecision,
+    AnswerQuality, CompactedLayer, Fact, MessageUnderstanding, PendingQuestion, PendingQuestionKind, ThinkDecision,
     TurnSummarized,
 };
 use super::prompt_context::{TurnExecution, build_turn_execution};
@@ -216,14 +216,14 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
 }
 
 /// Returns the question or proposal that the turn leaves open.
-fn find_pending_input(running: &TurnProgress) -> Option<PendingUserInput> {
+fn find_pending_input(running: &TurnProgress) -> Option<PendingQuestion> {
     let turn = running.turn;
     let asking = running.steps.values().filter_map(|state| state.end.as_ref()).find(|end| end.question.is_some());
     if let Some(end) = asking {
         let text = end.question.clone().unwrap_or_default();
-        return Some(PendingUserInput {
+        return Some(PendingQuestion {
             turn,
-            kind: PendingInputKind::Question,
+            kind: PendingQuestionKind::Question,
             text,
             partial_result: end.partial_result.clone(),
         });
@@ -231,10 +231,10 @@ fn find_pending_input(running: &TurnProgress) -> Option<PendingUserInput> {
     let plan = running.plan.as_ref()?;
     let kind = match plan.decision {
         ThinkDecision::PlanDirect => return None,
-        ThinkDecision::Propose => PendingInputKind::Proposal,
-        ThinkDecision::Clarify => PendingInputKind::Question,
+        ThinkDecision::Propose => PendingQuestionKind::Proposal,
+        ThinkDecision::Clarify => PendingQuestionKind::Question,
     };
-    Some(PendingUserInput { turn, kind, text: plan.message_to_user.clone()?, partial_result: None })
+    Some(PendingQuestion { turn, kind, text: plan.message_to_user.clone()?, partial_result: None })
 }
 
 /// Builds a plain reply from the turn's results, for the case that Reply gives none.
@@ -243,7 +243,7 @@ fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
     let TurnExecution { plan_failure, message_to_user, steps, write_summaries, .. } =
         build_turn_execution(context.view, context.domain, &running);
     let question = message_to_user.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
-    let line = |step: &super::prompt_context::StepExecution| match step.outcome() {
+    let line = |step: &super::prompt_context::PromptStepOutcome| match step.outcome() {
         "" => step.description().to_owned(),
         outcome => format!("{}: {outcome}", step.description()),
     };
@@ -296,11 +296,11 @@ fn handle_compaction_answer(
     }
     let state = context.state();
     let fact = match summarize_call_layer(call) {
-        MemoryLayer::Reasoning => {
+        CompactedLayer::Reasoning => {
             let through_turn = state.reasoning.uncompacted.back().map(|summary| summary.turn);
             through_turn.map(|through_turn| Fact::ReasoningCompacted { through_turn, text: answered.text })
         }
-        MemoryLayer::Conversation => {
+        CompactedLayer::Conversation => {
             let through_turn = state.conversation.uncompacted.back().map(|exchange| exchange.turn);
             through_turn.map(|through_turn| Fact::ConversationCompacted { through_turn, text: answered.text })
         }
@@ -314,8 +314,8 @@ fn record_compaction_failure(context: &AssistantContext<'_>, call: &CallOpened, 
     std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
 }
 
-fn summarize_call_layer(call: &CallOpened) -> MemoryLayer {
-    if call.ask == *ASK_REASONING { MemoryLayer::Reasoning } else { MemoryLayer::Conversation }
+fn summarize_call_layer(call: &CallOpened) -> CompactedLayer {
+    if call.ask == *ASK_REASONING { CompactedLayer::Reasoning } else { CompactedLayer::Conversation }
 }
 
 fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep> {

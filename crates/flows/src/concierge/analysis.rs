@@ -36,8 +36,8 @@ mod tension;
 use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
-pub use metrics::{ClaimComponent, ClaimMetrics, EvidenceGap, HubClaim, MapRatios, SupportLevel};
-pub use shape::{MapShape, SCORE_TIE_TOLERANCE, ShapeScore};
+pub use metrics::{ClaimComponent, ClaimMetrics, ClaimSupportLevel, EvidenceGap, HubClaim, MapRatios};
+pub use shape::{MapShape, MapShapeScore, SCORE_TIE_TOLERANCE};
 pub use tension::{ClaimTension, MapFragility};
 
 use super::claim_map::{ClaimId, ClaimMap};
@@ -75,7 +75,7 @@ pub struct MapAnalysis {
     /// The weak points of the map.
     pub fragility: MapFragility,
     /// The score of each shape, in the order of [`MapShape::ALL`].
-    pub scores: Vec<ShapeScore>,
+    pub scores: Vec<MapShapeScore>,
     /// The shape with the best score.
     pub shape: MapShape,
     /// The confidence in the shape, from 0.1 to 1.

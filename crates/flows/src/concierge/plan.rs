@@ -219,7 +219,7 @@ impl ConciergePlan {
     #[must_use]
     pub fn render_for_prompt(&self) -> String {
         #[derive(Serialize)]
-        struct PlanArguments<'w> {
+        struct PlanTemplateArguments<'w> {
             goal: &'w str,
             done: usize,
             steps: Vec<PlanStepLine<'w>>,
@@ -244,7 +244,7 @@ impl ConciergePlan {
                 done_when: &step.done_when,
             }
         });
-        let arguments = PlanArguments { goal: &self.goal, done: self.done.len(), steps: steps.collect() };
+        let arguments = PlanTemplateArguments { goal: &self.goal, done: self.done.len(), steps: steps.collect() };
         fill_template(include_str!("../../prompts/concierge/workflow.md"), &arguments)
     }
 }

@@ -8,7 +8,7 @@ use segue_core::prompt::Prompt;
 
 use super::glob::Glob;
 use super::number_range::NumberRange;
-use super::scripted_reply::ReplyConditions;
+use super::scripted_reply::ScriptedReplyConditions;
 use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{CallMetadata, ModelRequest};
 use crate::text;
@@ -45,7 +45,7 @@ pub(super) enum ConditionMismatch<'a> {
     Pattern { expected: &'a Glob },
 }
 
-impl ReplyConditions {
+impl ScriptedReplyConditions {
     /// Returns the conditions that are not met; none if the entry matches.
     pub(super) fn mismatches<'a>(&'a self, call: &'a MatchableCall<'_>) -> impl Iterator<Item = ConditionMismatch<'a>> {
         let metadata = call.metadata;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
 
 use super::matching::MatchableCall;
-use super::scripted_reply::{ReplyBehavior, ReplyBody};
+use super::scripted_reply::{ScriptedReplyBehavior, ScriptedReplyBody};
 use crate::model::ReplyFinish;
 use crate::playback::{PlaybackStep, ReplyPlayback};
 use crate::template;
@@ -13,7 +13,7 @@ use crate::text::{TextChunks, first_user_text};
 
 /// Builds the reply for the given use of the entry called `entry`.
 pub(super) fn build_playback(
-    behavior: &ReplyBehavior,
+    behavior: &ScriptedReplyBehavior,
     call: &MatchableCall<'_>,
     entry: &str,
     use_number: u32,
@@ -41,10 +41,10 @@ pub(super) fn build_playback(
         None => TextChunks::single_chunk(text),
     };
     steps.push(PlaybackStep::Text(match &behavior.body {
-        ReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
-        ReplyBody::Text(text) => split(render(text)),
-        ReplyBody::Json(json) => split(render_json(json).to_string()),
-        ReplyBody::Chunks(chunks) => TextChunks::from_chunks(chunks.iter().map(render).collect()),
+        ScriptedReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
+        ScriptedReplyBody::Text(text) => split(render(text)),
+        ScriptedReplyBody::Json(json) => split(render_json(json).to_string()),
+        ScriptedReplyBody::Chunks(chunks) => TextChunks::from_chunks(chunks.iter().map(render).collect()),
     }));
     steps.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
         let id = tool.id.clone().unwrap_or_else(|| format!("call_{entry}_{use_number}_{}", index + 1));

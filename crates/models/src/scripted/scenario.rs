@@ -8,7 +8,9 @@ use segue_core::prompt::{FailureKind, TokenUsage};
 use toml::de::DeTable;
 
 use super::scenario_reader::{LineIndex, ScenarioError, ScenarioTable};
-use super::scripted_reply::{ReplyBehavior, ReplyBody, ReplyConditions, ScriptedReply, ScriptedToolCall};
+use super::scripted_reply::{
+    ScriptedReply, ScriptedReplyBehavior, ScriptedReplyBody, ScriptedReplyConditions, ScriptedToolCall,
+};
 use crate::limits::{SCENARIO_BYTES_MAX, SCENARIO_ENTRIES_MAX};
 
 const TOP_KEYS: [&str; 4] = ["scenario", "say", "reply", "default"];
@@ -126,7 +128,7 @@ impl FromStr for Scenario {
             }
             scenario.default = Some(ScriptedReply {
                 line: Some(fields.line()),
-                when: ReplyConditions::default(),
+                when: ScriptedReplyConditions::default(),
                 times: None,
                 then: parse_behavior(&fields)?,
             });
@@ -181,8 +183,8 @@ fn check_entry_count(top: &ScenarioTable<'_>, key: &str, count: usize) -> Result
     Ok(())
 }
 
-fn parse_conditions(fields: &ScenarioTable<'_>) -> Result<ReplyConditions, ScenarioError> {
-    Ok(ReplyConditions {
+fn parse_conditions(fields: &ScenarioTable<'_>) -> Result<ScriptedReplyConditions, ScenarioError> {
+    Ok(ScriptedReplyConditions {
         role: fields.globs("role")?,
         ask: fields.globs("ask")?,
         phase: fields.globs("phase")?,
@@ -198,8 +200,8 @@ fn parse_conditions(fields: &ScenarioTable<'_>) -> Result<ReplyConditions, Scena
     })
 }
 
-fn parse_behavior(fields: &ScenarioTable<'_>) -> Result<ReplyBehavior, ScenarioError> {
-    let behavior = ReplyBehavior {
+fn parse_behavior(fields: &ScenarioTable<'_>) -> Result<ScriptedReplyBehavior, ScenarioError> {
+    let behavior = ScriptedReplyBehavior {
         body: parse_reply_body(fields)?,
         raw: fields.bool("raw")?.unwrap_or_default(),
         chunk_chars: fields.number("chunk_chars")?,
@@ -219,7 +221,7 @@ fn parse_behavior(fields: &ScenarioTable<'_>) -> Result<ReplyBehavior, ScenarioE
     Ok(behavior)
 }
 
-fn parse_reply_body(fields: &ScenarioTable<'_>) -> Result<ReplyBody, ScenarioError> {
+fn parse_reply_body(fields: &ScenarioTable<'_>) -> Result<ScriptedReplyBody, ScenarioError> {
     let given: Vec<_> = ["text", "json", "chunks"].into_iter().filter(|key| fields.contains_key(key)).collect();
     if let [first, second, ..] = given[..] {
         return Err(fields.key_error(
@@ -228,13 +230,13 @@ fn parse_reply_body(fields: &ScenarioTable<'_>) -> Result<ReplyBody, ScenarioErr
         ));
     }
     if let Some(text) = fields.string("text")? {
-        return Ok(ReplyBody::Text(text));
+        return Ok(ScriptedReplyBody::Text(text));
     }
     if let Some(json) = fields.json("json")? {
-        return Ok(ReplyBody::Json(json));
+        return Ok(ScriptedReplyBody::Json(json));
     }
     let chunks = fields.strings("chunks")?;
-    Ok(if fields.contains_key("chunks") { ReplyBody::Chunks(chunks) } else { ReplyBody::Empty })
+    Ok(if fields.contains_key("chunks") { ScriptedReplyBody::Chunks(chunks) } else { ScriptedReplyBody::Empty })
 }
 
 fn parse_tool_calls(fields: &ScenarioTable<'_>) -> Result<Vec<ScriptedToolCall>, ScenarioError> {

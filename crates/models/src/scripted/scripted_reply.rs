@@ -22,14 +22,14 @@ pub(super) const REPLY_PLACEHOLDERS: [&str; 12] =
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedReply {
     pub(super) line: Option<usize>,
-    pub(super) when: ReplyConditions,
+    pub(super) when: ScriptedReplyConditions,
     pub(super) times: Option<u32>,
-    pub(super) then: ReplyBehavior,
+    pub(super) then: ScriptedReplyBehavior,
 }
 
 /// The conditions of an entry; all must be met.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ReplyConditions {
+pub(super) struct ScriptedReplyConditions {
     pub(super) role: Vec<Glob>,
     pub(super) ask: Vec<Glob>,
     pub(super) phase: Vec<Glob>,
@@ -46,8 +46,8 @@ pub(super) struct ReplyConditions {
 
 /// What the model does when the entry matches.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ReplyBehavior {
-    pub(super) body: ReplyBody,
+pub(super) struct ScriptedReplyBehavior {
+    pub(super) body: ScriptedReplyBody,
     pub(super) raw: bool,
     pub(super) chunk_chars: Option<usize>,
     pub(super) delay_ms: u64,
@@ -65,7 +65,7 @@ pub(super) struct ReplyBehavior {
 
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) enum ReplyBody {
+pub(super) enum ScriptedReplyBody {
     #[default]
     Empty,
     Text(String),
@@ -86,44 +86,50 @@ impl ScriptedReply {
     /// Replies with a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self::from_behavior(ReplyBehavior { body: ReplyBody::Text(text.into()), ..ReplyBehavior::default() })
+        Self::from_behavior(ScriptedReplyBehavior {
+            body: ScriptedReplyBody::Text(text.into()),
+            ..ScriptedReplyBehavior::default()
+        })
     }
 
     /// Replies with JSON; placeholders in its strings are filled.
     #[must_use]
     pub fn json(value: Value) -> Self {
-        Self::from_behavior(ReplyBehavior { body: ReplyBody::Json(value), ..ReplyBehavior::default() })
+        Self::from_behavior(ScriptedReplyBehavior {
+            body: ScriptedReplyBody::Json(value),
+            ..ScriptedReplyBehavior::default()
+        })
     }
 
     /// Replies in exactly these chunks.
     #[must_use]
     pub fn chunks<S: Into<String>>(chunks: impl IntoIterator<Item = S>) -> Self {
-        Self::from_behavior(ReplyBehavior {
-            body: ReplyBody::Chunks(chunks.into_iter().map(Into::into).collect()),
-            ..ReplyBehavior::default()
+        Self::from_behavior(ScriptedReplyBehavior {
+            body: ScriptedReplyBody::Chunks(chunks.into_iter().map(Into::into).collect()),
+            ..ScriptedReplyBehavior::default()
         })
     }
 
     /// Calls a tool, without a text.
     #[must_use]
     pub fn tool_call(name: impl Into<ToolName>, arguments: Value) -> Self {
-        Self::from_behavior(ReplyBehavior::default()).and_tool_call(name, arguments)
+        Self::from_behavior(ScriptedReplyBehavior::default()).and_tool_call(name, arguments)
     }
 
     /// A reply that fails with `kind` instead of an answer.
     #[must_use]
     pub fn fail(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self::from_behavior(ReplyBehavior {
+        Self::from_behavior(ScriptedReplyBehavior {
             fail: Some(kind),
             message: Some(message.into()),
-            ..ReplyBehavior::default()
+            ..ScriptedReplyBehavior::default()
         })
     }
 
     /// Never replies.
     #[must_use]
     pub fn hang() -> Self {
-        Self::from_behavior(ReplyBehavior { hang: true, ..ReplyBehavior::default() })
+        Self::from_behavior(ScriptedReplyBehavior { hang: true, ..ScriptedReplyBehavior::default() })
     }
 
     /// Also calls a tool, after the text.
@@ -203,8 +209,8 @@ impl ScriptedReply {
         self
     }
 
-    fn from_behavior(then: ReplyBehavior) -> Self {
-        Self { line: None, when: ReplyConditions::default(), times: None, then }
+    fn from_behavior(then: ScriptedReplyBehavior) -> Self {
+        Self { line: None, when: ScriptedReplyConditions::default(), times: None, then }
     }
 }
 
@@ -293,12 +299,12 @@ impl ScriptedReply {
     }
 }
 
-impl ReplyBehavior {
+impl ScriptedReplyBehavior {
     /// Returns an error if fields contradict each other or a placeholder is unknown.
     pub(super) fn validate(&self) -> Result<(), String> {
         let fails = self.fail.is_some() || self.fail_after_chunks.is_some();
-        let has_body = self.body != ReplyBody::Empty;
-        let is_single_text = matches!(self.body, ReplyBody::Text(_) | ReplyBody::Json(_));
+        let has_body = self.body != ScriptedReplyBody::Empty;
+        let is_single_text = matches!(self.body, ScriptedReplyBody::Text(_) | ScriptedReplyBody::Json(_));
         let problems = [
             (
                 !has_body && self.tool_calls.is_empty() && !fails && !self.hang,
@@ -332,10 +338,10 @@ impl ReplyBehavior {
         }
         let check = |text: &String| template::check_template(text, &REPLY_PLACEHOLDERS);
         match &self.body {
-            ReplyBody::Empty => {}
-            ReplyBody::Text(text) => check(text)?,
-            ReplyBody::Json(value) => template::check_json_template(value, &REPLY_PLACEHOLDERS)?,
-            ReplyBody::Chunks(chunks) => chunks.iter().try_for_each(check)?,
+            ScriptedReplyBody::Empty => {}
+            ScriptedReplyBody::Text(text) => check(text)?,
+            ScriptedReplyBody::Json(value) => template::check_json_template(value, &REPLY_PLACEHOLDERS)?,
+            ScriptedReplyBody::Chunks(chunks) => chunks.iter().try_for_each(check)?,
         }
         self.reasoning.iter().chain(&self.message).try_for_each(check)?;
         self.tool_calls.iter().try_for_each(|tool| template::check_json_template(&tool.arguments, &REPLY_PLACEHOLDERS))

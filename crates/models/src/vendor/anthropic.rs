@@ -147,7 +147,7 @@ fn build_content_blocks(
     let calls = message
         .tool_calls
         .iter()
-        .map(|call| with_vendor_call_id(builder, build_tool_use_block(builder.tool_names, call)));
+        .map(|call| with_vendor_safe_call_id(builder, build_tool_use_block(builder.tool_names, call)));
     images.chain(text_block).chain(calls).collect()
 }
 
@@ -157,7 +157,7 @@ fn build_tool_use_block(names: &ToolNameMap, call: &ToolCall) -> Value {
 }
 
 /// Replaces the id of a call by one that the vendor accepts.
-fn with_vendor_call_id(builder: &VendorRequestBuilder<'_>, mut call: Value) -> Value {
+fn with_vendor_safe_call_id(builder: &VendorRequestBuilder<'_>, mut call: Value) -> Value {
     call["id"] = json!(builder.endpoint.vendor_call_id(nonempty_str_at(&call, "/id").unwrap_or_default()));
     call
 }
@@ -192,7 +192,8 @@ fn decode_content_blocks(
     });
     let calls = blocks.iter().filter(|block| block["type"] == "tool_use").count();
     let is_complete = calls > 0 && calls == message.tool_calls.len();
-    let with_id = |block: Value| if block["type"] == "tool_use" { with_vendor_call_id(builder, block) } else { block };
+    let with_id =
+        |block: Value| if block["type"] == "tool_use" { with_vendor_safe_call_id(builder, block) } else { block };
     is_complete.then(|| blocks.into_iter().map(with_id).collect())
 }
 

@@ -18,7 +18,7 @@ use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigSource, ConfigTable, TableEntry};
 use super::vendor_model::{self, VENDOR_KEYS};
 use super::{
-    Config, ConfigValue, FlowSetting, MODEL_KIND_NAMES, ModelConfig, ModelConfigKind, ModelDiscovery,
+    Config, ConfigValue, FlowSetting, MODEL_KIND_NAMES, ModelConfig, ModelConfigKind, ModelDiscoverySetting,
     ModelLimitsConfig, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig, ValueOrigin,
 };
 use crate::setting_values::{invalid_setting_message, toml_to_json};
@@ -156,7 +156,7 @@ pub(super) fn resolve_relative_path(file: &Path, path: &str) -> std::path::PathB
 fn read_models(top: &ConfigTable<'_>, file: &Path, config: &mut Config) -> Result<(), ConfigError> {
     let Some(models) = top.subtable("models")? else { return Ok(()) };
     if let Some(discover) = models.boolean(DISCOVER_KEY)? {
-        let value = if discover.value { ModelDiscovery::On } else { ModelDiscovery::Off };
+        let value = if discover.value { ModelDiscoverySetting::On } else { ModelDiscoverySetting::Off };
         config.discovery = ConfigValue { value, origin: discover.origin };
     }
     let fallback = models.string(FALLBACK_MODEL_KEY)?;

@@ -8,7 +8,7 @@ use segue_models::vendor::JsonMode;
 
 use super::parser::{mid_turn_policy_name, rehearsal_speed_name};
 use super::vendor_model::JSON_MODE_NAMES;
-use super::{Config, ConfigValue, ModelConfig, ModelConfigKind, ModelDiscovery, RoleModelConfig, ValueOrigin};
+use super::{Config, ConfigValue, ModelConfig, ModelConfigKind, ModelDiscoverySetting, RoleModelConfig, ValueOrigin};
 
 /// Returns the key, value and origin of every effective value.
 pub(crate) fn config_rows(config: &Config, store: Option<&ConfigValue<PathBuf>>) -> Vec<(String, String, ValueOrigin)> {
@@ -27,7 +27,7 @@ pub(crate) fn config_rows(config: &Config, store: Option<&ConfigValue<PathBuf>>)
         rows.push(("models.fallback".to_owned(), fallback.value.to_string(), fallback.origin));
     }
     if config.discovery.origin != ValueOrigin::Default {
-        let discovers = config.discovery.value == ModelDiscovery::On;
+        let discovers = config.discovery.value == ModelDiscoverySetting::On;
         rows.push(("models.discover".to_owned(), discovers.to_string(), config.discovery.origin));
     }
     if let Some(file) = &config.catalog_file {

@@ -41,7 +41,7 @@ pub(crate) enum LineContent {
     Empty,
 }
 
-enum ReaderRequest {
+enum InputReaderRequest {
     ReadLine(String),
     SaveHistory(String),
 }
@@ -49,7 +49,7 @@ enum ReaderRequest {
 /// A handle to the thread that reads input.
 #[derive(Debug)]
 pub(crate) struct InputReader {
-    requests: mpsc::Sender<ReaderRequest>,
+    requests: mpsc::Sender<InputReaderRequest>,
     events: channel::UnboundedReceiver<InputEvent>,
 }
 
@@ -70,7 +70,7 @@ impl InputReader {
         Ok(Self::spawn(move |requests, events| {
             for request in requests {
                 match request {
-                    ReaderRequest::ReadLine(prompt) => {
+                    InputReaderRequest::ReadLine(prompt) => {
                         let styled = paint.highlight(&prompt);
                         has_text.store(false, Ordering::Relaxed);
                         let event = readline_event(editor.readline(&(prompt, styled)), &has_text);
@@ -78,7 +78,7 @@ impl InputReader {
                             return;
                         }
                     }
-                    ReaderRequest::SaveHistory(line) => save_history_line(&mut editor, history.as_deref(), &line),
+                    InputReaderRequest::SaveHistory(line) => save_history_line(&mut editor, history.as_deref(), &line),
                 }
             }
         }))
@@ -89,8 +89,8 @@ impl InputReader {
         Self::spawn(move |requests, events| {
             for request in requests {
                 let event = match request {
-                    ReaderRequest::ReadLine(_) => read_line_event(&mut input),
-                    ReaderRequest::SaveHistory(_) => continue,
+                    InputReaderRequest::ReadLine(_) => read_line_event(&mut input),
+                    InputReaderRequest::SaveHistory(_) => continue,
                 };
                 if events.send(event).is_err() {
                     return;
@@ -100,7 +100,7 @@ impl InputReader {
     }
 
     fn spawn(
-        work: impl FnOnce(mpsc::Receiver<ReaderRequest>, channel::UnboundedSender<InputEvent>) + Send + 'static,
+        work: impl FnOnce(mpsc::Receiver<InputReaderRequest>, channel::UnboundedSender<InputEvent>) + Send + 'static,
     ) -> Self {
         let (requests, request_receiver) = mpsc::channel();
         let (event_sender, events) = channel::unbounded_channel();
@@ -111,7 +111,7 @@ impl InputReader {
     /// Requests a line. Its event stays available until [`InputReader::next_event`] returns it.
     pub(crate) fn request_line(&self, prompt: &str) {
         // The error may be dropped: if the thread has ended, `next_event` returns the end of input.
-        let _ = self.requests.send(ReaderRequest::ReadLine(prompt.to_owned()));
+        let _ = self.requests.send(InputReaderRequest::ReadLine(prompt.to_owned()));
     }
 
     /// Returns the event for the requested line.
@@ -121,7 +121,7 @@ impl InputReader {
 
     /// Saves a line in the input history.
     pub(crate) fn save_to_history(&self, line: &str) {
-        let _ = self.requests.send(ReaderRequest::SaveHistory(line.to_owned()));
+        let _ = self.requests.send(InputReaderRequest::SaveHistory(line.to_owned()));
     }
 }
 

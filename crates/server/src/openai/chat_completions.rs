@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::conversation::ClientConversation;
 use super::reply_stream::{ReplyStream, ReplyUpdate};
 use super::session_lookup::resolve_request;
-use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionHints, flow_for_model, to_openai_error};
+use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionHeaders, flow_for_model, to_openai_error};
 use crate::api::messages::MessageResult;
 use crate::app::AppState;
 use crate::caller::Caller;
@@ -146,7 +146,7 @@ pub(crate) async fn create_chat_completion(
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_chat_request(&request)?;
-    let mut hints = SessionHints::from_headers(&headers)?;
+    let mut hints = SessionHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let conversation = ClientConversation::parse_off_worker(request.messages, None).await?;
     let resolved = resolve_request(&app, &caller, &flow, &conversation, &hints).await?;

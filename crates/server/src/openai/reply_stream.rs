@@ -21,12 +21,12 @@ pub(crate) enum ReplyUpdate {
     /// More text.
     TextDelta(String),
     /// The turn has ended.
-    Finished(Box<FinishedReply>),
+    Finished(Box<OpenAiTurnResult>),
 }
 
 /// The result of a reply.
 #[derive(Debug)]
-pub(crate) struct FinishedReply {
+pub(crate) struct OpenAiTurnResult {
     pub report: MessageResult,
     /// Why the last reply ended, as OpenAI's `finish_reason`.
     pub finish_reason: &'static str,
@@ -152,7 +152,7 @@ impl ReplyStream {
         Ok(None)
     }
 
-    async fn build_finished_reply(&self) -> Result<FinishedReply, HttpProblem> {
+    async fn build_finished_reply(&self) -> Result<OpenAiTurnResult, HttpProblem> {
         let report = build_message_result(&self.session_ref, self.message, None).await?;
         if report.reply.is_empty() {
             return Err(no_reply_problem(&report.outcome));
@@ -171,7 +171,7 @@ impl ReplyStream {
             }
         });
         let finish_reason = finish_reason.await?;
-        Ok(FinishedReply { report, finish_reason })
+        Ok(OpenAiTurnResult { report, finish_reason })
     }
 
     /// Records that the reply was delivered.

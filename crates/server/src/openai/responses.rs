@@ -15,7 +15,7 @@ use super::conversation::ClientConversation;
 use super::reply_stream::{ReplyStream, ReplyUpdate};
 use super::response_stream::ResponseEventStream;
 use super::session_lookup::{ResolvedRequest, StoredContent, content_matches, resolve_request};
-use super::{OpenAiJson, OpenAiRejection, SessionHints, flow_for_model};
+use super::{OpenAiJson, OpenAiRejection, SessionHeaders, flow_for_model};
 use crate::api::messages::{MessageResult, build_message_result};
 use crate::api::session_view::with_session_history;
 use crate::api::transfer::branch_session;
@@ -130,7 +130,7 @@ pub(crate) async fn create_response(
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_response_request(&request)?;
-    let mut hints = SessionHints::from_headers(&headers)?;
+    let mut hints = SessionHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let messages = parse_input_messages(&request.input)?;
     let history = ClientConversation::parse_off_worker(messages, request.instructions).await?;
@@ -234,7 +234,7 @@ async fn continue_from_response(
     caller: &Caller,
     previous: &str,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<ResolvedRequest, HttpProblem> {
     let (session_ref, message) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {

@@ -8,7 +8,7 @@ use segue_core::event::TurnResult;
 use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
 use segue_engine::{SessionOptions, SessionQuery};
 
-use super::SessionHints;
+use super::SessionHeaders;
 use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
 use crate::api::session_view::with_session_history;
@@ -44,7 +44,7 @@ pub(crate) async fn resolve_request(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<ResolvedRequest, HttpProblem> {
     if let Some(name) = &hints.session_name {
         return resolve_named_session(app, caller, flow, conversation, hints, name).await;
@@ -88,7 +88,7 @@ async fn resolve_named_session(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
     name: &str,
 ) -> Result<ResolvedRequest, HttpProblem> {
     // An invalid name is rejected before any lookup.
@@ -162,7 +162,7 @@ async fn search_by_last_reply(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
     let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
     for session in list_candidate_sessions(app, caller, flow, reply).await? {
@@ -190,7 +190,7 @@ async fn find_retried_first_message(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
     let content = conversation.flattened_message();
     for session in list_candidate_sessions(app, caller, flow, &conversation.new_message().text).await? {
@@ -282,7 +282,7 @@ async fn match_session(
     flow: &FlowName,
     prefix: ConversationPrefix<'_>,
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
     let CandidateSession { session_ref, turns } = candidate;
     let mut later = &turns[..];
@@ -311,7 +311,7 @@ async fn continue_or_fork(
     (fingerprint, end): (ConversationFingerprint, Seq),
     later: &[TurnTranscript],
     conversation: &ClientConversation,
-    hints: &SessionHints,
+    hints: &SessionHeaders,
 ) -> Result<ResolvedRequest, HttpProblem> {
     let content = conversation.new_message().clone();
     let mut failed = 0;

@@ -1,6 +1,6 @@
 //! Tests of reading records, texts and snapshots.
 
-use segue_core::body::{BodyId, TextBody};
+use segue_core::body::{BodyId, StoredText};
 use segue_core::ids::Seq;
 
 use super::{
@@ -126,7 +126,7 @@ pub async fn a_journal_can_be_copied(fixture: &impl StoreFixture) {
     let ids = [BodyId::hash_text("one"), BodyId::hash_text("two")];
     let texts = store.read_bodies(&a.session, &ids).await.expect("readable");
     let copy = TestWriter::create_session(&store, "copy").await;
-    let bodies: Vec<TextBody> = texts.iter().map(|text| visible_body(text)).collect();
+    let bodies: Vec<StoredText> = texts.iter().map(|text| visible_body(text)).collect();
     let commit = Commit { records: journal.clone(), bodies, ..sample_commit(&copy.session, copy.lease, 0) };
     assert_eq!(store.append_commit(commit).await, Ok(Seq(5)));
     assert_eq!(read_all_records(&store, &copy.session).await, journal);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::body::{BodyId, BodyKind, StoredText};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::StoreConnection;
@@ -63,7 +63,7 @@ impl EncodedCommit {
             });
         }
         let last_row = rows.len().saturating_sub(1);
-        let encode_body = |body: &TextBody| EncodedBody {
+        let encode_body = |body: &StoredText| EncodedBody {
             id: body.id,
             packed: encoding::compress_text(&body.text),
             is_visible: body.kind == BodyKind::Conversation,

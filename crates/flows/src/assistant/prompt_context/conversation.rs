@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{AssistantView, truncate_chars};
 use crate::assistant::conversation::ConversationExchange;
-use crate::assistant::facts::PendingInputKind;
+use crate::assistant::facts::PendingQuestionKind;
 use crate::assistant::state::AssistantState;
 use crate::limits::{FOLDED_CHARS_MAX, MESSAGE_EXCERPT_CHARS_MAX};
 
@@ -83,8 +83,8 @@ impl PromptPendingInput {
     pub fn from_state(state: &AssistantState) -> Option<Self> {
         let pending = state.conversation.pending.as_ref()?;
         let kind = match pending.kind {
-            PendingInputKind::Proposal => "proposal",
-            PendingInputKind::Question => "question",
+            PendingQuestionKind::Proposal => "proposal",
+            PendingQuestionKind::Question => "question",
         };
         let partial = pending.partial_result.as_ref().map(|partial| wrap_in_code_fence(&super::value_to_text(partial)));
         Some(Self { kind, turn: pending.turn, text: wrap_in_code_fence(&pending.text), partial })

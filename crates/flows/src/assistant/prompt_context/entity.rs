@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::AssistantView;
 use crate::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
-use crate::assistant::registry::{DetailLevel, Entity, RecordSource, RelevanceTier};
+use crate::assistant::registry::{Entity, LoadedFields, RecordSource, RelevanceTier};
 use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
 use crate::limits::STEP_RECORDS_CHARS_MAX;
 
@@ -54,7 +54,7 @@ impl PromptEntity {
     /// Returns whether some fields of the record are loaded.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.detail != DetailLevel::None.as_str()
+        self.detail != LoadedFields::None.as_str()
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Entity {
     #[serde(default, skip_serializing_if = "is_false")]
     pub dropped: bool,
     #[serde(default)]
-    pub detail: DetailLevel,
+    pub detail: LoadedFields,
     /// Where the loaded fields are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecordSource>,
@@ -76,7 +76,7 @@ impl EntityAction {
 /// Which fields of a record are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DetailLevel {
+pub enum LoadedFields {
     /// Only the label.
     #[default]
     None,
@@ -85,7 +85,7 @@ pub enum DetailLevel {
     Full,
 }
 
-impl DetailLevel {
+impl LoadedFields {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -177,7 +177,7 @@ pub struct ReferencedRecord {
     pub id: String,
     pub label: String,
     #[serde(default)]
-    pub detail: DetailLevel,
+    pub detail: LoadedFields,
     /// The index of its row in the result; `None` if it was only linked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_index: Option<usize>,
@@ -207,7 +207,7 @@ impl Entity {
             retained_reason: None,
             demoted_reason: None,
             dropped: false,
-            detail: DetailLevel::None,
+            detail: LoadedFields::None,
             source: None,
         }
     }
@@ -223,7 +223,7 @@ impl Entity {
     }
 
     pub(super) fn unload(&mut self) {
-        self.detail = DetailLevel::None;
+        self.detail = LoadedFields::None;
         self.source = None;
     }
 }

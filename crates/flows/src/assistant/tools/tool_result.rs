@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{DEFAULT_RECORD_TYPE, DomainOperation, DomainToolRequest};
 use crate::assistant::domain::{DomainSchema, RecordQuery, RecordType};
 use crate::assistant::facts::ToolRunRecords;
-use crate::assistant::registry::{DetailLevel, EntityAction, EntityRegistry, ReferencedRecord, shorten_label};
+use crate::assistant::registry::{EntityAction, EntityRegistry, LoadedFields, ReferencedRecord, shorten_label};
 use crate::limits::MENTIONED_IDS_MAX;
 
 /// The result of a domain tool run.
@@ -131,7 +131,7 @@ pub fn translate_tool_result(
                         kind,
                         id,
                         label,
-                        detail: DetailLevel::None,
+                        detail: LoadedFields::None,
                         row_index: None,
                     });
                 }
@@ -181,7 +181,7 @@ fn add_mentioned_ids(
             kind: DEFAULT_RECORD_TYPE.to_owned(),
             id,
             label,
-            detail: DetailLevel::None,
+            detail: LoadedFields::None,
             row_index: None,
         });
     }
@@ -235,11 +235,11 @@ fn linked_ids_and_labels(value: &Value) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> DetailLevel {
+fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> LoadedFields {
     let is_summary = request.operation == DomainOperation::Read
         && kind.is_some_and(|kind| !kind.summary.is_empty())
         && !request.parameters.get("full").and_then(Value::as_bool).unwrap_or(false);
-    if is_summary { DetailLevel::Summary } else { DetailLevel::Full }
+    if is_summary { LoadedFields::Summary } else { LoadedFields::Full }
 }
 
 fn entity_action(operation: DomainOperation) -> EntityAction {

@@ -10,7 +10,7 @@ use crate::assistant::domain::{
     RecordType, check_record,
 };
 use crate::assistant::facts::{PlannedStep, StepKind};
-use crate::assistant::registry::{DetailLevel, EntityRegistry, RecordSource};
+use crate::assistant::registry::{EntityRegistry, LoadedFields, RecordSource};
 use crate::assistant::state::AssistantState;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
@@ -162,7 +162,7 @@ impl<'w> ToolCallTranslator<'w> {
         };
         let references = ids.iter().map(|id| {
             let reference = self.entities.find_reference(&kind.name, id)?;
-            let is_full = self.entities.get(reference).is_some_and(|entity| entity.detail == DetailLevel::Full);
+            let is_full = self.entities.get(reference).is_some_and(|entity| entity.detail == LoadedFields::Full);
             is_full.then(|| reference.to_owned())
         });
         references.collect::<Option<Vec<_>>>().filter(|references| !references.is_empty())

@@ -70,7 +70,7 @@ impl fmt::Display for MapShape {
 
 /// The score of one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct ShapeScore {
+pub struct MapShapeScore {
     pub shape: MapShape,
     /// From 0 to 1.
     pub score: f64,
@@ -90,8 +90,8 @@ pub(super) struct ShapeInputs<'a> {
 }
 
 /// Scores every shape.
-pub(super) fn score_shapes(inputs: &ShapeInputs<'_>) -> Vec<ShapeScore> {
-    let score = |shape| ShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
+pub(super) fn score_shapes(inputs: &ShapeInputs<'_>) -> Vec<MapShapeScore> {
+    let score = |shape| MapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
     MapShape::ALL.into_iter().map(score).collect()
 }
 
@@ -151,8 +151,8 @@ fn hub_dominance(inputs: &ShapeInputs<'_>) -> f64 {
 }
 
 /// Returns the shape with the best score, the score, and its lead over the next.
-pub(super) fn pick_best_shape(scores: &[ShapeScore]) -> (MapShape, f64, f64) {
-    let mut best = ShapeScore { shape: MapShape::Settled, score: f64::NEG_INFINITY };
+pub(super) fn pick_best_shape(scores: &[MapShapeScore]) -> (MapShape, f64, f64) {
+    let mut best = MapShapeScore { shape: MapShape::Settled, score: f64::NEG_INFINITY };
     for score in scores {
         if score.score > best.score + SCORE_TIE_TOLERANCE {
             best = *score;

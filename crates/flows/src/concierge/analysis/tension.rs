@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::graph::ClaimGraph;
-use super::metrics::{ClaimMetrics, MapMetrics, MapRatios, SupportLevel, count_to_f64, ratio_or_zero};
+use super::metrics::{ClaimMetrics, ClaimSupportLevel, MapMetrics, MapRatios, count_to_f64, ratio_or_zero};
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId};
 
 /// A conflict or a tradeoff.
@@ -53,7 +53,8 @@ pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> 
                 other: other.id.clone(),
                 kind: edge.kind,
                 is_conditional: is_conditional(one) || is_conditional(other),
-                is_between_high_support: one.support == SupportLevel::High && other.support == SupportLevel::High,
+                is_between_high_support: one.support == ClaimSupportLevel::High
+                    && other.support == ClaimSupportLevel::High,
             }
         })
         .collect()
@@ -66,7 +67,8 @@ pub(super) fn assess_fragility(
     ratios: &MapRatios,
     has_enough_edges: bool,
 ) -> MapFragility {
-    let weak = metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == SupportLevel::Low);
+    let weak =
+        metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == ClaimSupportLevel::Low);
     let conflicts =
         tensions.iter().filter(|tension| tension.kind == ClaimEdgeKind::Conflicts && tension.is_conditional);
     let densities = metrics.components.iter().map(|component| component.density);
