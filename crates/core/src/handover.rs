@@ -17,7 +17,7 @@ pub struct HandoverSpec {
     pub kind: HandoverKind,
     /// The fields, in the order in which they are shown.
     pub fields: Vec<HandoverFieldSpec>,
-    /// How often the model is privately asked to repair a broken or missing document; at most [`HANDOVER_REPAIRS_MAX`].
+    /// How often the model is privately asked to repair a broken or missing document; at most `HANDOVER_REPAIRS_MAX`.
     pub repairs_max: u32,
 }
 

@@ -22,7 +22,7 @@
 //!   A further start marker is content, with a complaint. A fence that was opened in a block ends with it.
 //! - An **end marker** is `<<<END>>>`, or names what it closes: `<<<END NAME>>>`, `<<<END_NAME>>>`, `<<</NAME>>>`.
 //!   Outside a block it is ordinary text.
-//! - A block that does not end, or that exceeds [`BLOCK_BYTES_MAX`], is not parsed, with a complaint. It is hidden if
+//! - A block that does not end, or that exceeds `BLOCK_BYTES_MAX`, is not parsed, with a complaint. It is hidden if
 //!   it was intended as a block: its marker has its own line, it contains a known key, or nothing follows its marker.
 //!   Otherwise it is a mention and shown as it is. It is not searched for further blocks. A text that is cut off in a
 //!   marker at the beginning of a line ends before that marker.
@@ -41,7 +41,7 @@
 //! The user sees everything outside blocks, character by character, except for the whitespace around a block. The
 //! whitespace before and after it becomes one gap: the side with more line breaks (the later one if equal) and the
 //! indentation of the following line; without line breaks, the longer side. At the beginning and the end of the text
-//! the gap is dropped. Whitespace beyond [`crate::limits::HELD_WHITESPACE_BYTES_MAX`] is ordinary text. A text without
+//! the gap is dropped. Whitespace beyond `HELD_WHITESPACE_BYTES_MAX` is ordinary text. A text without
 //! blocks is not changed.
 
 mod block_scanner;
@@ -85,7 +85,7 @@ impl BlockSet {
     }
 
     /// Returns the set with a block added, or replaced if the name is known. Ignores a name that no marker can have:
-    /// empty, longer than [`BLOCK_NAME_BYTES_MAX`], `END`, or with characters other than ASCII letters, digits, `_` and
+    /// empty, longer than `BLOCK_NAME_BYTES_MAX`, `END`, or with characters other than ASCII letters, digits, `_` and
     /// `-`.
     #[must_use]
     pub fn with_block(mut self, name: &str, schema: BlockSchema) -> Self {

@@ -71,6 +71,8 @@ impl CliConversation {
             .current_dir(&self.home)
             .env("HOME", &self.home)
             .env("SEGUE_DISCOVER", "off")
+            // The configuration is in the folder in which the program runs.
+            .env("SEGUE_TRUST", "1")
             .env_remove("SEGUE_CONFIG")
             .env_remove("SEGUE_STORE")
             .env_remove("XDG_DATA_HOME")

@@ -86,7 +86,7 @@ pub struct CallDeferred {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     pub request: CallRequest,
-    /// The call it waits for. [`NO_CALL`] if it only waits to be started, as after a fork.
+    /// The call it waits for. `NO_CALL` if it only waits to be started, as after a fork.
     pub waits_for_call: CallId,
     /// The call whose tool results it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use super::block_scanner::BlockScanner;
 use super::user_quotes::UserQuotes;
 
 /// A filter for one stream. It holds back whitespace, possible markers, and an open block (at most
-/// [`super::BLOCK_BYTES_MAX`]). Everything else is emitted immediately.
+/// `BLOCK_BYTES_MAX`). Everything else is emitted immediately.
 #[derive(Debug)]
 pub struct BlockStreamFilter {
     /// `None` if there are no blocks, so that all text is visible.
