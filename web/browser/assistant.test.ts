@@ -53,7 +53,7 @@ describe('a conversation with the assistant', () => {
     const { page, expectNoErrors } = await openPage(`${server.url}${path}/artifacts/reasoning`, { forScreenshot: true });
     await page.getByText('Up to turn', { exact: false }).first().waitFor();
     await page.getByText('no cod this week; what expires first goes first.', { exact: false }).first().waitFor();
-    await page.getByText('decided propose, to leave it at that').first().waitFor();
+    await page.getByText('decision: propose (goal: leave it at that)').first().waitFor();
     await page.getByRole('link', { name: 't7' }).click();
     const panel = page.getByRole('region', { name: 'Turn t7' });
     for (const node of ['understand', 'think', 'reply']) await panel.getByRole('img', { name: new RegExp(`^c\\d+ ${node}`) }).waitFor();
