@@ -55,8 +55,6 @@ pub(crate) fn run_conversation(program: &Path, url: &str, folder: &Path) -> Resu
             phases.push(conversation.send_message("yes")?);
             if phases.last().is_some_and(|phase| phase != "executor") {
                 println!("there is no plan after {requests} requests and a yes; the conversation stays in its phase");
-            }
-            if phases.last().is_some_and(|phase| phase != "executor") {
                 return conversation.check_session_record();
             }
             break;
