@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use segue_core::body::BodyId;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
@@ -16,8 +16,8 @@ use segue_store::memory::MemoryStore;
 use segue_store::sqlite::SqliteStore;
 use serde::{Deserialize, Serialize};
 
-use crate::bench_flows::{self, TurnShape};
-use crate::instant_model::{AnswerGate, InstantModel};
+use crate::bench_flows::{self, BenchTurnShape};
+use crate::instant_model::{InstantModel, InstantModelGate};
 use crate::sample_text;
 
 /// Where journals are stored.
@@ -44,7 +44,7 @@ impl StoreKind {
 pub(crate) struct BenchEngine {
     pub engine: Engine,
     pub model: Arc<InstantModel>,
-    shape: TurnShape,
+    shape: BenchTurnShape,
 }
 
 /// Concurrent calls that the model allows: more than any measurement makes.
@@ -54,13 +54,13 @@ const EVENTS_PAGE: usize = 1_024;
 
 impl BenchEngine {
     /// Starts an engine.
-    pub(crate) async fn start(store_kind: StoreKind, shape: TurnShape, file: &Path) -> Result<Self> {
+    pub(crate) async fn start(store_kind: StoreKind, shape: BenchTurnShape, file: &Path) -> Result<Self> {
         sample_text::prepare_prose();
         let store: Arc<dyn Store> = match store_kind {
             StoreKind::Sqlite => Arc::new(SqliteStore::open(file)?),
             StoreKind::Memory => Arc::new(MemoryStore::with_own_disk()),
         };
-        let model = Arc::new(InstantModel::new(AnswerGate::Open));
+        let model = Arc::new(InstantModel::new(InstantModelGate::Open));
         let models = ModelRegistry::from_single_model(model.clone() as Arc<dyn LanguageModel>);
         let mut config = EngineConfig::new(store, bench_flows::all_bench_flows(), models, "instant");
         let limits = ModelCallLimits { concurrent_calls_max: CONCURRENT_CALLS, ..ModelCallLimits::default() };
@@ -69,21 +69,21 @@ impl BenchEngine {
     }
 
     /// Runs one turn of a session. The first turn opens the session.
-    pub(crate) async fn run_turn(&self, session: &SessionId, position: TurnPosition) -> Result<()> {
-        if position == TurnPosition::First {
+    pub(crate) async fn run_turn(&self, session: &SessionId, position: FirstOrLaterTurn) -> Result<()> {
+        if position == FirstOrLaterTurn::First {
             let options = SessionOptions { session: Some(session.clone()), ..SessionOptions::default() };
             self.engine.open_session(&self.shape.flow_name().into(), options).await?;
         }
         let report =
             self.engine.send_and_wait(session, UserMessage::from(sample_text::next_user_message().as_str())).await?;
-        ensure!(report.outcome == TurnResult::Done, "the turn ended as {:?}", report.outcome);
+        ensure!(report.outcome == TurnOutcome::Done, "the turn ended as {:?}", report.outcome);
         Ok(())
     }
 
     /// Runs `count` turns of a new session.
     pub(crate) async fn run_turns(&self, session: &SessionId, count: usize) -> Result<()> {
         for index in 0..count {
-            self.run_turn(session, TurnPosition::from_index(index)).await?;
+            self.run_turn(session, FirstOrLaterTurn::from_index(index)).await?;
         }
         Ok(())
     }
@@ -130,12 +130,12 @@ fn message_body(event: &Event) -> Option<BodyId> {
 
 /// Whether a turn is the first of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnPosition {
+pub(crate) enum FirstOrLaterTurn {
     First,
     Later,
 }
 
-impl TurnPosition {
+impl FirstOrLaterTurn {
     /// Returns the position of the turn with this index, counted from zero.
     pub(crate) fn from_index(index: usize) -> Self {
         if index == 0 { Self::First } else { Self::Later }
@@ -144,21 +144,21 @@ impl TurnPosition {
 
 /// A folder for the database of one measurement. Deleted on drop, unless another measurement needs it.
 #[derive(Debug)]
-pub(crate) struct DatabaseFolder {
+pub(crate) struct BenchDatabaseFolder {
     folder: PathBuf,
-    retention: FolderRetention,
+    retention: BenchFolderRetention,
 }
 
 /// Whether a database outlives its measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FolderRetention {
+pub(crate) enum BenchFolderRetention {
     Keep,
     Delete,
 }
 
-impl DatabaseFolder {
+impl BenchDatabaseFolder {
     /// Creates an empty folder; data of an earlier run is deleted.
-    pub(crate) fn create_empty(dir: &Path, name: &str, retention: FolderRetention) -> Result<Self> {
+    pub(crate) fn create_empty(dir: &Path, name: &str, retention: BenchFolderRetention) -> Result<Self> {
         let created = Self { folder: dir.join(format!("segue-{name}")), retention };
         created.remove();
         std::fs::create_dir_all(&created.folder)
@@ -168,7 +168,7 @@ impl DatabaseFolder {
 
     /// Opens the folder of an earlier measurement.
     pub(crate) fn open_existing(dir: &Path, name: &str) -> Self {
-        Self { folder: dir.join(format!("segue-{name}")), retention: FolderRetention::Keep }
+        Self { folder: dir.join(format!("segue-{name}")), retention: BenchFolderRetention::Keep }
     }
 
     pub(crate) fn database_file(&self) -> PathBuf {
@@ -210,9 +210,9 @@ impl DatabaseFolder {
     }
 }
 
-impl Drop for DatabaseFolder {
+impl Drop for BenchDatabaseFolder {
     fn drop(&mut self) {
-        if self.retention == FolderRetention::Delete {
+        if self.retention == BenchFolderRetention::Delete {
             self.remove();
         }
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use segue_core::body::TextRef;
 use segue_core::context::{COMPACTION_FRAGMENT, ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    CompactedMessages, CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText,
-    RoleSpec, Summarizer,
+    CompactedMessages, CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
+    ReplyTextSource, RoleSpec, SummarizerRole,
 };
 use segue_core::handover::{
     HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverFieldValue,
@@ -26,7 +26,7 @@ use crate::sample_text::{REPLY_CHARS, USER_CHARS};
 /// The calls of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum TurnShape {
+pub(crate) enum BenchTurnShape {
     /// One call.
     Single,
     /// A call with a handover, and the call of the role that received it.
@@ -35,7 +35,7 @@ pub(crate) enum TurnShape {
     Fanout,
 }
 
-impl TurnShape {
+impl BenchTurnShape {
     pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Handoff, Self::Fanout];
 
     pub(crate) fn flow_name(self) -> &'static str {
@@ -69,7 +69,7 @@ impl TurnShape {
 }
 
 pub(crate) fn all_bench_flows() -> Vec<Arc<dyn DynFlow>> {
-    TurnShape::ALL.iter().map(|shape| Arc::new(BenchFlow::new(*shape)) as Arc<dyn DynFlow>).collect()
+    BenchTurnShape::ALL.iter().map(|shape| Arc::new(BenchFlow::new(*shape)) as Arc<dyn DynFlow>).collect()
 }
 
 const SPEAKER: &str = "speaker";
@@ -83,7 +83,7 @@ const FOLDED_CHARS_SHOWN: usize = 40;
 const BRIEF_CHARS: usize = 80;
 
 struct BenchFlow {
-    shape: TurnShape,
+    shape: BenchTurnShape,
     spec: FlowSpec,
 }
 
@@ -94,13 +94,13 @@ struct ExpertAnswers {
 }
 
 impl BenchFlow {
-    fn new(shape: TurnShape) -> Self {
+    fn new(shape: BenchTurnShape) -> Self {
         let message = || FragmentSpec::changing("message", ContextLayer::UserWords);
         let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::new());
         let spec = FlowSpec::new(shape.flow_name(), "a turn shape for benchmarks").with_role(summarizer_role());
         let spec = match shape {
-            TurnShape::Single => spec.with_role(speaker.with_ask("reply", [message()])),
-            TurnShape::Handoff => {
+            BenchTurnShape::Single => spec.with_role(speaker.with_ask("reply", [message()])),
+            BenchTurnShape::Handoff => {
                 let goal = HandoverFieldSpec {
                     name: "goal".into(),
                     field_type: HandoverFieldType::Text,
@@ -111,7 +111,7 @@ impl BenchFlow {
                     .with_role(session_scoped_role(GREETER).with_ask("reply", [message()]))
                     .with_role(speaker.with_ask("reply", [brief, message()]))
             }
-            TurnShape::Fanout => {
+            BenchTurnShape::Fanout => {
                 let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, ContextLayer::Conversation));
                 let fragments = answers.into_iter().chain([message()]);
                 let spec = spec.with_role(speaker.with_ask("reply", fragments));
@@ -126,9 +126,9 @@ impl BenchFlow {
     fn first_calls(&self) -> Vec<FlowStep> {
         let call = |role: &str| FlowStep::Call(CallRequest::new(role, "reply"));
         match self.shape {
-            TurnShape::Single => vec![call(SPEAKER)],
-            TurnShape::Handoff => vec![call(GREETER)],
-            TurnShape::Fanout => EXPERTS.map(call).into(),
+            BenchTurnShape::Single => vec![call(SPEAKER)],
+            BenchTurnShape::Handoff => vec![call(GREETER)],
+            BenchTurnShape::Fanout => EXPERTS.map(call).into(),
         }
     }
 
@@ -149,7 +149,7 @@ fn session_scoped_role(name: &str) -> RoleSpec {
     let mut role = RoleSpec::new(name, Scope::per_session())
         .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction));
     role.compaction = CompactionPolicy {
-        summarizer: Some(Summarizer { role: SUMMARISER.into(), ask: "summarise".into() }),
+        summarizer: Some(SummarizerRole { role: SUMMARISER.into(), ask: "summarise".into() }),
         summary_tokens_max: SUMMARY_TOKENS,
         ..CompactionPolicy::default()
     };
@@ -189,11 +189,11 @@ impl Flow for BenchFlow {
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {
                 SPEAKER => vec![
                     FlowStep::Reply {
-                        text: ReplyText::Stored(answered.text),
+                        text: ReplyTextSource::Stored(answered.text),
                         role: Some(call.role.clone()),
                         call: Some(call.call),
                     },
-                    FlowStep::EndTurn(TurnResult::Done),
+                    FlowStep::EndTurn(TurnOutcome::Done),
                 ],
                 GREETER => {
                     let goal = view.read_text(answered.text).chars().take(BRIEF_CHARS).collect();
@@ -209,7 +209,7 @@ impl Flow for BenchFlow {
             },
             (Event::FlowFactRecorded { kind, .. }, _) if kind == "answer" => Self::mapper_steps(view.state),
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(call)) if call.role != SUMMARISER => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             _ => Vec::new(),
         }
@@ -218,7 +218,7 @@ impl Flow for BenchFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ExpertAnswers>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let stored = |text: TextRef, source: FragmentSource, why: &str| RenderedFragment::Stored {

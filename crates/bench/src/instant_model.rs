@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::prompt::CallFailure;
 use segue_models::{
-    LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunk, ReplyChunkStream, ReplyFinish,
+    LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 use tokio::sync::watch;
 
@@ -18,24 +18,24 @@ const WINDOW_TOKENS: u32 = 128_000;
 /// A model that answers at once, or when its gate opens.
 #[derive(Debug)]
 pub(crate) struct InstantModel {
-    gate: watch::Sender<AnswerGate>,
+    gate: watch::Sender<InstantModelGate>,
     waiting: Arc<AtomicUsize>,
 }
 
 /// Whether answers are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AnswerGate {
+pub(crate) enum InstantModelGate {
     Open,
     /// Answers are held back.
     Closed,
 }
 
 impl InstantModel {
-    pub(crate) fn new(gate: AnswerGate) -> Self {
+    pub(crate) fn new(gate: InstantModelGate) -> Self {
         Self { gate: watch::Sender::new(gate), waiting: Arc::default() }
     }
 
-    pub(crate) fn set_gate(&self, gate: AnswerGate) {
+    pub(crate) fn set_gate(&self, gate: InstantModelGate) {
         self.gate.send_replace(gate);
     }
 
@@ -53,14 +53,14 @@ impl LanguageModel for InstantModel {
                 Ok(ReplyChunk::Finish(ReplyFinish::default())),
             ])
         };
-        if *self.gate.borrow() == AnswerGate::Open {
+        if *self.gate.borrow() == InstantModelGate::Open {
             return answer().boxed();
         }
         let (mut gate, waiting) = (self.gate.subscribe(), self.waiting.clone());
         let wait_for_gate = async move {
             waiting.fetch_add(1, Ordering::AcqRel);
             // If the gate was dropped, the answer is sent.
-            let _ = gate.wait_for(|gate| *gate == AnswerGate::Open).await;
+            let _ = gate.wait_for(|gate| *gate == InstantModelGate::Open).await;
             waiting.fetch_sub(1, Ordering::AcqRel);
             Ok::<_, CallFailure>(())
         };
@@ -69,7 +69,7 @@ impl LanguageModel for InstantModel {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelSource::Scripted,
+            kind: ModelKind::Scripted,
             label: "answers at once".to_owned(),
             window_tokens: WINDOW_TOKENS,
         }

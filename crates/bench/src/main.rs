@@ -24,9 +24,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::bench_engine::StoreKind;
-use crate::bench_flows::TurnShape;
+use crate::bench_flows::BenchTurnShape;
 use crate::measurement_plan::BenchExtent;
-use crate::runner::{NoisePolicy, print_progress};
+use crate::runner::{BenchNoisePolicy, print_progress};
 
 /// Faster than the system's allocator when memory is allocated on one thread and freed on another. The program uses it
 /// too.
@@ -68,7 +68,7 @@ struct BenchArgs {
     maps: bool,
     /// Run one shape in a loop, for a profiler
     #[arg(long = "loop", value_name = "SHAPE")]
-    loop_shape: Option<TurnShape>,
+    loop_shape: Option<BenchTurnShape>,
     /// For --loop: duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
@@ -131,7 +131,7 @@ fn run_measurements(arguments: &BenchArgs, dir: &std::path::Path) -> Result<()> 
     if machine::file_system_type(dir) == "tmpfs" {
         print_progress("warning: the folder for databases is in memory, so nothing here is durable; use --dir");
     }
-    let noise_policy = NoisePolicy {
+    let noise_policy = BenchNoisePolicy {
         noise_cores_max: arguments.noise,
         quiet_wait: Duration::from_secs(arguments.quiet_wait),
         retries: arguments.retries,

@@ -17,17 +17,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::bench_engine::StoreKind;
-use crate::bench_flows::TurnShape;
+use crate::bench_flows::BenchTurnShape;
 
 /// The result of a measurement: named figures.
-pub(crate) type MetricRow = Map<String, Value>;
+pub(crate) type MeasurementResult = Map<String, Value>;
 
 /// A measurement to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Measurement {
+pub(crate) struct MeasurementSpec {
     pub kind: MeasurementKind,
     pub store_kind: StoreKind,
-    pub shape: TurnShape,
+    pub shape: BenchTurnShape,
     /// Turns per session.
     pub turns: usize,
     pub repetitions: usize,
@@ -66,7 +66,7 @@ pub(crate) enum MeasurementKind {
     Prompts,
 }
 
-impl Measurement {
+impl MeasurementSpec {
     /// Returns the name of the measurement, for `--only` and for progress messages.
     pub(crate) fn name(&self) -> String {
         let kind_name = match self.kind {
@@ -92,8 +92,8 @@ impl Measurement {
     }
 
     /// Creates a row of this measurement.
-    fn metric_row(&self, metric: &str, fields: Value) -> MetricRow {
-        let mut row = MetricRow::new();
+    fn metric_row(&self, metric: &str, fields: Value) -> MeasurementResult {
+        let mut row = MeasurementResult::new();
         row.insert("peer".to_owned(), json!("segue"));
         row.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         row.insert("store".to_owned(), json!(self.store_kind.name()));
@@ -111,7 +111,7 @@ impl Measurement {
 ///
 /// # Errors
 /// The engine, the store or the disk failed.
-pub(crate) async fn run_measurement(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+pub(crate) async fn run_measurement(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     match measurement.kind {
         MeasurementKind::Turns => sequential_turns::measure_sequential_turns(measurement).await,
         MeasurementKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(measurement).await,

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::bench_engine::StoreKind;
-use crate::bench_flows::TurnShape;
-use crate::measure::{Measurement, MeasurementKind};
+use crate::bench_flows::BenchTurnShape;
+use crate::measure::{MeasurementKind, MeasurementSpec};
 
 /// How extensive a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,20 +19,28 @@ pub(crate) enum BenchExtent {
 
 /// Returns the measurements whose name contains one of `only`, and those that create data for them; all if `only` is
 /// empty.
-pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<Measurement> {
+pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<MeasurementSpec> {
     let mut measurements = Vec::new();
     let mut add_measurement = |kind, store_kind, shape, turns, repetitions, sessions| {
-        measurements.push(Measurement { kind, store_kind, shape, turns, repetitions, sessions, dir: dir.to_owned() });
+        measurements.push(MeasurementSpec {
+            kind,
+            store_kind,
+            shape,
+            turns,
+            repetitions,
+            sessions,
+            dir: dir.to_owned(),
+        });
     };
     let store_kinds = [StoreKind::Sqlite, StoreKind::Memory];
     let by_extent = |full: usize, quick: usize| if extent == BenchExtent::Quick { quick } else { full };
     for store_kind in store_kinds {
-        for shape in TurnShape::ALL {
+        for shape in BenchTurnShape::ALL {
             add_measurement(MeasurementKind::Turns, store_kind, shape, by_extent(200, 60), by_extent(7, 3), 1);
         }
     }
     for store_kind in store_kinds {
-        for shape in TurnShape::ALL {
+        for shape in BenchTurnShape::ALL {
             add_measurement(MeasurementKind::Concurrent, store_kind, shape, by_extent(200, 60), by_extent(5, 3), 64);
         }
     }
@@ -41,7 +49,7 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
         BenchExtent::Quick | BenchExtent::Peers => 1_000,
     };
     for store_kind in store_kinds {
-        for shape in [TurnShape::Single, TurnShape::Fanout] {
+        for shape in [BenchTurnShape::Single, BenchTurnShape::Fanout] {
             add_measurement(MeasurementKind::Growth, store_kind, shape, long_session_turns, 1, 1);
             if store_kind == StoreKind::Sqlite {
                 add_measurement(MeasurementKind::Open, store_kind, shape, long_session_turns, by_extent(9, 5), 1);
@@ -50,11 +58,13 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
             }
         }
     }
-    for (store_kind, shape) in [(StoreKind::Sqlite, TurnShape::Single), (StoreKind::Sqlite, TurnShape::Fanout)] {
+    for (store_kind, shape) in
+        [(StoreKind::Sqlite, BenchTurnShape::Single), (StoreKind::Sqlite, BenchTurnShape::Fanout)]
+    {
         add_measurement(MeasurementKind::Idle, store_kind, shape, 1, 1, by_extent(10_000, 2_000));
         add_measurement(MeasurementKind::InFlight, store_kind, shape, 1, 1, 1_000);
     }
-    for shape in [TurnShape::Single, TurnShape::Fanout] {
+    for shape in [BenchTurnShape::Single, BenchTurnShape::Fanout] {
         add_measurement(MeasurementKind::ColdStart, StoreKind::Sqlite, shape, 2, by_extent(7, 3), 1);
     }
     if extent != BenchExtent::Peers {
@@ -62,21 +72,21 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
             add_measurement(
                 MeasurementKind::Http,
                 StoreKind::Sqlite,
-                TurnShape::Single,
+                BenchTurnShape::Single,
                 by_extent(100, 30),
                 by_extent(5, 3),
                 sessions,
             );
         }
-        add_measurement(MeasurementKind::Streams, StoreKind::Sqlite, TurnShape::Single, 1, 1, 1_000);
-        add_measurement(MeasurementKind::Prompts, StoreKind::Memory, TurnShape::Single, 40, 1, 1);
+        add_measurement(MeasurementKind::Streams, StoreKind::Sqlite, BenchTurnShape::Single, 1, 1, 1_000);
+        add_measurement(MeasurementKind::Prompts, StoreKind::Memory, BenchTurnShape::Single, 40, 1, 1);
     }
     let is_wanted =
-        |measurement: &Measurement| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
+        |measurement: &MeasurementSpec| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
     let long_sessions_read: Vec<String> = measurements
         .iter()
         .filter(|measurement| is_wanted(measurement) && reads_long_session(measurement))
-        .map(Measurement::long_session_name)
+        .map(MeasurementSpec::long_session_name)
         .collect();
     measurements.retain(|measurement| {
         is_wanted(measurement)
@@ -85,12 +95,12 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
     measurements
 }
 
-fn creates_long_session(measurement: &Measurement) -> bool {
+fn creates_long_session(measurement: &MeasurementSpec) -> bool {
     matches!((measurement.kind, measurement.store_kind), (MeasurementKind::Growth, StoreKind::Sqlite))
 }
 
 /// Returns whether the measurement reads the long session of another.
-fn reads_long_session(measurement: &Measurement) -> bool {
+fn reads_long_session(measurement: &MeasurementSpec) -> bool {
     matches!(measurement.kind, MeasurementKind::Open | MeasurementKind::Resume | MeasurementKind::Read)
 }
 
@@ -102,7 +112,7 @@ mod tests {
     fn measurements_are_chosen_by_a_part_of_their_name() {
         let names = |only: &[&str]| -> Vec<String> {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-            plan_measurements(BenchExtent::Quick, &only, Path::new("x")).iter().map(Measurement::name).collect()
+            plan_measurements(BenchExtent::Quick, &only, Path::new("x")).iter().map(MeasurementSpec::name).collect()
         };
         assert_eq!(
             names(&["cold", "conc.sqlite.fan"]),

@@ -6,15 +6,15 @@ use anyhow::Result;
 use segue_core::ids::SessionId;
 use tokio::task::JoinSet;
 
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, StoreKind, TurnPosition};
-use crate::bench_flows::TurnShape;
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
+use crate::bench_flows::BenchTurnShape;
 use crate::machine::cpu_ms;
 use crate::runner::print_progress;
 
 /// Options of the loop.
 #[derive(Debug)]
 pub(crate) struct ProfileLoopOptions {
-    pub shape: TurnShape,
+    pub shape: BenchTurnShape,
     pub store_kind: StoreKind,
     pub sessions: usize,
     /// Turns of a session before a new one replaces it.
@@ -27,7 +27,7 @@ pub(crate) struct ProfileLoopOptions {
 /// # Errors
 /// The engine, the store or the disk failed.
 pub(crate) async fn run_profile_loop(options: ProfileLoopOptions, dir: &std::path::Path) -> Result<()> {
-    let database_folder = DatabaseFolder::create_empty(dir, "loop", FolderRetention::Delete)?;
+    let database_folder = BenchDatabaseFolder::create_empty(dir, "loop", BenchFolderRetention::Delete)?;
     let bench_engine = BenchEngine::start(options.store_kind, options.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), options.turns).await?;
     let (cpu, start) = (cpu_ms(), Instant::now());
@@ -38,7 +38,7 @@ pub(crate) async fn run_profile_loop(options: ProfileLoopOptions, dir: &std::pat
             let mut done = 0;
             while start.elapsed() < duration {
                 let session = SessionId::from(format!("l{index}-{}", done / turns));
-                bench_engine.run_turn(&session, TurnPosition::from_index(done % turns)).await?;
+                bench_engine.run_turn(&session, FirstOrLaterTurn::from_index(done % turns)).await?;
                 done += 1;
             }
             anyhow::Ok(done)

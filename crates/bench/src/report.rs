@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::measure::MetricRow;
+use crate::measure::MeasurementResult;
 
 /// Renders all tables and goals.
-pub(crate) fn render_report(rows: &[MetricRow], noise: f64) -> String {
+pub(crate) fn render_report(rows: &[MeasurementResult], noise: f64) -> String {
     let mut out = String::new();
     for table in REPORT_TABLES {
         table.render(rows, noise, &mut out);
@@ -22,15 +22,15 @@ pub(crate) fn render_report(rows: &[MetricRow], noise: f64) -> String {
     out
 }
 
-struct ReportTable {
+struct BenchReportTable {
     metric: &'static str,
     title: &'static str,
     /// The heading, and the path of the figure.
     columns: &'static [(&'static str, &'static str)],
 }
 
-const REPORT_TABLES: &[ReportTable] = &[
-    ReportTable {
+const REPORT_TABLES: &[BenchReportTable] = &[
+    BenchReportTable {
         metric: "turn_ms",
         title: "one session at a time (ms per turn)",
         columns: &[
@@ -44,7 +44,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("of raw", "of_raw"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "conc",
         title: "64 concurrent sessions (ms per turn)",
         columns: &[
@@ -62,7 +62,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("of bare loop", "of_bare"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "grow",
         title: "one long session: ms of turn N",
         columns: &[
@@ -79,7 +79,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("mean cpu", "cpu_ms"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "grow",
         title: "one long session: bytes per turn",
         columns: &[
@@ -93,7 +93,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("RSS grown MB", "rss_grown_mb"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "open",
         title: "a long session in a new engine (ms)",
         columns: &[
@@ -103,7 +103,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("next answer", "answer_ms"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "resume",
         title: "the same in a new process, after reading all of it (ms)",
         columns: &[
@@ -115,7 +115,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "cold",
         title: "first turn of a new process (ms)",
         columns: &[
@@ -126,7 +126,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "prompt",
         title: "an assistant's prompts over 40 turns (tokens)",
         columns: &[
@@ -139,14 +139,14 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("33–40 to 9–16", "last_to_16"),
         ],
     },
-    ReportTable { metric: "read_all", title: "all messages of a long session (ms)", columns: READ_COLUMNS },
-    ReportTable { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ_COLUMNS },
-    ReportTable {
+    BenchReportTable { metric: "read_all", title: "all messages of a long session (ms)", columns: READ_COLUMNS },
+    BenchReportTable { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ_COLUMNS },
+    BenchReportTable {
         metric: "list",
         title: "list of all sessions (ms)",
         columns: &[("sessions", "sessions"), ("p50", "median"), ("p95", "p95")],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "idle",
         title: "parked sessions",
         columns: &[
@@ -159,7 +159,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("fds", "fds"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "inflight",
         title: "sessions with calls in flight",
         columns: &[
@@ -172,7 +172,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("errors", "errors"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "http",
         title: "turns over HTTP, compared with in process (ms per turn)",
         columns: &[
@@ -187,7 +187,7 @@ const REPORT_TABLES: &[ReportTable] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    ReportTable {
+    BenchReportTable {
         metric: "streams",
         title: "open event streams, with a turn in each session",
         columns: &[
@@ -206,9 +206,10 @@ const REPORT_TABLES: &[ReportTable] = &[
 
 const READ_COLUMNS: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
 
-impl ReportTable {
-    fn render(&self, rows: &[MetricRow], noise: f64, out: &mut String) {
-        let rows: Vec<&MetricRow> = rows.iter().filter(|row| text_field(row, "metric") == self.metric).collect();
+impl BenchReportTable {
+    fn render(&self, rows: &[MeasurementResult], noise: f64, out: &mut String) {
+        let rows: Vec<&MeasurementResult> =
+            rows.iter().filter(|row| text_field(row, "metric") == self.metric).collect();
         if rows.is_empty() {
             return;
         }
@@ -243,12 +244,12 @@ struct PerformanceGoal {
     description: &'static str,
     metric: &'static str,
     path: &'static str,
-    bound: GoalBound,
+    bound: PerformanceGoalBound,
     /// Restricts the goal to rows whose figure at this path is at least this large.
     applies_to: Option<(&'static str, f64)>,
 }
 
-enum GoalBound {
+enum PerformanceGoalBound {
     AtLeast(f64),
     AtMost(f64),
     Below(f64),
@@ -259,64 +260,64 @@ const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
         description: "64 sessions at half the raw limit or better",
         metric: "conc",
         path: "of_raw",
-        bound: GoalBound::AtLeast(0.5),
+        bound: PerformanceGoalBound::AtLeast(0.5),
         applies_to: None,
     },
     PerformanceGoal {
         description: "turn 5,000 within 1.2 of turn 10 (time)",
         metric: "grow",
         path: "ratio_last_to_10",
-        bound: GoalBound::AtMost(1.2),
+        bound: PerformanceGoalBound::AtMost(1.2),
         applies_to: Some(("turns", 1_000.0)),
     },
     PerformanceGoal {
         description: "turn 5,000 within 1.2 of turn 10 (CPU)",
         metric: "grow",
         path: "cpu_ratio_last_to_10",
-        bound: GoalBound::AtMost(1.2),
+        bound: PerformanceGoalBound::AtMost(1.2),
         applies_to: Some(("turns", 1_000.0)),
     },
     PerformanceGoal {
         description: "disk within 2 of the new text",
         metric: "grow",
         path: "disk_to_text",
-        bound: GoalBound::AtMost(2.0),
+        bound: PerformanceGoalBound::AtMost(2.0),
         applies_to: None,
     },
     PerformanceGoal {
         description: "an assistant's prompts do not grow",
         metric: "prompt",
         path: "last_to_16",
-        bound: GoalBound::AtMost(1.05),
+        bound: PerformanceGoalBound::AtMost(1.05),
         applies_to: None,
     },
     PerformanceGoal {
         description: "10,000 parked sessions under 50 MB",
         metric: "idle",
         path: "rss_mb",
-        bound: GoalBound::Below(50.0),
+        bound: PerformanceGoalBound::Below(50.0),
         applies_to: None,
     },
     PerformanceGoal {
         description: "a 5,000-turn session opens under 10 ms",
         metric: "open",
         path: "ready_ms",
-        bound: GoalBound::Below(10.0),
+        bound: PerformanceGoalBound::Below(10.0),
         applies_to: None,
     },
 ];
 
 impl PerformanceGoal {
-    fn render(&self, rows: &[MetricRow], out: &mut String) {
-        let applies = |row: &&MetricRow| {
+    fn render(&self, rows: &[MeasurementResult], out: &mut String) {
+        let applies = |row: &&MeasurementResult| {
             self.applies_to.is_none_or(|(path, min)| number_at_path(row, path).is_some_and(|size| size >= min))
         };
         for row in rows.iter().filter(|row| text_field(row, "metric") == self.metric).filter(applies) {
             let Some(figure) = number_at_path(row, self.path) else { continue };
             let (is_met, bound) = match self.bound {
-                GoalBound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
-                GoalBound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
-                GoalBound::Below(bound) => (figure < bound, format!("< {bound}")),
+                PerformanceGoalBound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
+                PerformanceGoalBound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
+                PerformanceGoalBound::Below(bound) => (figure < bound, format!("< {bound}")),
             };
             let verdict = if is_met { "met" } else { "missed" };
             let label = format!("{} {}", text_field(row, "store"), text_field(row, "shape"));
@@ -330,12 +331,12 @@ impl PerformanceGoal {
     }
 }
 
-fn text_field<'a>(row: &'a MetricRow, name: &str) -> &'a str {
+fn text_field<'a>(row: &'a MeasurementResult, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the figure at a path whose parts are joined by dots.
-fn number_at_path(row: &MetricRow, path: &str) -> Option<f64> {
+fn number_at_path(row: &MeasurementResult, path: &str) -> Option<f64> {
     let mut parts = path.split('.');
     let first = row.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))?.as_f64()
@@ -357,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    fn row(value: Value) -> MetricRow {
+    fn row(value: Value) -> MeasurementResult {
         value.as_object().cloned().expect("an object")
     }
 

@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::machine::{own_cpu_s, system_cpu_s};
-use crate::measure::{Measurement, MetricRow};
+use crate::measure::{MeasurementResult, MeasurementSpec};
 use crate::stats::round_significant;
 
 /// How to deal with other busy processes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NoisePolicy {
+pub(crate) struct BenchNoisePolicy {
     /// Cores that other processes may use before a measurement is delayed and repeated.
     pub noise_cores_max: f64,
     /// How long to wait for a quiet moment.
@@ -28,8 +28,11 @@ pub(crate) struct NoisePolicy {
 ///
 /// # Errors
 /// The child process failed.
-pub(crate) fn run_when_quiet(measurement: &Measurement, policy: NoisePolicy) -> Result<Vec<MetricRow>> {
-    let mut best: Option<(f64, Vec<MetricRow>)> = None;
+pub(crate) fn run_when_quiet(
+    measurement: &MeasurementSpec,
+    policy: BenchNoisePolicy,
+) -> Result<Vec<MeasurementResult>> {
+    let mut best: Option<(f64, Vec<MeasurementResult>)> = None;
     for _ in 0..=policy.retries {
         wait_for_quiet(policy);
         let (cpu_before, own_cpu_before, start) = (system_cpu_s(), own_cpu_s(), Instant::now());
@@ -60,7 +63,7 @@ pub(crate) fn print_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn run_in_child_process(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+fn run_in_child_process(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let program = std::env::current_exe().context("the path of this program is unknown")?;
     let mut child = Command::new(program);
     child.arg("--child").arg(serde_json::to_string(measurement)?).stderr(Stdio::inherit());
@@ -70,7 +73,7 @@ fn run_in_child_process(measurement: &Measurement) -> Result<Vec<MetricRow>> {
     text.lines().map(|line| serde_json::from_str(line).context("an invalid row")).collect()
 }
 
-fn wait_for_quiet(policy: NoisePolicy) {
+fn wait_for_quiet(policy: BenchNoisePolicy) {
     let start = Instant::now();
     loop {
         let (cpu_before, poll_start) = (system_cpu_s(), Instant::now());

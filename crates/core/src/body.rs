@@ -111,15 +111,15 @@ pub struct ImageRef {
 
 /// A text that will be stored together with the events that refer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredText {
+pub struct TextToStore {
     pub id: BodyId,
     pub text: Arc<str>,
-    pub kind: BodyKind,
+    pub kind: BodyVisibility,
 }
 
 /// Says whether a text is part of the visible conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyKind {
+pub enum BodyVisibility {
     /// Text that the user wrote or was shown; included in search.
     Conversation,
     /// Internal text, such as prompts, private replies and tool results; not searched.

@@ -71,7 +71,7 @@ fn upcast_event(from_format: u32, value: Value) -> Value {
 const UPCASTS: &[fn(Value) -> Value] = &[];
 
 #[derive(Serialize)]
-struct SnapshotRef<'s> {
+struct BorrowedSnapshot<'s> {
     session: &'s Session,
     flow: Option<Value>,
 }
@@ -85,7 +85,7 @@ struct OwnedSnapshot {
 /// Encodes a state, so that a session can be opened without applying its whole journal.
 #[must_use]
 pub fn encode_snapshot(flow: &dyn DynFlow, state: &SessionState) -> Option<Vec<u8>> {
-    let out = SnapshotRef { session: &state.session, flow: flow.serialize_state(&state.flow) };
+    let out = BorrowedSnapshot { session: &state.session, flow: flow.serialize_state(&state.flow) };
     serde_json::to_vec(&out).ok()
 }
 

@@ -40,12 +40,12 @@ impl PromptRecipe {
         let mut changing: Option<&FragmentSpec> = None;
         for spec in &self.opening {
             match (spec.stability, changing) {
-                (Stability::Changing, _) => changing = Some(spec),
-                (Stability::Stable, Some(before)) => errors.push(format!(
+                (FragmentStability::Changing, _) => changing = Some(spec),
+                (FragmentStability::Stable, Some(before)) => errors.push(format!(
                     "stable fragment `{}` comes after changing fragment `{}`; put stable fragments first",
                     spec.name, before.name
                 )),
-                (Stability::Stable, None) => {}
+                (FragmentStability::Stable, None) => {}
             }
         }
         if self.asks.is_empty() {
@@ -60,11 +60,11 @@ impl PromptRecipe {
 pub struct FragmentSpec {
     pub name: FragmentName,
     pub layer: ContextLayer,
-    pub stability: Stability,
+    pub stability: FragmentStability,
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
     pub overflow: OverflowPolicy,
-    pub retention: Retention,
+    pub retention: FragmentRetention,
 }
 
 impl FragmentSpec {
@@ -74,17 +74,17 @@ impl FragmentSpec {
         Self {
             name: name.into(),
             layer,
-            stability: Stability::Stable,
+            stability: FragmentStability::Stable,
             tokens_max: None,
             overflow: OverflowPolicy::KeepStart,
-            retention: Retention::Foldable,
+            retention: FragmentRetention::Foldable,
         }
     }
 
     /// Creates a fragment whose text differs from call to call.
     #[must_use]
     pub fn changing(name: &str, layer: ContextLayer) -> Self {
-        Self { stability: Stability::Changing, ..Self::stable(name, layer) }
+        Self { stability: FragmentStability::Changing, ..Self::stable(name, layer) }
     }
 
     /// Returns the fragment with a token budget.
@@ -98,7 +98,7 @@ impl FragmentSpec {
     /// Returns the fragment marked as kept by compaction.
     #[must_use]
     pub fn pin(mut self) -> Self {
-        self.retention = Retention::Pinned;
+        self.retention = FragmentRetention::Pinned;
         self
     }
 }
@@ -128,7 +128,7 @@ pub enum ContextLayer {
 /// Whether a fragment has the same text in every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stability {
+pub enum FragmentStability {
     /// The text is the same in every call.
     Stable,
     /// The text may differ between calls.
@@ -150,7 +150,7 @@ pub enum OverflowPolicy {
 /// Whether compaction must keep a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Retention {
+pub enum FragmentRetention {
     Pinned,
     Foldable,
 }
@@ -235,8 +235,8 @@ pub struct PromptReceipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opening: Vec<FragmentReceipt>,
     /// The earlier messages of the thread.
-    #[serde(default, skip_serializing_if = "CarriedHistory::is_empty")]
-    pub carried: CarriedHistory,
+    #[serde(default, skip_serializing_if = "ThreadHistorySize::is_empty")]
+    pub carried: ThreadHistorySize,
     /// The fragments of this call.
     pub ask: Vec<FragmentReceipt>,
     /// The size of the whole prompt, as counted by Segue.
@@ -295,14 +295,14 @@ impl ThreadUse {
 
 /// The earlier messages of a thread that a call continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CarriedHistory {
+pub struct ThreadHistorySize {
     /// The number of messages.
     pub entries: u32,
     /// The size of the messages, including the opening.
     pub tokens: u32,
 }
 
-impl CarriedHistory {
+impl ThreadHistorySize {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -334,10 +334,10 @@ pub struct PromptOutline {
     pub thread: ThreadId,
     /// How often the thread had been compacted.
     pub compactions: u32,
-    pub carried: CarriedHistory,
+    pub carried: ThreadHistorySize,
     pub opening: Arc<[(FragmentName, TextRef)]>,
     pub ask: Arc<[(FragmentName, TextRef)]>,
-    pub ask_status: CallAnswerStatus,
+    pub ask_status: PromptAskStatus,
     /// The offered tools. Vendors put them before all messages.
     pub tools: Option<BodyId>,
 }
@@ -345,7 +345,7 @@ pub struct PromptOutline {
 /// Whether the ask of a call has become part of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CallAnswerStatus {
+pub enum PromptAskStatus {
     /// The call was not answered, so its ask is not in the thread.
     #[default]
     Unanswered,
@@ -382,8 +382,8 @@ fn diff_within_thread(before: &PromptOutline, next: &PromptOutline) -> Option<(u
         return Some((sum_fragment_tokens(&next.opening), COMPACTION_FRAGMENT.into()));
     }
     match before.ask_status {
-        CallAnswerStatus::Answered => None,
-        CallAnswerStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
+        PromptAskStatus::Answered => None,
+        PromptAskStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
     }
 }
 
@@ -425,18 +425,23 @@ fn first_difference(
 
 /// Fits a rendered text to the budget of its fragment.
 #[must_use]
-pub(crate) fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn TokenCounter) -> FitResult {
-    let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FitResult::Whole };
+pub(crate) fn fit_to_budget(
+    spec: &FragmentSpec,
+    text: &str,
+    tokens: u32,
+    counter: &dyn TokenCounter,
+) -> FragmentFitResult {
+    let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FragmentFitResult::Whole };
     match spec.overflow {
-        OverflowPolicy::LeaveOut => FitResult::Omitted,
-        OverflowPolicy::KeepStart => FitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::Start)),
-        OverflowPolicy::KeepEnd => FitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::End)),
+        OverflowPolicy::LeaveOut => FragmentFitResult::Omitted,
+        OverflowPolicy::KeepStart => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::Start)),
+        OverflowPolicy::KeepEnd => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::End)),
     }
 }
 
 /// The result of [`fit_to_budget`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FitResult {
+pub(crate) enum FragmentFitResult {
     /// The text fits.
     Whole,
     /// The text was cut to this.
@@ -492,10 +497,10 @@ mod tests {
             call: CallId(call),
             thread: ThreadId(thread),
             compactions: 0,
-            carried: CarriedHistory::default(),
+            carried: ThreadHistorySize::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
             ask: Arc::default(),
-            ask_status: CallAnswerStatus::Unanswered,
+            ask_status: PromptAskStatus::Unanswered,
             tools: None,
         }
     }
@@ -525,7 +530,7 @@ mod tests {
             compare_prefix(Some(&unanswered), &next),
             PrefixMatch::Broken { from: CallId(1), kept_tokens: 0, cause: "task".into() }
         );
-        let answered = PromptOutline { ask_status: CallAnswerStatus::Answered, ..unanswered };
+        let answered = PromptOutline { ask_status: PromptAskStatus::Answered, ..unanswered };
         assert_eq!(compare_prefix(Some(&answered), &next), PrefixMatch::Extends(CallId(1)));
         next.compactions = 1;
         assert_eq!(
@@ -548,13 +553,13 @@ mod tests {
     fn a_fragment_over_its_budget_is_cut_or_left_out() {
         let long = "one two three four five six";
         let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::KeepStart);
-        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FitResult::Cut("one two three[…]".into()));
+        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("one two three[…]".into()));
         let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::KeepEnd);
-        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FitResult::Cut("[…]four five six".into()));
+        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("[…]four five six".into()));
         let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::LeaveOut);
-        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FitResult::Omitted);
+        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Omitted);
         let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(6, OverflowPolicy::LeaveOut);
-        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FitResult::Whole);
+        assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Whole);
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod steps;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{BodyId, StoredText};
+use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
 use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened};
 use crate::flow::{BodyTextLookup, DynFlow};
@@ -25,7 +25,7 @@ use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
 use draft::DecisionDraft;
 
-pub use recompute::{PreparedRecomputation, RecomputeOptions, prepare_recomputation};
+pub use recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation};
 
 /// An input to a session.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,13 +146,13 @@ pub struct DecisionEnv<'a> {
     pub token_counter: &'a dyn TokenCounter,
     /// The texts that are loaded.
     pub texts: &'a dyn BodyTextLookup,
-    pub model_selector: &'a dyn ModelSelector,
-    pub dispatch: Dispatch,
+    pub model_selector: &'a dyn RoleModelResolver,
+    pub dispatch: EffectDispatchMode,
 }
 
 /// Who performs the effects of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dispatch {
+pub enum EffectDispatchMode {
     /// This process, immediately.
     #[default]
     Immediate,
@@ -167,7 +167,7 @@ impl std::fmt::Debug for DecisionEnv<'_> {
 }
 
 /// Selects models as configured.
-pub trait ModelSelector {
+pub trait RoleModelResolver {
     /// Returns the model for a role in a phase.
     fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
     /// Returns the size of a model's context window.
@@ -185,7 +185,7 @@ pub struct Decision {
     /// To be appended in one commit. Empty if there is nothing to record.
     pub events: Vec<RecordedEvent>,
     /// The new texts that the events refer to.
-    pub bodies: Vec<StoredText>,
+    pub bodies: Vec<TextToStore>,
     /// The state after the events.
     pub state: SessionState,
     /// The id of the message that was received; of the earlier message if its key was known.

@@ -26,7 +26,7 @@ use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
 
 pub(crate) use call::NO_CALL;
-pub use call::{CallAnswered, CallDeferred, CallOpened, CallRecomputation, CallRequest, RetryDecision, UsageSource};
+pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
 
 impl Event {
     /// Returns true if the call `call_id` is no longer pending after this event.
@@ -89,11 +89,11 @@ pub enum Event {
     /// A reply was sent to the user.
     ReplySent(ReplySent),
     /// A turn ended.
-    TurnEnded { turn: TurnId, outcome: TurnResult },
+    TurnEnded { turn: TurnId, outcome: TurnOutcome },
     /// A model call was opened; it is pending from now on.
     CallOpened(Arc<CallOpened>),
     /// A call was deferred until another call ends.
-    CallDeferred(Box<CallDeferred>),
+    CallDeferred(Box<CallQueuedOnThread>),
     /// A deferred call was resumed. Its thread is chosen now.
     DeferredCallResumed { deferred_id: u32 },
     /// A deferred call was dropped because it is no longer needed.
@@ -286,7 +286,7 @@ pub struct AgentMessageSent {
     pub from: AgentName,
     pub to: AgentName,
     #[serde(default)]
-    pub priority: MessagePriority,
+    pub priority: AgentMessagePriority,
     /// The kind of message, as named by the flow.
     pub topic: String,
     pub text: TextRef,
@@ -297,7 +297,7 @@ pub struct AgentMessageSent {
 /// The order in which an agent receives messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MessagePriority {
+pub enum AgentMessagePriority {
     /// Received before all normal messages.
     Urgent,
     /// Received in order of sending.
@@ -322,7 +322,7 @@ pub struct ReplySent {
 /// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TurnResult {
+pub enum TurnOutcome {
     Done,
     Failed {
         reason: String,
@@ -357,13 +357,13 @@ pub struct ThreadCompacted {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PhaseGraphKey {
     pub graph: PhaseGraphName,
-    pub owner: PhaseGraphOwner,
+    pub owner: PhaseStateOwner,
 }
 
 /// The owner of a phase graph's state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PhaseGraphOwner {
+pub enum PhaseStateOwner {
     Session,
     Role(RoleName),
     Agent(AgentName),
@@ -372,9 +372,9 @@ pub enum PhaseGraphOwner {
 impl fmt::Display for PhaseGraphKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
-            PhaseGraphOwner::Session => write!(f, "{}", self.graph),
-            PhaseGraphOwner::Role(role) => write!(f, "{} of {role}", self.graph),
-            PhaseGraphOwner::Agent(agent) => write!(f, "{} of {agent}", self.graph),
+            PhaseStateOwner::Session => write!(f, "{}", self.graph),
+            PhaseStateOwner::Role(role) => write!(f, "{} of {role}", self.graph),
+            PhaseStateOwner::Agent(agent) => write!(f, "{} of {agent}", self.graph),
         }
     }
 }

@@ -25,15 +25,15 @@ use crate::session::Session;
 
 pub use self::{
     artifact::{
-        Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote, ArtifactTableRow,
-        ChecklistItem, ChecklistItemStatus, SuggestedCommand,
+        Artifact, ArtifactCommand, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
+        ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
     },
-    settings::{InvalidSetting, SettingProblem, SettingSpec, SettingType, collect_named_models, resolve_settings},
+    settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
     spec::{
-        CompactionPolicy, FlowCommandSpec, FlowSpec, RetryPolicy, RoleSpec, Summarizer, ToolDeclaration, ToolRunner,
-        UnknownOutcomePolicy, Visibility,
+        AnswerVisibility, CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleSpec,
+        SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
     },
-    step::{FlowStep, ReplyText},
+    step::{FlowStep, ReplyTextSource},
     text_lookup::{BodyTextLookup, TextResolver},
 };
 
@@ -61,7 +61,7 @@ pub trait Flow: Send + Sync + 'static {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, Self::State>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
 
@@ -166,7 +166,7 @@ impl<S> FlowContext<'_, S> {
 
 /// The call for which a fragment is rendered.
 #[derive(Debug)]
-pub struct FragmentRequest<'a> {
+pub struct FragmentRenderContext<'a> {
     pub call_request: &'a CallRequest,
     pub call: CallId,
     /// The current turn.
@@ -187,17 +187,17 @@ pub struct CompactedMessages {
 
 /// A flow's state with its type erased. Clones share it.
 #[derive(Clone)]
-pub struct FlowState {
+pub struct DynFlowState {
     inner: Arc<dyn Any + Send + Sync>,
 }
 
-impl fmt::Debug for FlowState {
+impl fmt::Debug for DynFlowState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FlowState")
     }
 }
 
-impl FlowState {
+impl DynFlowState {
     fn new<S: Send + Sync + 'static>(state: S) -> Self {
         Self { inner: Arc::new(state) }
     }
@@ -224,16 +224,16 @@ pub trait DynFlow: Send + Sync {
     /// See [`Flow::validate_settings`].
     fn validate_settings(&self, settings: &Value) -> Vec<String>;
     /// Returns the state before any event.
-    fn initial_state(&self) -> FlowState;
+    fn initial_state(&self) -> DynFlowState;
     /// See [`Flow::apply`].
-    fn apply(&self, state: &mut FlowState, event: &RecordedEvent);
+    fn apply(&self, state: &mut DynFlowState, event: &RecordedEvent);
     /// See [`Flow::react`].
     fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep>;
     /// See [`Flow::render_fragment`].
     fn render_fragment(
         &self,
         context: DynFlowContext<'_>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
     /// See [`Flow::evaluate_condition`].
@@ -244,7 +244,7 @@ pub trait DynFlow: Send + Sync {
         condition: &str,
     ) -> ConditionVerdict;
     /// See [`Flow::describe_fact`].
-    fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay;
+    fn describe_fact(&self, state: &DynFlowState, kind: &str, value: &Value) -> FactDisplay;
     /// See [`Flow::summarize_answer`].
     fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String>;
     /// See [`Flow::artifacts`].
@@ -257,9 +257,9 @@ pub trait DynFlow: Send + Sync {
     /// Fails with the reason if the command cannot be run.
     fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String>;
     /// Returns the state as JSON for a snapshot.
-    fn serialize_state(&self, state: &FlowState) -> Option<Value>;
+    fn serialize_state(&self, state: &DynFlowState) -> Option<Value>;
     /// Restores the state from a snapshot's JSON.
-    fn deserialize_state(&self, value: Value) -> Option<FlowState>;
+    fn deserialize_state(&self, value: Value) -> Option<DynFlowState>;
 }
 
 impl<F: Flow> DynFlow for F {
@@ -271,11 +271,11 @@ impl<F: Flow> DynFlow for F {
         Flow::validate_settings(self, settings)
     }
 
-    fn initial_state(&self) -> FlowState {
-        FlowState::new(F::State::default())
+    fn initial_state(&self) -> DynFlowState {
+        DynFlowState::new(F::State::default())
     }
 
-    fn apply(&self, state: &mut FlowState, event: &RecordedEvent) {
+    fn apply(&self, state: &mut DynFlowState, event: &RecordedEvent) {
         state.update::<F::State>(|state| Flow::apply(self, state, event));
     }
 
@@ -286,7 +286,7 @@ impl<F: Flow> DynFlow for F {
     fn render_fragment(
         &self,
         context: DynFlowContext<'_>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         Flow::render_fragment(self, &context.downcast::<F>(), request, name)
@@ -301,7 +301,7 @@ impl<F: Flow> DynFlow for F {
         Flow::evaluate_condition(self, &context.downcast::<F>(), phase, condition)
     }
 
-    fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay {
+    fn describe_fact(&self, state: &DynFlowState, kind: &str, value: &Value) -> FactDisplay {
         state.downcast_ref::<F::State>().map_or(FactDisplay::Raw, |state| Flow::describe_fact(self, state, kind, value))
     }
 
@@ -321,12 +321,12 @@ impl<F: Flow> DynFlow for F {
         Flow::check_command(self, &context.downcast::<F>(), command, arguments)
     }
 
-    fn serialize_state(&self, state: &FlowState) -> Option<Value> {
+    fn serialize_state(&self, state: &DynFlowState) -> Option<Value> {
         serde_json::to_value(state.downcast_ref::<F::State>()?).ok()
     }
 
-    fn deserialize_state(&self, value: Value) -> Option<FlowState> {
-        serde_json::from_value::<F::State>(value).ok().map(FlowState::new)
+    fn deserialize_state(&self, value: Value) -> Option<DynFlowState> {
+        serde_json::from_value::<F::State>(value).ok().map(DynFlowState::new)
     }
 }
 
@@ -334,7 +334,7 @@ impl<F: Flow> DynFlow for F {
 #[derive(Debug, Clone, Copy)]
 pub struct DynFlowContext<'a> {
     pub session: &'a Session,
-    pub state: &'a FlowState,
+    pub state: &'a DynFlowState,
     pub texts: &'a TextResolver<'a>,
     pub subject: &'a EventSubject,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{PhaseGraphKey, PhaseGraphOwner};
+use crate::event::{PhaseGraphKey, PhaseStateOwner};
 use crate::ids::{CallId, HandoverId, HandoverKind, UnixMillis};
 use crate::limits::HANDOVER_REPAIRS_MAX;
 
@@ -97,7 +97,7 @@ impl Handover {
     /// Returns true if the guards of a phase graph see the handover.
     #[must_use]
     pub fn is_visible_in(&self, graph: &PhaseGraphKey) -> bool {
-        self.owned_graph.as_ref().map_or(graph.owner == PhaseGraphOwner::Session, |owned| owned == graph)
+        self.owned_graph.as_ref().map_or(graph.owner == PhaseStateOwner::Session, |owned| owned == graph)
     }
 
     /// Returns the text of a field, or the first item of a list.
@@ -136,8 +136,8 @@ pub enum HandoverProvenance {
 /// Checks a document against its schema. Removes unknown fields and converts values to the expected type, each with a
 /// complaint, and lists the required fields that are missing.
 #[must_use]
-pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> CheckedHandover {
-    let mut checked = CheckedHandover::default();
+pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> HandoverCheckResult {
+    let mut checked = HandoverCheckResult::default();
     let mut rest = document;
     for spec in &schema.fields {
         let field = rest.remove(&spec.name).filter(|field| !field.is_empty());
@@ -170,7 +170,7 @@ pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> Chec
 
 /// The result of [`check_handover`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CheckedHandover {
+pub struct HandoverCheckResult {
     /// The document, adapted to its schema.
     pub document: HandoverDocument,
     /// Problems that were corrected.
@@ -182,14 +182,14 @@ pub struct CheckedHandover {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverDecision {
     /// The document is complete and can be recorded.
-    Accept(CheckedHandover, HandoverProvenance),
+    Accept(HandoverCheckResult, HandoverProvenance),
     /// The model should be asked for a repair.
     RequestRepair {
         /// The missing fields; empty if there was no document.
         missing_fields: Vec<String>,
     },
     /// The repair limit is reached; the flow builds the handover from the valid fields.
-    Synthesize(CheckedHandover),
+    Synthesize(HandoverCheckResult),
 }
 
 /// Decides about a handover after `repairs_requested` repair requests.

@@ -22,12 +22,12 @@ pub struct Ledger {
     pub by_phase: BTreeMap<String, UsageTotals>,
     /// How prompts relate to the previous ones, which decides what a vendor could cache.
     #[serde(default)]
-    pub prompt_prefixes: PromptPrefixCounts,
+    pub prompt_prefixes: PrefixReuseStats,
 }
 
 /// Counts how prompts relate to the previous ones in the same slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PromptPrefixCounts {
+pub struct PrefixReuseStats {
     /// Prompts without a previous one.
     pub first: u32,
     /// Prompts that begin with all of the previous one.
@@ -106,7 +106,7 @@ impl UsageTotals {
 
 /// What a call is attributed to.
 #[derive(Debug, Clone, Copy)]
-pub struct LedgerAccount<'a> {
+pub struct CallAttribution<'a> {
     pub role: &'a RoleName,
     pub model: &'a ModelName,
     /// The phase, as `graph/phase`.
@@ -116,29 +116,29 @@ pub struct LedgerAccount<'a> {
 
 impl Ledger {
     /// Adds an answer.
-    pub fn record_answer(&mut self, account: LedgerAccount<'_>, answer: &CallAnswered) {
+    pub fn record_answer(&mut self, account: CallAttribution<'_>, answer: &CallAnswered) {
         self.update_totals(account, |totals| totals.record_answer(answer));
     }
 
     /// Adds a failed attempt and its cost.
-    pub(crate) fn record_failure(&mut self, account: LedgerAccount<'_>, cost: Option<AttemptCost>) {
+    pub(crate) fn record_failure(&mut self, account: CallAttribution<'_>, cost: Option<AttemptCost>) {
         self.update_totals(account, |totals| totals.record_failure(cost));
     }
 
     /// Adds an attempt of unknown outcome.
-    pub fn record_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
+    pub fn record_unknown_outcome(&mut self, account: CallAttribution<'_>) {
         self.update_totals(account, |totals| totals.unknown_attempts += 1);
     }
 
     /// Removes an attempt of unknown outcome, because its outcome is now known.
-    pub(crate) fn resolve_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
+    pub(crate) fn resolve_unknown_outcome(&mut self, account: CallAttribution<'_>) {
         self.update_totals(account, UsageTotals::resolve_unknown_outcome);
     }
 
     /// Adds an answer that arrived too late to be used.
     pub(crate) fn record_late_answer(
         &mut self,
-        account: LedgerAccount<'_>,
+        account: CallAttribution<'_>,
         usage: TokenUsage,
         cost_microusd: Option<u64>,
     ) {
@@ -162,7 +162,7 @@ impl Ledger {
         self.current_turn_id = Some(turn);
     }
 
-    fn update_totals(&mut self, account: LedgerAccount<'_>, update: impl Fn(&mut UsageTotals)) {
+    fn update_totals(&mut self, account: CallAttribution<'_>, update: impl Fn(&mut UsageTotals)) {
         update(&mut self.total);
         if account.turn.is_some() && account.turn == self.current_turn_id {
             update(&mut self.current_turn);

@@ -25,13 +25,13 @@ use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, Tool
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind},
+    guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind},
     ruling::{PhaseRefusal, PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal},
     state::{
-        ExpiredLimit, PhaseProposal, PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause,
+        ExpiredPhaseLimit, PhaseProposal, PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause,
         TransitionNote,
     },
-    user_override::{GrantRefusal, RollbackRefusal},
+    user_override::{GrantRefusal, PhaseRollbackRefusal},
     validation::PhaseGraphError,
 };
 
@@ -41,7 +41,7 @@ pub use self::{
 pub struct PhaseGraph {
     /// The name within the flow.
     pub name: PhaseGraphName,
-    pub owner_kind: PhaseOwnerKind,
+    pub owner_kind: PhaseGraphOwnerKind,
     pub start: PhaseName,
     /// The phases, in the order in which they are shown.
     pub phases: Vec<PhaseSpec>,
@@ -54,7 +54,7 @@ pub struct PhaseGraph {
 /// What has its own state in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PhaseOwnerKind {
+pub enum PhaseGraphOwnerKind {
     /// The whole session.
     Session,
     /// Each role.
@@ -86,8 +86,8 @@ pub struct PhaseSpec {
     /// The agents that work in the phase; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentName>,
-    #[serde(default, skip_serializing_if = "AllowedTools::is_all")]
-    pub tools: AllowedTools,
+    #[serde(default, skip_serializing_if = "PhaseAllowedTools::is_all")]
+    pub tools: PhaseAllowedTools,
     /// The model for all roles that are not in `models`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
@@ -112,7 +112,7 @@ impl PhaseSpec {
             criteria: Vec::new(),
             constraints: Vec::new(),
             agents: Vec::new(),
-            tools: AllowedTools::All,
+            tools: PhaseAllowedTools::All,
             model: None,
             models: BTreeMap::new(),
             limit: None,
@@ -155,7 +155,7 @@ impl PhaseKind {
 /// The tools that may be used in a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AllowedTools {
+pub enum PhaseAllowedTools {
     /// All tools of the role.
     #[default]
     All,
@@ -163,7 +163,7 @@ pub enum AllowedTools {
     Only(BTreeSet<ToolName>),
 }
 
-impl AllowedTools {
+impl PhaseAllowedTools {
     #[must_use]
     pub(crate) fn allows(&self, tool: &ToolName) -> bool {
         match self {

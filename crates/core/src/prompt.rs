@@ -17,7 +17,7 @@ pub struct Prompt {
     /// The tools that the model may call, in the role's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    pub output_format: OutputFormat,
+    pub output_format: ModelOutputFormat,
     /// The maximum length of the answer.
     pub reply_tokens_max: u32,
 }
@@ -43,7 +43,7 @@ impl Prompt {
         for tool in &self.tools {
             out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
         }
-        if let OutputFormat::Json(schema) = &self.output_format {
+        if let ModelOutputFormat::Json(schema) = &self.output_format {
             out.push_str(&format!("── answer as JSON ──\n{schema:#}\n"));
         }
         out
@@ -166,7 +166,7 @@ impl ImageMediaType {
 /// The required format of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OutputFormat {
+pub enum ModelOutputFormat {
     /// Text, which may contain blocks.
     Text,
     /// JSON that conforms to this schema.

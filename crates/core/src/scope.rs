@@ -29,7 +29,7 @@ pub struct PersistentScope {
     /// There is one thread for each value of these.
     pub partitions: BTreeSet<ThreadPartition>,
     /// A change of any of these ends the thread.
-    pub boundaries: BTreeSet<ThreadBoundary>,
+    pub boundaries: BTreeSet<ThreadEndTrigger>,
     /// A thread that is older than this is replaced.
     pub age_ms_max: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub enum ThreadPartition {
 /// What ends a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThreadBoundary {
+pub enum ThreadEndTrigger {
     /// The next turn.
     Turn,
     /// The next phase visit in the role's graph.
@@ -68,13 +68,13 @@ impl Scope {
     /// Creates a scope with one thread per turn.
     #[must_use]
     pub fn per_turn() -> Self {
-        Self::per_session().ended_by(ThreadBoundary::Turn)
+        Self::per_session().ended_by(ThreadEndTrigger::Turn)
     }
 
     /// Creates a scope with one thread per phase visit.
     #[must_use]
     pub fn per_phase() -> Self {
-        Self::per_session().ended_by(ThreadBoundary::Phase)
+        Self::per_session().ended_by(ThreadEndTrigger::Phase)
     }
 
     /// Creates a scope with one thread per model.
@@ -92,7 +92,7 @@ impl Scope {
     /// Creates a scope with one thread per peer and work item.
     #[must_use]
     pub fn per_peer_and_work_item() -> Self {
-        Self::per_peer().ended_by(ThreadBoundary::WorkItem)
+        Self::per_peer().ended_by(ThreadEndTrigger::WorkItem)
     }
 
     /// Returns the scope with a partition added. A fresh scope stays fresh.
@@ -106,7 +106,7 @@ impl Scope {
 
     /// Returns the scope with a boundary added. A fresh scope stays fresh.
     #[must_use]
-    pub fn ended_by(mut self, boundary: ThreadBoundary) -> Self {
+    pub fn ended_by(mut self, boundary: ThreadEndTrigger) -> Self {
         if let Self::Persistent(persistent) = &mut self {
             persistent.boundaries.insert(boundary);
         }
@@ -115,7 +115,7 @@ impl Scope {
 
     /// Returns true if `boundary` ends threads of this scope; false for a fresh scope.
     #[must_use]
-    pub(crate) fn is_ended_by(&self, boundary: ThreadBoundary) -> bool {
+    pub(crate) fn is_ended_by(&self, boundary: ThreadEndTrigger) -> bool {
         match self {
             Self::Fresh => false,
             Self::Persistent(persistent) => persistent.boundaries.contains(&boundary),
@@ -134,10 +134,10 @@ impl Scope {
             ThreadPartition::Peer => "for each peer",
         });
         let boundaries = persistent.boundaries.iter().map(|boundary| match boundary {
-            ThreadBoundary::Turn => "the turn ends".to_owned(),
-            ThreadBoundary::Phase => "the phase is left".to_owned(),
-            ThreadBoundary::Model => "the model changes".to_owned(),
-            ThreadBoundary::WorkItem => "the work item changes".to_owned(),
+            ThreadEndTrigger::Turn => "the turn ends".to_owned(),
+            ThreadEndTrigger::Phase => "the phase is left".to_owned(),
+            ThreadEndTrigger::Model => "the model changes".to_owned(),
+            ThreadEndTrigger::WorkItem => "the work item changes".to_owned(),
         });
         let age =
             persistent.age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
@@ -250,10 +250,10 @@ pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot
             }
             for boundary in &persistent.boundaries {
                 match boundary {
-                    ThreadBoundary::Turn => tag.turn = context.turn,
-                    ThreadBoundary::Phase => tag.phase_visit.clone_from(&context.phase_visit),
-                    ThreadBoundary::Model => tag.model = model(),
-                    ThreadBoundary::WorkItem => tag.work_item.clone_from(&context.work_item),
+                    ThreadEndTrigger::Turn => tag.turn = context.turn,
+                    ThreadEndTrigger::Phase => tag.phase_visit.clone_from(&context.phase_visit),
+                    ThreadEndTrigger::Model => tag.model = model(),
+                    ThreadEndTrigger::WorkItem => tag.work_item.clone_from(&context.work_item),
                 }
             }
         }
@@ -287,7 +287,7 @@ pub enum ThreadOpenReason {
     /// The slot was empty.
     FirstUse,
     /// These parts of the scope tag changed.
-    Changed(Vec<ThreadChange>),
+    Changed(Vec<ScopeTagChange>),
     /// The thread was older than the scope allows.
     TooOld,
 }
@@ -295,7 +295,7 @@ pub enum ThreadOpenReason {
 /// A part of the scope tag that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThreadChange {
+pub enum ScopeTagChange {
     Turn,
     Phase,
     Model,
@@ -316,11 +316,11 @@ impl fmt::Display for ThreadOpenReason {
                         f.write_str(" and ")?;
                     }
                     f.write_str(match part {
-                        ThreadChange::Turn => "another turn",
-                        ThreadChange::Phase => "another phase visit",
-                        ThreadChange::Model => "another model",
-                        ThreadChange::WorkItem => "another work item",
-                        ThreadChange::Reset => "reset",
+                        ScopeTagChange::Turn => "another turn",
+                        ScopeTagChange::Phase => "another phase visit",
+                        ScopeTagChange::Model => "another model",
+                        ScopeTagChange::WorkItem => "another work item",
+                        ScopeTagChange::Reset => "reset",
                     })?;
                 }
                 Ok(())
@@ -360,18 +360,18 @@ pub fn choose_thread(
     }
 }
 
-fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ThreadChange> {
+fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ScopeTagChange> {
     let mut parts = Vec::new();
-    let mut add_if = |differs: bool, part: ThreadChange| {
+    let mut add_if = |differs: bool, part: ScopeTagChange| {
         if differs {
             parts.push(part);
         }
     };
-    add_if(current.turn != required.turn, ThreadChange::Turn);
-    add_if(current.phase_visit != required.phase_visit, ThreadChange::Phase);
-    add_if(current.model != required.model, ThreadChange::Model);
-    add_if(current.work_item != required.work_item, ThreadChange::WorkItem);
-    add_if(current.slot_resets != required.slot_resets, ThreadChange::Reset);
+    add_if(current.turn != required.turn, ScopeTagChange::Turn);
+    add_if(current.phase_visit != required.phase_visit, ScopeTagChange::Phase);
+    add_if(current.model != required.model, ScopeTagChange::Model);
+    add_if(current.work_item != required.work_item, ScopeTagChange::WorkItem);
+    add_if(current.slot_resets != required.slot_resets, ScopeTagChange::Reset);
     parts
 }
 
@@ -436,7 +436,7 @@ mod tests {
         let other_peer = ScopeInputs { peer: Some("coder-2".into()), ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &other_story, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::WorkItem]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::WorkItem]))
         );
         assert_eq!(rule(&scope, &caller(), &other_peer, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }
@@ -449,7 +449,7 @@ mod tests {
         let reset = ScopeInputs { slot_resets: 1, ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &reset, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::Reset]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::Reset]))
         );
     }
 
@@ -457,8 +457,8 @@ mod tests {
     fn model_change_ends_a_thread_bounded_by_model_and_selects_another_per_model() {
         let other = ScopeInputs { model: "n".into(), ..caller() };
         assert_eq!(
-            rule(&Scope::per_phase().ended_by(ThreadBoundary::Model), &caller(), &other, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadChange::Model]))
+            rule(&Scope::per_phase().ended_by(ThreadEndTrigger::Model), &caller(), &other, 1),
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::Model]))
         );
         assert_eq!(rule(&Scope::per_model(), &caller(), &other, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }

@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::body::{ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
-    AgentMessageSent, CallDeferred, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseGraphOwner,
-    RecordedEvent, ToolRunOpened,
+    AgentMessageSent, CallOpened, CallQueuedOnThread, CallRequest, Event, MidTurnPolicy, PhaseGraphKey,
+    PhaseStateOwner, RecordedEvent, ToolRunOpened,
 };
-use crate::flow::{DynFlow, FlowSpec, FlowState};
+use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
 use crate::ids::{
     AgentName, CallId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName, RoleName, Seq,
@@ -38,7 +38,7 @@ pub use prompt_plan::{PromptMessageRef, PromptPlan, ThreadPromptCache};
 #[derive(Debug, Clone)]
 pub struct SessionState {
     pub session: Session,
-    pub flow: FlowState,
+    pub flow: DynFlowState,
 }
 
 impl SessionState {
@@ -100,7 +100,7 @@ pub struct Session {
     /// Calls that are pending.
     pub open_calls: BTreeMap<CallId, OpenCall>,
     /// Calls that wait for another call.
-    pub deferred_calls: BTreeMap<u32, CallDeferred>,
+    pub deferred_calls: BTreeMap<u32, CallQueuedOnThread>,
     /// Calls whose answer may still arrive although it is no longer needed.
     pub abandoned_calls: VecDeque<AbandonedCall>,
     /// Answers whose tool calls have not all finished.
@@ -180,7 +180,7 @@ pub struct OpenCall {
     /// The first attempt with the current model.
     #[serde(default = "first_attempt")]
     pub model_first_attempt: u32,
-    pub status: CallStatus,
+    pub status: OpenCallStatus,
     pub opened_at: UnixMillis,
     /// The first call in a chain of tool rounds.
     pub root_call: CallId,
@@ -216,7 +216,7 @@ pub struct AbandonedCall {
 /// The status of a pending call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CallStatus {
+pub enum OpenCallStatus {
     /// The call can be made now or is in flight.
     Due,
     /// The call will be retried, not before this time.
@@ -280,9 +280,9 @@ impl OpenCall {
     #[must_use]
     pub(crate) fn is_due(&self, now: UnixMillis) -> bool {
         match self.status {
-            CallStatus::Due => true,
-            CallStatus::WaitingUntil(until) => until <= now,
-            CallStatus::AwaitingOperator | CallStatus::Inherited(_) => false,
+            OpenCallStatus::Due => true,
+            OpenCallStatus::WaitingUntil(until) => until <= now,
+            OpenCallStatus::AwaitingOperator | OpenCallStatus::Inherited(_) => false,
         }
     }
 }
@@ -304,9 +304,9 @@ impl Session {
     pub fn pending_effects(&self, spec: &FlowSpec) -> Vec<Effect> {
         let calls = self.open_calls.iter().filter_map(|(call, open)| {
             let not_before = match open.status {
-                CallStatus::Due => UnixMillis(0),
-                CallStatus::WaitingUntil(until) => until,
-                CallStatus::AwaitingOperator | CallStatus::Inherited(_) => return None,
+                OpenCallStatus::Due => UnixMillis(0),
+                OpenCallStatus::WaitingUntil(until) => until,
+                OpenCallStatus::AwaitingOperator | OpenCallStatus::Inherited(_) => return None,
             };
             Some(Effect::CallModel { call: *call, attempt: open.attempt, not_before })
         });
@@ -373,7 +373,7 @@ impl Session {
 
     /// Returns the calls that wait for an operator.
     pub fn calls_awaiting_operator(&self) -> impl Iterator<Item = (&CallId, &OpenCall)> {
-        self.open_calls.iter().filter(|(_, open)| open.status == CallStatus::AwaitingOperator)
+        self.open_calls.iter().filter(|(_, open)| open.status == OpenCallStatus::AwaitingOperator)
     }
 
     /// Returns the key of the phase graph that `role` follows when `agent` plays it.
@@ -385,10 +385,10 @@ impl Session {
     ) -> Option<PhaseGraphKey> {
         let graph = spec.graphs.get(spec.roles.get(role)?.graph.as_ref()?)?;
         let owner = match (graph.owner_kind, agent) {
-            (crate::phase::PhaseOwnerKind::Session, _) => PhaseGraphOwner::Session,
-            (crate::phase::PhaseOwnerKind::Agent, Some(agent)) => PhaseGraphOwner::Agent(agent.clone()),
-            (crate::phase::PhaseOwnerKind::Role | crate::phase::PhaseOwnerKind::Agent, _) => {
-                PhaseGraphOwner::Role(role.clone())
+            (crate::phase::PhaseGraphOwnerKind::Session, _) => PhaseStateOwner::Session,
+            (crate::phase::PhaseGraphOwnerKind::Agent, Some(agent)) => PhaseStateOwner::Agent(agent.clone()),
+            (crate::phase::PhaseGraphOwnerKind::Role | crate::phase::PhaseGraphOwnerKind::Agent, _) => {
+                PhaseStateOwner::Role(role.clone())
             }
         };
         Some(PhaseGraphKey { graph: graph.name.clone(), owner })
@@ -398,17 +398,17 @@ impl Session {
     /// agents.
     #[must_use]
     pub fn phase_graph_keys(&self, spec: &FlowSpec) -> Vec<PhaseGraphKey> {
-        use crate::phase::PhaseOwnerKind;
+        use crate::phase::PhaseGraphOwnerKind;
         let mut keys: Vec<PhaseGraphKey> = Vec::new();
         for graph in spec.graphs.values() {
-            let key = |owner: PhaseGraphOwner| PhaseGraphKey { graph: graph.name.clone(), owner };
+            let key = |owner: PhaseStateOwner| PhaseGraphKey { graph: graph.name.clone(), owner };
             match graph.owner_kind {
-                PhaseOwnerKind::Session => keys.push(key(PhaseGraphOwner::Session)),
-                PhaseOwnerKind::Role => {
+                PhaseGraphOwnerKind::Session => keys.push(key(PhaseStateOwner::Session)),
+                PhaseGraphOwnerKind::Role => {
                     let roles = spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name));
-                    keys.extend(roles.map(|role| key(PhaseGraphOwner::Role(role.name.clone()))));
+                    keys.extend(roles.map(|role| key(PhaseStateOwner::Role(role.name.clone()))));
                 }
-                PhaseOwnerKind::Agent => {}
+                PhaseGraphOwnerKind::Agent => {}
             }
         }
         let others: Vec<PhaseGraphKey> = self.phase_graphs.keys().filter(|key| !keys.contains(key)).cloned().collect();
@@ -456,7 +456,7 @@ impl Session {
     /// Returns the current phases as a short text.
     #[must_use]
     pub fn phases_label(&self) -> String {
-        let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseGraphOwner::Agent(_)));
+        let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseStateOwner::Agent(_)));
         phases.map(|(_, status)| status.state.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 

@@ -60,7 +60,7 @@ use crate::limits::{
     LIST_ITEMS_MAX,
 };
 use block_scanner::BlockScanner;
-use user_quotes::UserQuotes;
+use user_quotes::UserQuoteMatcher;
 
 pub use self::{
     fields::{BlockFieldValue, BlockFields, BlockSchema},
@@ -245,7 +245,7 @@ pub fn parse_reply(text: &str, blocks: &BlockSet) -> ParsedReply {
 /// Parses a reply like [`parse_reply`], but treats blocks that are quoted from `user_texts` as text.
 #[must_use]
 pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, user_texts: &[impl AsRef<str>]) -> ParsedReply {
-    let mut scanner = BlockScanner::new(blocks.clone(), UserQuotes::new(user_texts, blocks));
+    let mut scanner = BlockScanner::new(blocks.clone(), UserQuoteMatcher::new(user_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
     let (found, mut complaints) = scanner.into_blocks_and_complaints();

@@ -35,7 +35,7 @@ pub struct Thread {
     pub last_used_at: UnixMillis,
     /// How often it was compacted.
     pub compactions: u32,
-    pub first_entry_kind: FirstEntryKind,
+    pub first_entry_kind: FirstThreadEntryKind,
     /// The last prompt, for comparison with the next one.
     pub last_prompt: Option<Arc<PromptOutline>>,
 }
@@ -43,7 +43,7 @@ pub struct Thread {
 /// The kind of a thread's first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FirstEntryKind {
+pub enum FirstThreadEntryKind {
     /// An ordinary message.
     #[default]
     Message,
@@ -185,7 +185,7 @@ impl Thread {
             active_call: None,
             last_used_at: at,
             compactions: 0,
-            first_entry_kind: FirstEntryKind::Message,
+            first_entry_kind: FirstThreadEntryKind::Message,
             last_prompt: None,
         }
     }
@@ -204,7 +204,8 @@ impl Thread {
         self.tokens = count_opening_tokens(&self.opening);
         self.digest = Self::opening_digest(&self.opening);
         self.compactions += 1;
-        self.first_entry_kind = if summary.is_some() { FirstEntryKind::Summary } else { FirstEntryKind::Message };
+        self.first_entry_kind =
+            if summary.is_some() { FirstThreadEntryKind::Summary } else { FirstThreadEntryKind::Message };
         summary.into_iter().for_each(|summary| self.push(summary));
         for index in kept {
             if let Some(entry) = old_entries.get(*index) {

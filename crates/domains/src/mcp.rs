@@ -14,10 +14,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorCode, Tool as McpTool};
 use rmcp::service::ServiceError;
-use segue_engine::tools::{Tool, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation};
 use segue_flows::assistant::domain::{DomainSchema, McpServerConfig};
-use segue_flows::assistant::facts::StepKind;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::facts::AssistantStepKind;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult};
 use segue_flows::limits::SERVER_TOOLS_MAX;
 use serde_json::{Map, Value, json};
@@ -28,36 +28,36 @@ use connect::McpConnection;
 
 /// The tool that calls the MCP servers of domains.
 #[derive(Clone)]
-pub struct McpServersTool {
+pub struct McpGatewayTool {
     inner: Arc<McpServersInner>,
 }
 
 struct McpServersInner {
-    domains: DomainCatalog,
+    domains: ConfiguredDomains,
     /// The connections by owner and domain, each with its own lock.
-    connections: std::sync::Mutex<BTreeMap<(Option<String>, String), ConnectionSlot>>,
+    connections: std::sync::Mutex<BTreeMap<(Option<String>, String), McpConnectionSlot>>,
 }
 
-type ConnectionSlot = Arc<Mutex<Option<Arc<McpConnection>>>>;
+type McpConnectionSlot = Arc<Mutex<Option<Arc<McpConnection>>>>;
 
 /// A domain's server, and the owner for whom it is called; `None` is the operator.
 #[derive(Clone, Copy)]
-struct McpTarget<'t> {
+struct McpCallTarget<'t> {
     owner: Option<&'t str>,
     domain: &'t DomainSchema,
     server: &'t McpServerConfig,
 }
 
-impl std::fmt::Debug for McpServersTool {
+impl std::fmt::Debug for McpGatewayTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("McpServersTool").finish_non_exhaustive()
     }
 }
 
-impl McpServersTool {
+impl McpGatewayTool {
     /// Creates a tool for these domains. It starts and calls no server yet.
     #[must_use]
-    pub fn new(domains: DomainCatalog) -> Self {
+    pub fn new(domains: ConfiguredDomains) -> Self {
         Self { inner: Arc::new(McpServersInner { domains, connections: std::sync::Mutex::default() }) }
     }
 
@@ -67,7 +67,7 @@ impl McpServersTool {
     /// The server cannot be reached, or lacks a tool that the domain declares.
     pub async fn check_server(&self, domain: &DomainSchema) -> Result<usize, String> {
         let Some(server) = &domain.server else { return Err(format!("the domain `{}` has no server", domain.name)) };
-        let found = self.inner.list_tools(McpTarget { owner: None, domain, server }).await?;
+        let found = self.inner.list_tools(McpCallTarget { owner: None, domain, server }).await?;
         let missing = server.tools.iter().flatten().find(|tool| !found.iter().any(|known| known.name == tool.name));
         match missing {
             Some(tool) => Err(format!("the server has no tool `{}`, which the domain declares", tool.name)),
@@ -77,15 +77,15 @@ impl McpServersTool {
 }
 
 #[async_trait]
-impl Tool for McpServersTool {
-    async fn run(&self, request: ToolRequest) -> Result<String, String> {
+impl Tool for McpGatewayTool {
+    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
         let domain_request = DomainToolRequest::parse(&request.opened.arguments)
             .ok_or_else(|| "the request is not a domain tool request".to_owned())?;
         let domain = self.inner.domains.resolve_session_domain(&request.settings)?;
         let Some(server) = domain.server.as_ref().filter(|_| domain.name == domain_request.domain) else {
             return Err(format!("the domain `{}` has no server", domain.name));
         };
-        let target = McpTarget { owner: request.owner(), domain: &domain, server };
+        let target = McpCallTarget { owner: request.owner(), domain: &domain, server };
         let result = match domain_request.operation {
             DomainOperation::ListTools => self.inner.describe_tools(target).await?,
             DomainOperation::CallTool => self.inner.call_tool(target, &domain_request).await?,
@@ -106,7 +106,7 @@ fn annotated_as_write(tool: &McpTool) -> Option<bool> {
 
 impl McpServersInner {
     /// Returns the connection to a domain's server, and reconnects if it was closed.
-    async fn get_connection(&self, target: McpTarget<'_>) -> Result<Arc<McpConnection>, String> {
+    async fn get_connection(&self, target: McpCallTarget<'_>) -> Result<Arc<McpConnection>, String> {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
@@ -117,7 +117,7 @@ impl McpServersInner {
         Ok(connection)
     }
 
-    fn connection_slot(&self, target: McpTarget<'_>) -> ConnectionSlot {
+    fn connection_slot(&self, target: McpCallTarget<'_>) -> McpConnectionSlot {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.owner.map(str::to_owned), target.domain.name.clone());
         if connections.len() >= MCP_CONNECTIONS_MAX {
@@ -127,7 +127,7 @@ impl McpServersInner {
         connections.entry(key).or_default().clone()
     }
 
-    async fn drop_connection(&self, target: McpTarget<'_>, lost: &Arc<McpConnection>) {
+    async fn drop_connection(&self, target: McpCallTarget<'_>, lost: &Arc<McpConnection>) {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         // Another request may have reconnected already.
@@ -137,7 +137,7 @@ impl McpServersInner {
     }
 
     /// Asks a server for its tools.
-    async fn list_tools(&self, target: McpTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
+    async fn list_tools(&self, target: McpCallTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
         match self.try_list_tools(target).await {
             Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(target).await,
             other => other,
@@ -145,7 +145,7 @@ impl McpServersInner {
         .map_err(McpCallError::into_message)
     }
 
-    async fn try_list_tools(&self, target: McpTarget<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
+    async fn try_list_tools(&self, target: McpCallTarget<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
         let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;
         let listed = with_call_timeout(target.server, fetch_all_tools(&connection))
             .await
@@ -162,7 +162,7 @@ impl McpServersInner {
 
     async fn classify_service_error(
         &self,
-        target: McpTarget<'_>,
+        target: McpCallTarget<'_>,
         connection: &Arc<McpConnection>,
         error: ServiceError,
     ) -> McpCallError {
@@ -180,7 +180,7 @@ impl McpServersInner {
         }
     }
 
-    async fn describe_tools(&self, target: McpTarget<'_>) -> Result<DomainToolResult, String> {
+    async fn describe_tools(&self, target: McpCallTarget<'_>) -> Result<DomainToolResult, String> {
         let found = self.list_tools(target).await?;
         let server = target.server;
         let is_allowed = |tool: &&McpTool| server.tool_writes(&tool.name, None).is_some();
@@ -197,8 +197,12 @@ impl McpServersInner {
         Ok(DomainToolResult { tools: tools.collect(), ..DomainToolResult::default() })
     }
 
-    async fn call_tool(&self, target: McpTarget<'_>, request: &DomainToolRequest) -> Result<DomainToolResult, String> {
-        let McpTarget { domain, server, .. } = target;
+    async fn call_tool(
+        &self,
+        target: McpCallTarget<'_>,
+        request: &DomainToolRequest,
+    ) -> Result<DomainToolResult, String> {
+        let McpCallTarget { domain, server, .. } = target;
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
             return Ok(refused_result(format!("the domain declares no tool `{name}`")));
@@ -212,7 +216,7 @@ impl McpServersInner {
             return Ok(refused_result(format!("the server has no tool `{name}`")));
         };
         let writes = server.tool_writes(name, annotated_as_write(tool)).unwrap_or(true);
-        if writes && request.step_kind != Some(StepKind::Write) {
+        if writes && request.step_kind != Some(AssistantStepKind::Write) {
             return Ok(refused_result(format!("`{name}` changes data, but the step was not planned as a write")));
         }
         let mut arguments = request.parameters.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -232,7 +236,7 @@ impl McpServersInner {
 
     async fn try_call_tool(
         &self,
-        target: McpTarget<'_>,
+        target: McpCallTarget<'_>,
         name: &str,
         arguments: &Map<String, Value>,
     ) -> Result<CallToolResult, McpCallError> {

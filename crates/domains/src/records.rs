@@ -21,15 +21,15 @@ use async_trait::async_trait;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use segue_core::ids::UnixMillis;
-use segue_engine::tools::{Tool, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::facts::StepKind;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::facts::AssistantStepKind;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, ToolRunPurpose};
 
 use crate::limits::{DATABASE_BUSY_MS_MAX, OPEN_DATABASES_MAX, RESULT_BYTES_MAX};
 pub use backup::BackupRecordsError;
-use run_log::RunKey;
+use run_log::ToolRunKey;
 
 /// Why a request was not executed.
 #[derive(Debug, thiserror::Error)]
@@ -63,16 +63,16 @@ pub struct SqliteRecordsTool {
 }
 
 struct SqliteRecordsInner {
-    domains: DomainCatalog,
+    domains: ConfiguredDomains,
     location: DatabaseLocation,
-    databases: Mutex<BTreeMap<RecordsOwner, OwnerDatabase>>,
+    databases: Mutex<BTreeMap<RecordsOwner, OwnerRecordsDatabase>>,
 }
 
 /// The owner of records; `None` is the operator.
 type RecordsOwner = Option<String>;
 
 /// The database of one owner, opened at first use.
-type OwnerDatabase = Arc<Mutex<Option<OpenDatabase>>>;
+type OwnerRecordsDatabase = Arc<Mutex<Option<OpenRecordsDatabase>>>;
 
 enum DatabaseLocation {
     File(PathBuf),
@@ -80,7 +80,7 @@ enum DatabaseLocation {
 }
 
 /// An open file, and the domains whose tables were created in it.
-struct OpenDatabase {
+struct OpenRecordsDatabase {
     connection: Connection,
     prepared_domains: BTreeSet<String>,
 }
@@ -95,17 +95,17 @@ impl SqliteRecordsTool {
     /// Creates a tool over a file, which is created at first use. Each owner has a file next to it, with the owner's name in its
     /// name.
     #[must_use]
-    pub fn in_file(path: &Path, domains: DomainCatalog) -> Self {
+    pub fn in_file(path: &Path, domains: ConfiguredDomains) -> Self {
         Self::with_location(DatabaseLocation::File(path.to_owned()), domains)
     }
 
     /// Creates a tool whose records are kept in memory only.
     #[must_use]
-    pub fn in_memory(domains: DomainCatalog) -> Self {
+    pub fn in_memory(domains: ConfiguredDomains) -> Self {
         Self::with_location(DatabaseLocation::Memory, domains)
     }
 
-    fn with_location(location: DatabaseLocation, domains: DomainCatalog) -> Self {
+    fn with_location(location: DatabaseLocation, domains: ConfiguredDomains) -> Self {
         Self { inner: Arc::new(SqliteRecordsInner { domains, location, databases: Mutex::default() }) }
     }
 
@@ -137,7 +137,7 @@ impl SqliteRecordsTool {
 
 #[async_trait]
 impl Tool for SqliteRecordsTool {
-    async fn run(&self, request: ToolRequest) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
         let inner = self.inner.clone();
         // A request whose caller has gone is executed completely or not at all; `resolve_run` tells which.
         let result = tokio::task::spawn_blocking(move || inner.handle_request(&request)).await;
@@ -146,7 +146,7 @@ impl Tool for SqliteRecordsTool {
 }
 
 impl SqliteRecordsInner {
-    fn handle_request(&self, request: &ToolRequest) -> Result<String, String> {
+    fn handle_request(&self, request: &ToolInvocation) -> Result<String, String> {
         let arguments = &request.opened.arguments;
         let domain_request =
             DomainToolRequest::parse(arguments).ok_or_else(|| "the request is not a domain tool request".to_owned())?;
@@ -159,8 +159,12 @@ impl SqliteRecordsInner {
         }
         let done = self.with_database(request.owner(), |database| {
             database.ensure_domain_tables(&domain)?;
-            RecordsRequest { domain: &domain, run: RunKey::from_request(request, arguments), request: &domain_request }
-                .execute(&mut database.connection)
+            RecordsRequest {
+                domain: &domain,
+                run: ToolRunKey::from_request(request, arguments),
+                request: &domain_request,
+            }
+            .execute(&mut database.connection)
         });
         match done {
             Ok(result) => Ok(result),
@@ -174,12 +178,13 @@ impl SqliteRecordsInner {
     fn with_database<T>(
         &self,
         owner: Option<&str>,
-        work: impl FnOnce(&mut OpenDatabase) -> Result<T, RecordsError>,
+        work: impl FnOnce(&mut OpenRecordsDatabase) -> Result<T, RecordsError>,
     ) -> Result<T, RecordsError> {
         let slot = self.owner_database(owner);
-        let mut database: MutexGuard<'_, Option<OpenDatabase>> = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut database: MutexGuard<'_, Option<OpenRecordsDatabase>> =
+            slot.lock().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
-            *database = Some(OpenDatabase::open(&self.location.for_owner(owner))?);
+            *database = Some(OpenRecordsDatabase::open(&self.location.for_owner(owner))?);
         }
         let Some(database) = database.as_mut() else { return Err(RecordsError::refused("the records are not open")) };
         work(database)
@@ -210,7 +215,7 @@ fn cannot_open(path: &Path, error: &io::Error) -> rusqlite::Error {
 }
 
 impl SqliteRecordsInner {
-    fn owner_database(&self, owner: Option<&str>) -> OwnerDatabase {
+    fn owner_database(&self, owner: Option<&str>) -> OwnerRecordsDatabase {
         let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
         let owner = owner.map(str::to_owned);
         if databases.len() >= OPEN_DATABASES_MAX && matches!(self.location, DatabaseLocation::File(_)) {
@@ -251,7 +256,7 @@ fn enable_wal(connection: &Connection) -> Result<(), rusqlite::Error> {
     }
 }
 
-impl OpenDatabase {
+impl OpenRecordsDatabase {
     fn open(location: &DatabaseLocation) -> Result<Self, RecordsError> {
         let connection = match location {
             DatabaseLocation::File(path) => {
@@ -288,7 +293,7 @@ impl OpenDatabase {
 /// One request, with its domain and run.
 struct RecordsRequest<'w> {
     domain: &'w DomainSchema,
-    run: RunKey,
+    run: ToolRunKey,
     request: &'w DomainToolRequest,
 }
 
@@ -311,7 +316,7 @@ impl RecordsRequest<'_> {
     /// Executes a write once. If this run was executed before, its stored result is returned.
     fn write_once(&self, connection: &mut Connection) -> Result<String, RecordsError> {
         let request = self.request;
-        let is_planned = request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(StepKind::Write);
+        let is_planned = request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(AssistantStepKind::Write);
         if !is_planned {
             return Err(RecordsError::refused("records may only be changed in a step that was planned as a write"));
         }

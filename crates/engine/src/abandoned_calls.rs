@@ -37,13 +37,13 @@ enum AttemptStage {
 
 /// The progress of an attempt, shared by its task and its session.
 #[derive(Debug)]
-pub(crate) struct AttemptStatus {
+pub(crate) struct SharedAttemptState {
     stage: Mutex<AttemptStage>,
     /// Whether streamed text is still published.
     pub is_wanted: AtomicBool,
 }
 
-impl AttemptStatus {
+impl SharedAttemptState {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { stage: Mutex::new(AttemptStage::NotStarted), is_wanted: AtomicBool::new(true) })
     }
@@ -71,7 +71,7 @@ impl AttemptStatus {
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     pub task: JoinHandle<()>,
-    pub progress: Arc<AttemptStatus>,
+    pub progress: Arc<SharedAttemptState>,
     pub model: ModelName,
     /// Whether the session has received the result.
     pub has_returned: bool,
@@ -240,7 +240,7 @@ mod tests {
 
     fn start_attempt() -> InFlightCall {
         let task = tokio::spawn(std::future::pending());
-        InFlightCall { task, progress: AttemptStatus::new(), model: "m".into(), has_returned: false }
+        InFlightCall { task, progress: SharedAttemptState::new(), model: "m".into(), has_returned: false }
     }
 
     #[tokio::test]

@@ -15,12 +15,12 @@ use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::session::Session;
-use segue_store::{PendingWork, SessionSummary};
+use segue_store::{PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 
 use crate::abandoned_calls::{AttemptId, InFlightCall};
-use crate::commit_gate::CommitGateOwner;
-use crate::config::RecoveryPolicy;
+use crate::commit_gate::CallStartGateHandle;
+use crate::config::SessionResumePolicy;
 use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
@@ -29,7 +29,7 @@ use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
 use effects::InFlightTool;
 pub(crate) use resume::read_flow_name;
-use resume::{StateSource, resume_session};
+use resume::{ResumedStateSource, resume_session};
 
 pub(crate) struct SessionActor {
     shared: Arc<EngineShared>,
@@ -46,15 +46,15 @@ pub(crate) struct SessionActor {
     tools: BTreeMap<ToolRunId, InFlightTool>,
     wake_at: Option<UnixMillis>,
     /// The pending work that the store knows of, if known.
-    stored_pending_work: Option<PendingWork>,
+    stored_pending_work: Option<PendingWorkStatus>,
     /// A commit with an unknown outcome.
     uncertain_commit: Option<UncertainCommit>,
     /// Clear when every decision is known to be written or not, and its effects were dispatched.
-    commit_gate: CommitGateOwner,
+    commit_gate: CallStartGateHandle,
 }
 
 /// The error that ends a session's task.
-struct SessionLost(Error);
+struct FatalSessionError(Error);
 
 /// Runs a session's task: acquires its lease, resumes it, and handles messages until nothing is left to do.
 ///
@@ -107,7 +107,7 @@ async fn start_actor(
                 wake_at: None,
                 stored_pending_work: None,
                 uncertain_commit: None,
-                commit_gate: CommitGateOwner::new(),
+                commit_gate: CallStartGateHandle::new(),
             };
             actor.run_loop(source).await;
         }
@@ -130,8 +130,8 @@ fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbo
 }
 
 impl SessionActor {
-    async fn run_loop(mut self, source: StateSource) {
-        if let Err(SessionLost(error)) = self.resume_pending_work(source).await {
+    async fn run_loop(mut self, source: ResumedStateSource) {
+        if let Err(FatalSessionError(error)) = self.resume_pending_work(source).await {
             return self.stop_with_error(&error).await;
         }
         loop {
@@ -146,7 +146,7 @@ impl SessionActor {
                     return;
                 }
             };
-            if let Err(SessionLost(error)) = self.handle_message(message).await {
+            if let Err(FatalSessionError(error)) = self.handle_message(message).await {
                 return self.stop_with_error(&error).await;
             }
         }
@@ -157,17 +157,17 @@ impl SessionActor {
     }
 
     /// Records a fork or a recovery if there is one, and dispatches pending effects.
-    async fn resume_pending_work(&mut self, source: StateSource) -> Result<(), SessionLost> {
+    async fn resume_pending_work(&mut self, source: ResumedStateSource) -> Result<(), FatalSessionError> {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
             let at = self.session().last_seq;
             self.commit_until_written(SessionInput::Forked { session: self.session.clone(), from, at })
                 .await?
-                .map_err(SessionLost)?;
-        } else if source == StateSource::Store
+                .map_err(FatalSessionError)?;
+        } else if source == ResumedStateSource::Store
             && !self.session().is_idle()
-            && self.shared.recovery != RecoveryPolicy::Never
+            && self.shared.recovery != SessionResumePolicy::Never
         {
-            self.commit_until_written(SessionInput::Recovered).await?.map_err(SessionLost)?;
+            self.commit_until_written(SessionInput::Recovered).await?.map_err(FatalSessionError)?;
         }
         self.dispatch_effects().await
     }
@@ -182,7 +182,7 @@ impl SessionActor {
         }
         // An idle session has no pending calls, so a call that is still listed is about to return its result.
         let can_park = self.session().is_idle() && self.uncertain_commit.is_none() && self.calls.is_empty();
-        if can_park || self.shared.recovery == RecoveryPolicy::Never {
+        if can_park || self.shared.recovery == SessionResumePolicy::Never {
             return None;
         }
         let now = self.shared.clock.now();
@@ -212,7 +212,7 @@ impl SessionActor {
         }
     }
 
-    async fn handle_message(&mut self, message: ActorMessage) -> Result<(), SessionLost> {
+    async fn handle_message(&mut self, message: ActorMessage) -> Result<(), FatalSessionError> {
         let ActorMessage { input, reply_sender, turn_waiter, session_opened_at: opened_at } = message;
         if opened_at.is_some_and(|opened_at| opened_at != self.session().opened_at) {
             // Another session of the same name. Dropping the message informs the caller.
@@ -240,7 +240,7 @@ impl SessionActor {
             let _ = reply_sender.send(result);
         }
         if let Some(error) = fatal_error {
-            return Err(SessionLost(error));
+            return Err(FatalSessionError(error));
         }
         self.dispatch_effects().await?;
         if is_tick && self.session().last_seq == seq_before {
@@ -299,16 +299,16 @@ impl SessionActor {
 }
 
 /// Returns what the session still has to do, for recovery.
-pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWork {
+pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWorkStatus {
     match (session.is_idle(), session.next_wake_at(spec)) {
-        (false, _) => PendingWork::Now,
-        (true, Some(at)) => PendingWork::At(at),
-        (true, None) => PendingWork::None,
+        (false, _) => PendingWorkStatus::Now,
+        (true, Some(at)) => PendingWorkStatus::At(at),
+        (true, None) => PendingWorkStatus::None,
     }
 }
 
 /// Returns the session's row for lists.
-pub(crate) fn summarize_session(session: &Session, pending_work: PendingWork) -> SessionSummary {
+pub(crate) fn summarize_session(session: &Session, pending_work: PendingWorkStatus) -> SessionSummary {
     SessionSummary {
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommitGateState {
+enum CallStartGateState {
     Clear,
     Blocked,
     /// The session's task has ended.
@@ -17,12 +17,12 @@ enum CommitGateState {
 
 /// The gate that a session's calls pass before they start.
 #[derive(Debug)]
-pub(crate) struct CommitGate {
-    state: Mutex<CommitGateState>,
+pub(crate) struct CallStartGate {
+    state: Mutex<CallStartGateState>,
     changed: Notify,
 }
 
-impl CommitGate {
+impl CallStartGate {
     /// Runs `start` once the gate is clear, and before it can close again. Returns whether `start` ran.
     pub(crate) async fn run_when_clear(&self, start: impl FnOnce()) -> bool {
         loop {
@@ -32,51 +32,51 @@ impl CommitGate {
             {
                 let state = self.lock();
                 match *state {
-                    CommitGateState::Clear => {
+                    CallStartGateState::Clear => {
                         start();
                         return true;
                     }
-                    CommitGateState::Ended => return false,
-                    CommitGateState::Blocked => {}
+                    CallStartGateState::Ended => return false,
+                    CallStartGateState::Blocked => {}
                 }
             }
             changed.await;
         }
     }
 
-    fn set_state(&self, state: CommitGateState) {
+    fn set_state(&self, state: CallStartGateState) {
         *self.lock() = state;
         self.changed.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, CommitGateState> {
+    fn lock(&self) -> MutexGuard<'_, CallStartGateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The session's handle to the gate. After it is dropped, no call starts any more.
 #[derive(Debug)]
-pub(crate) struct CommitGateOwner(Arc<CommitGate>);
+pub(crate) struct CallStartGateHandle(Arc<CallStartGate>);
 
-impl CommitGateOwner {
+impl CallStartGateHandle {
     /// Creates a clear gate.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(CommitGate { state: Mutex::new(CommitGateState::Clear), changed: Notify::new() }))
+        Self(Arc::new(CallStartGate { state: Mutex::new(CallStartGateState::Clear), changed: Notify::new() }))
     }
 
     pub(crate) fn set_clear(&self, is_clear: bool) {
-        self.0.set_state(if is_clear { CommitGateState::Clear } else { CommitGateState::Blocked });
+        self.0.set_state(if is_clear { CallStartGateState::Clear } else { CallStartGateState::Blocked });
     }
 
     /// Returns the gate for a call.
-    pub(crate) fn gate(&self) -> Arc<CommitGate> {
+    pub(crate) fn gate(&self) -> Arc<CallStartGate> {
         self.0.clone()
     }
 }
 
-impl Drop for CommitGateOwner {
+impl Drop for CallStartGateHandle {
     fn drop(&mut self) {
-        self.0.set_state(CommitGateState::Ended);
+        self.0.set_state(CallStartGateState::Ended);
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_calls_start_in_order_when_the_gate_clears() {
-        let (owner, (started, order)) = (CommitGateOwner::new(), mpsc::channel());
+        let (owner, (started, order)) = (CallStartGateHandle::new(), mpsc::channel());
         assert!(owner.gate().run_when_clear(|| ()).await, "the gate is clear");
         owner.set_clear(false);
         let tasks: Vec<_> = (0..20)
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_call_starts_after_the_session_ended() {
-        let owner = CommitGateOwner::new();
+        let owner = CallStartGateHandle::new();
         owner.set_clear(false);
         let gate = owner.gate();
         let task = tokio::spawn(async move { gate.run_when_clear(|| panic!("the session has ended")).await });

@@ -36,12 +36,12 @@ pub struct EngineConfig {
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
-    pub recovery: RecoveryPolicy,
+    pub recovery: SessionResumePolicy,
 }
 
 /// When an engine resumes sessions with pending work that a process left unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RecoveryPolicy {
+pub enum SessionResumePolicy {
     /// At once, for every session.
     #[default]
     Immediate,
@@ -67,7 +67,7 @@ impl EngineConfig {
             clock: Arc::new(SystemClock),
             random: RandomSource::from_entropy(),
             token_counter: Arc::new(O200kTokenCounter),
-            recovery: RecoveryPolicy::default(),
+            recovery: SessionResumePolicy::default(),
         }
     }
 }

@@ -13,18 +13,18 @@ use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockStreamFilter;
 use segue_models::{
-    CallMetadata, LanguageModel, ModelRequest, PromptCaching, RehearsalHints, ReplyChunk, ReplyChunkStream,
+    CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, RehearsalHints, ReplyChunk, ReplyChunkStream,
     collect_reply,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::abandoned_calls::{AttemptStatus, deliver_late_result};
-use crate::commit_gate::CommitGate;
+use crate::abandoned_calls::{SharedAttemptState, deliver_late_result};
+use crate::commit_gate::CallStartGate;
 use crate::engine::EngineShared;
 use crate::limits::{ANSWER_MS_MAX, TOOL_RUN_MS_MAX};
 use crate::registry::ActorMessage;
-use crate::tools::ToolRequest;
+use crate::tools::ToolInvocation;
 
 /// How long to wait for an answer if the flow no longer has the role.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
@@ -41,8 +41,8 @@ pub(crate) struct CallTask {
     pub prompt: Arc<Prompt>,
     /// The user's texts that this call answers.
     pub user_texts: Vec<Arc<str>>,
-    pub progress: Arc<AttemptStatus>,
-    pub commit_gate: Arc<CommitGate>,
+    pub progress: Arc<SharedAttemptState>,
+    pub commit_gate: Arc<CallStartGate>,
     /// Hints for the rehearsal model; models of a vendor never get them.
     pub hints: RehearsalHints,
     pub mailbox_sender: mpsc::Sender<ActorMessage>,
@@ -112,7 +112,7 @@ async fn stream_reply(
     mut on_chunk: impl FnMut(),
 ) -> Result<ModelReply, CallFailure> {
     let opened = &task.opened;
-    let metadata = CallMetadata {
+    let metadata = CallOrigin {
         session: task.session.clone(),
         flow: task.flow.spec().name.clone(),
         role: opened.role.clone(),
@@ -141,8 +141,8 @@ async fn stream_reply(
         }
     };
     let caching = match role {
-        Some(role) if role.scope == Scope::Fresh => PromptCaching::SystemOnly,
-        Some(_) | None => PromptCaching::WholePrompt,
+        Some(role) if role.scope == Scope::Fresh => CacheablePromptPart::SystemOnly,
+        Some(_) | None => CacheablePromptPart::WholePrompt,
     };
     let prompt_tokens = opened.receipt.vendor_tokens();
     let stream = model.stream(ModelRequest { prompt: task.prompt.clone(), prompt_tokens, caching, metadata });
@@ -194,7 +194,7 @@ fn timeout_failure(message: String) -> CallFailure {
 /// Runs a tool and sends its result to the session.
 pub(crate) async fn run_tool(
     shared: Arc<EngineShared>,
-    request: ToolRequest,
+    request: ToolInvocation,
     mailbox_sender: mpsc::Sender<ActorMessage>,
 ) {
     let run = request.opened.run;

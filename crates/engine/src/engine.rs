@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::body::{BodyId, StoredText};
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, Dispatch, InputRefusal, OperatorCommand, SessionInput, decide,
+    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::collect_named_models;
@@ -18,7 +18,7 @@ use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq,
 use segue_core::limits::SESSION_ID_BYTES_MAX;
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
-use segue_store::{Commit, PendingWork, SessionListPage, SessionQuery, Store};
+use segue_store::{JournalCommit, PendingWorkStatus, SessionListPage, SessionQuery, Store};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
@@ -26,11 +26,12 @@ use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
 use crate::circuit_breaker::CircuitBreaker;
 use crate::clock::Clock;
-use crate::config::{EngineConfig, RecoveryPolicy, SessionOptions, UserMessage, merge_settings};
+use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
 use crate::limits::{CONCURRENT_RESUMES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
-    CommitOutcome, body_ids_in_record, encode_events, find_commit_outcome, load_state, load_state_at, read_events,
+    UncertainCommitOutcome, body_ids_in_record, encode_events, find_commit_outcome, load_state, load_state_at,
+    read_events,
 };
 use crate::maintenance::run_maintenance;
 use crate::model_assignment::ModelAssignment;
@@ -62,7 +63,7 @@ pub(crate) struct EngineShared {
     pub eviction_needed: Arc<Notify>,
     /// Bounds the sessions that are resumed at the same time.
     pub resume_permits: Semaphore,
-    pub recovery: RecoveryPolicy,
+    pub recovery: SessionResumePolicy,
     pub is_shutting_down: AtomicBool,
     /// Held for reading while a session is being deleted.
     pub deletions: tokio::sync::RwLock<()>,
@@ -116,7 +117,7 @@ impl Engine {
             deletions: tokio::sync::RwLock::default(),
         });
         let engine = Self { shared };
-        if engine.shared.recovery == RecoveryPolicy::Immediate {
+        if engine.shared.recovery == SessionResumePolicy::Immediate {
             engine.resume_pending_sessions().await.map_err(|error| Error::Store(Arc::new(error)))?;
         }
         tokio::spawn(run_maintenance(Arc::downgrade(&engine.shared)));
@@ -262,7 +263,7 @@ impl Engine {
         &self,
         session: &SessionId,
         events: &[RecordedEvent],
-        bodies: Vec<StoredText>,
+        bodies: Vec<TextToStore>,
         state: &SessionState,
         flow: &dyn DynFlow,
     ) -> Result<LeaseEpoch, Error> {
@@ -270,9 +271,10 @@ impl Engine {
         let to_error = |error| Error::from_store_error(session, error);
         // An imported session with another name is a fork, which still has to be recorded.
         let is_fork = state.session.id.as_ref().is_some_and(|id| id != session);
-        let pending_work = if is_fork { PendingWork::Now } else { find_pending_work(&state.session, flow.spec()) };
+        let pending_work =
+            if is_fork { PendingWorkStatus::Now } else { find_pending_work(&state.session, flow.spec()) };
         let lease = store.create_session(session).await.map_err(to_error)?;
-        let commit = Commit {
+        let commit = JournalCommit {
             session: session.clone(),
             epoch: lease.epoch,
             expected_head: lease.head,
@@ -284,8 +286,8 @@ impl Engine {
         let Err(error) = store.append_commit(commit).await else { return Ok(lease.epoch) };
         // The commit may have been written nevertheless. If not, the name is free again.
         match find_commit_outcome(store, session, events).await {
-            Ok((CommitOutcome::Written, epoch)) => Ok(epoch),
-            Ok((CommitOutcome::NotWritten, epoch)) => {
+            Ok((UncertainCommitOutcome::Written, epoch)) => Ok(epoch),
+            Ok((UncertainCommitOutcome::NotWritten, epoch)) => {
                 let _ = store.release_lease(session, epoch).await;
                 Err(to_error(error))
             }
@@ -487,10 +489,10 @@ impl Engine {
 
 impl EngineShared {
     /// Returns whether this engine performs the effects of its decisions.
-    pub(crate) fn dispatch_mode(&self) -> Dispatch {
+    pub(crate) fn dispatch_mode(&self) -> EffectDispatchMode {
         match self.recovery {
-            RecoveryPolicy::Immediate | RecoveryPolicy::OnUse => Dispatch::Immediate,
-            RecoveryPolicy::Never => Dispatch::Deferred,
+            SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => EffectDispatchMode::Immediate,
+            SessionResumePolicy::Never => EffectDispatchMode::Deferred,
         }
     }
 

@@ -5,7 +5,7 @@ use segue_core::event::PhaseGraphKey;
 use segue_core::flow::Artifact;
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::SessionId;
-use segue_core::phase::GuardConditions;
+use segue_core::phase::GuardInputs;
 use segue_core::session::SessionState;
 
 use crate::engine::Engine;
@@ -23,15 +23,15 @@ impl Engine {
         flow: &dyn DynFlow,
         state: &SessionState,
         key: &PhaseGraphKey,
-    ) -> Result<GuardConditions, Error> {
-        let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(GuardConditions::default()) };
+    ) -> Result<GuardInputs, Error> {
+        let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(GuardInputs::default()) };
         let status = state.session.phase_graph_status(graph, key);
         let evaluate_conditions = |context: DynFlowContext<'_>| {
             let names = graph.condition_names_from(&status.state.current).into_iter();
             names.map(|name| (name.to_owned(), flow.evaluate_condition(context, key, name))).collect()
         };
         let verdicts = self.evaluate_with_texts(session, state, evaluate_conditions).await?;
-        Ok(GuardConditions { handovers: status.handover_kinds.clone(), verdicts })
+        Ok(GuardInputs { handovers: status.handover_kinds.clone(), verdicts })
     }
 
     /// Returns the artifacts that the flow shows for a state.

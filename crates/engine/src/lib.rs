@@ -60,17 +60,17 @@ pub mod tools;
 mod transfer;
 mod turn_report;
 
-pub use config::{EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
+pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 pub use engine::{Engine, validate_session_name};
 pub use error::Error;
 pub use model_assignment::ModelAssignment;
-pub use recompute::{CallAnswer, CallRun, RecomputeResult};
+pub use recompute::{CallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
-    PendingWork, SessionListCursor, SessionListEntry, SessionListPage, SessionQuery, SessionSummary,
+    PendingWorkStatus, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, StoredSessionEntry,
 };
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
-pub use transfer::{SessionExport, SessionImport};
+pub use transfer::{SessionExportStream, SessionImport};
 pub use turn_report::TurnReport;
 
 /// Runs the example of the page.

@@ -30,7 +30,7 @@ pub(crate) fn body_ids_in_record(record: &JournalRecord) -> Vec<BodyId> {
 
 /// Whether a commit whose append failed was written after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CommitOutcome {
+pub(crate) enum UncertainCommitOutcome {
     Written,
     /// Not written, and never will be: the lease it needs is gone.
     NotWritten,
@@ -42,20 +42,20 @@ pub(crate) async fn find_commit_outcome(
     store: &dyn Store,
     session: &SessionId,
     events: &[RecordedEvent],
-) -> Result<(CommitOutcome, LeaseEpoch), Error> {
+) -> Result<(UncertainCommitOutcome, LeaseEpoch), Error> {
     let to_error = |error| Error::from_store_error(session, error);
     let lease = store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await.map_err(to_error)?;
     let Some((first, last)) = events.first().zip(events.last()) else {
-        return Ok((CommitOutcome::Written, lease.epoch));
+        return Ok((UncertainCommitOutcome::Written, lease.epoch));
     };
     let previous_head = Seq(first.seq.0.saturating_sub(1));
     if lease.head == previous_head {
-        return Ok((CommitOutcome::NotWritten, lease.epoch));
+        return Ok((UncertainCommitOutcome::NotWritten, lease.epoch));
     }
     if lease.head == last.seq
         && store.read_records(session, previous_head, events.len()).await.map_err(to_error)? == encode_events(events)
     {
-        return Ok((CommitOutcome::Written, lease.epoch));
+        return Ok((UncertainCommitOutcome::Written, lease.epoch));
     }
     Err(Error::TakenOver(session.clone()))
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_store::PendingWork;
+use segue_store::PendingWorkStatus;
 
-use crate::config::RecoveryPolicy;
+use crate::config::SessionResumePolicy;
 use crate::engine::{Engine, EngineShared};
 use crate::limits::{
     CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS,
@@ -36,7 +36,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         let parked_before = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
         engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);
-        let recovers = engine.shared().recovery == RecoveryPolicy::Immediate;
+        let recovers = engine.shared().recovery == SessionResumePolicy::Immediate;
         if recovers && last_recovery.elapsed() >= Duration::from_millis(RECOVERY_POLL_MS) {
             last_recovery = tokio::time::Instant::now();
             // A store that cannot be read now is asked again in the next round.
@@ -55,9 +55,9 @@ impl Engine {
                 continue;
             }
             match pending_work {
-                PendingWork::None => {}
-                PendingWork::At(at) => self.shared().registry.set_alarm(at, &session),
-                PendingWork::Now => due.push(session),
+                PendingWorkStatus::None => {}
+                PendingWorkStatus::At(at) => self.shared().registry.set_alarm(at, &session),
+                PendingWorkStatus::Now => due.push(session),
             }
         }
         self.wake_in_background(due);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::decide::ModelSelector;
+use segue_core::decide::RoleModelResolver;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_models::ModelRegistry;
 use segue_models::limits::FALLBACK_WINDOW_TOKENS;
@@ -61,7 +61,7 @@ impl ModelAssignment {
     }
 }
 
-impl ModelSelector for ModelAssignment {
+impl RoleModelResolver for ModelAssignment {
     fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName {
         if self.entries.is_empty() {
             return self.default_model.clone();

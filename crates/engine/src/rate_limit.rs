@@ -32,11 +32,11 @@ impl Default for ModelCallLimits {
 #[derive(Debug, Default)]
 pub(crate) struct ModelRateLimiter {
     limits: BTreeMap<ModelName, ModelCallLimits>,
-    limiters: Mutex<BTreeMap<ModelName, Arc<ModelLimiter>>>,
+    limiters: Mutex<BTreeMap<ModelName, Arc<SingleModelLimiter>>>,
 }
 
 #[derive(Debug)]
-struct ModelLimiter {
+struct SingleModelLimiter {
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     call_interval: Option<Duration>,
@@ -83,7 +83,7 @@ impl ModelRateLimiter {
         self.model_limiter(model).waiting.load(Ordering::Acquire) > 0
     }
 
-    fn model_limiter(&self, model: &ModelName) -> Arc<ModelLimiter> {
+    fn model_limiter(&self, model: &ModelName) -> Arc<SingleModelLimiter> {
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limiter) = limiters.get(model) {
             return limiter.clone();
@@ -91,7 +91,7 @@ impl ModelRateLimiter {
         let limits = self.limits.get(model).copied().unwrap_or_default();
         let interval = limits.calls_per_minute_max.map(|calls| Duration::from_secs(60) / calls.max(1));
         let permits = Arc::new(Semaphore::new(limits.concurrent_calls_max.max(1)));
-        let limiter = Arc::new(ModelLimiter {
+        let limiter = Arc::new(SingleModelLimiter {
             permits,
             waiting: AtomicUsize::new(0),
             call_interval: interval,
@@ -102,7 +102,7 @@ impl ModelRateLimiter {
     }
 }
 
-impl ModelLimiter {
+impl SingleModelLimiter {
     fn count_waiting(&self) -> WaitingCallGuard<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         WaitingCallGuard(self)
@@ -110,7 +110,7 @@ impl ModelLimiter {
 }
 
 /// Counts one waiting call until it is dropped.
-struct WaitingCallGuard<'a>(&'a ModelLimiter);
+struct WaitingCallGuard<'a>(&'a SingleModelLimiter);
 
 impl Drop for WaitingCallGuard<'_> {
     fn drop(&mut self) {

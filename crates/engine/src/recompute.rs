@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::decide::{PreparedRecomputation, RecomputeOptions, SessionInput, prepare_recomputation};
+use segue_core::decide::{PreparedRecomputation, RecomputeChanges, SessionInput, prepare_recomputation};
 use segue_core::event::{CallAnswered, Event, RecordedEvent, RetryDecision};
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::{CallId, FragmentName, ModelName, RoleName, Seq, SessionId};
@@ -19,15 +19,15 @@ use crate::text_cache::TextCache;
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecomputeResult {
     pub role: RoleName,
-    pub original: CallRun,
-    pub rerun: CallRun,
+    pub original: ComparedCallRun,
+    pub rerun: ComparedCallRun,
     /// The fragments in which the two prompts differ.
     pub changed_fragments: Vec<FragmentName>,
 }
 
 /// One run of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallRun {
+pub struct ComparedCallRun {
     pub call: CallId,
     pub model: ModelName,
     /// The answer, or why there is none.
@@ -49,7 +49,7 @@ pub struct CallAnswer {
 const NO_ANSWER_MESSAGE: &str = "the call was not answered";
 
 /// A call that has ended.
-struct PastCall {
+struct CallToRecompute {
     /// The state right before it was opened.
     before: SessionState,
     opening: RecordedEvent,
@@ -68,7 +68,7 @@ impl Engine {
         &self,
         session: &SessionId,
         call: CallId,
-        change: &RecomputeOptions,
+        change: &RecomputeChanges,
     ) -> Result<RecomputeResult, Error> {
         let (flow, state) = self.load_session(session).await?;
         self.validate_settings(&*flow, &change.settings)?;
@@ -87,7 +87,7 @@ impl Engine {
             Some(answered) => Ok(self.load_answer(session, &*flow, &past, answered).await?),
             None => Err(NO_ANSWER_MESSAGE.to_owned()),
         };
-        let original = CallRun { call, model: prepared.opened.model.clone(), answer: original_answer };
+        let original = ComparedCallRun { call, model: prepared.opened.model.clone(), answer: original_answer };
         let (role, model, changed_fragments) =
             (prepared.opened.role.clone(), prepared.model.clone(), prepared.changed_fragments.clone());
         let subscription = self.subscribe(session, state.session.last_seq).await?;
@@ -97,7 +97,7 @@ impl Engine {
             Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
             Err(reason) => Err(reason),
         };
-        Ok(RecomputeResult { role, original, rerun: CallRun { call, model, answer }, changed_fragments })
+        Ok(RecomputeResult { role, original, rerun: ComparedCallRun { call, model, answer }, changed_fragments })
     }
 
     /// Loads a past call and its rerun from the journal; waits until `rerun` has ended.
@@ -129,12 +129,12 @@ impl Engine {
         };
         Ok(RecomputeResult {
             role: opened.role.clone(),
-            original: CallRun {
+            original: ComparedCallRun {
                 call: recomputation.call,
                 model: original_opened.model.clone(),
                 answer: original_answer,
             },
-            rerun: CallRun { call, model: opened.model.clone(), answer },
+            rerun: ComparedCallRun { call, model: opened.model.clone(), answer },
             changed_fragments: recomputation.changed_fragments.clone(),
         })
     }
@@ -179,7 +179,7 @@ impl Engine {
         &self,
         session: &SessionId,
         flow: &dyn DynFlow,
-        past: &PastCall,
+        past: &CallToRecompute,
         answered: &CallAnswered,
     ) -> Result<CallAnswer, Error> {
         let texts = self.read_texts(session, &[answered.text.body]).await?;
@@ -210,7 +210,7 @@ impl Engine {
         session: &SessionId,
         flow: &Arc<dyn DynFlow>,
         call: CallId,
-    ) -> Result<Option<PastCall>, Error> {
+    ) -> Result<Option<CallToRecompute>, Error> {
         let mut before = SessionState::new(&**flow);
         let mut opening: Option<RecordedEvent> = None;
         let mut events_since = Vec::new();
@@ -218,7 +218,7 @@ impl Engine {
         loop {
             let events = self.read_events(session, after, READ_EVENTS_MAX).await?;
             let Some(last) = events.last().map(|event| event.seq) else {
-                return Ok(opening.map(|opening| PastCall { before, opening, events_since, answer: None }));
+                return Ok(opening.map(|opening| CallToRecompute { before, opening, events_since, answer: None }));
             };
             after = last;
             for event in events {
@@ -230,7 +230,7 @@ impl Engine {
                             Event::CallAnswered(answered) => Some(answered),
                             _ => None,
                         };
-                        return Ok(opening.map(|opening| PastCall { before, opening, events_since, answer }));
+                        return Ok(opening.map(|opening| CallToRecompute { before, opening, events_since, answer }));
                     }
                     (_, Some(_)) => events_since.push(event),
                 }
@@ -242,8 +242,8 @@ impl Engine {
         &self,
         session: &SessionId,
         flow: &dyn DynFlow,
-        past: &PastCall,
-        change: &RecomputeOptions,
+        past: &CallToRecompute,
+        change: &RecomputeChanges,
     ) -> Result<Option<PreparedRecomputation>, Error> {
         let mut cache = TextCache::default();
         loop {

@@ -74,12 +74,12 @@ impl SessionSlot {
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     pub sender: mpsc::Sender<ActorMessage>,
-    signals: Arc<StopSignals>,
+    signals: Arc<ActorStopSignals>,
 }
 
 /// The two ways in which a session's task is asked to end.
 #[derive(Debug, Default)]
-struct StopSignals {
+struct ActorStopSignals {
     /// End at once.
     stop: Notify,
     /// Record what is in the mailbox, then end.

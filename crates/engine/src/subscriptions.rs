@@ -39,7 +39,7 @@ pub enum SessionUpdate {
 
 /// A message in a session's broadcast channel.
 #[derive(Debug, Clone)]
-enum ChannelMessage {
+enum SessionBroadcastMessage {
     /// An update from this process.
     Update(SessionUpdate),
     /// The sequence number of the last event in the store.
@@ -50,9 +50,9 @@ enum ChannelMessage {
 
 /// The subscribers and partial texts of one session.
 #[derive(Debug, Default)]
-struct SessionChannel {
+struct SessionBroadcast {
     /// Created for the first subscriber.
-    updates: Option<broadcast::Sender<ChannelMessage>>,
+    updates: Option<broadcast::Sender<SessionBroadcastMessage>>,
     /// The last event that subscribers know of.
     head: Seq,
     /// The text so far of calls that are being answered, with the number of the attempt.
@@ -69,13 +69,13 @@ pub(crate) struct SubscriptionHub {
 
 #[derive(Debug, Default)]
 struct SubscriptionHubState {
-    channels: BTreeMap<SessionId, SessionChannel>,
+    channels: BTreeMap<SessionId, SessionBroadcast>,
     /// Whether the polling task is running.
     is_polling: bool,
 }
 
 impl SubscriptionHub {
-    fn with_channels<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionChannel>) -> T) -> T {
+    fn with_channels<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionBroadcast>) -> T) -> T {
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner).channels)
     }
 
@@ -88,7 +88,7 @@ impl SubscriptionHub {
                     channel.partial_texts.remove(&call);
                 }
                 channel.head = channel.head.max(event.seq);
-                channel.broadcast(|| ChannelMessage::Update(SessionUpdate::Event(Box::new(event.clone()))));
+                channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::Event(Box::new(event.clone()))));
             }
         });
     }
@@ -116,7 +116,7 @@ impl SubscriptionHub {
             let offset = partial_text.len();
             partial_text.push_str(text);
             channel.broadcast(|| {
-                ChannelMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text: text.into() })
+                SessionBroadcastMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text: text.into() })
             });
         });
     }
@@ -156,7 +156,7 @@ impl SubscriptionHub {
     }
 
     /// Subscribes to a session's channel. Also returns the texts so far.
-    fn join_channel(&self, session: &SessionId) -> (Vec<SessionUpdate>, broadcast::Receiver<ChannelMessage>) {
+    fn join_channel(&self, session: &SessionId) -> (Vec<SessionUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
         self.with_channels(|channels| {
             let channel = channels.entry(session.clone()).or_default();
             let partial_texts = channel.partial_text_updates();
@@ -205,10 +205,10 @@ impl SubscriptionHub {
                 // A lower number counts as well: the session may have been deleted and created again.
                 Some(head) if head != channel.head => {
                     channel.head = head;
-                    channel.broadcast(|| ChannelMessage::Head(head));
+                    channel.broadcast(|| SessionBroadcastMessage::Head(head));
                 }
                 Some(_) => {}
-                None => channel.broadcast(|| ChannelMessage::CheckStore),
+                None => channel.broadcast(|| SessionBroadcastMessage::CheckStore),
             }
         });
     }
@@ -229,12 +229,12 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
     }
 }
 
-impl SessionChannel {
+impl SessionBroadcast {
     fn has_subscribers(&self) -> bool {
         self.updates.as_ref().is_some_and(|updates| updates.receiver_count() > 0)
     }
 
-    fn broadcast(&self, make_message: impl FnOnce() -> ChannelMessage) {
+    fn broadcast(&self, make_message: impl FnOnce() -> SessionBroadcastMessage) {
         if let Some(updates) = self.updates.as_ref().filter(|updates| updates.receiver_count() > 0) {
             // Having no subscribers is not an error.
             let _ = updates.send(make_message());
@@ -275,7 +275,7 @@ pub struct Subscription {
     hub: Arc<SubscriptionHub>,
     store: Arc<dyn Store>,
     session: SessionId,
-    updates: broadcast::Receiver<ChannelMessage>,
+    updates: broadcast::Receiver<SessionBroadcastMessage>,
     /// The last event that was delivered.
     last_seq: Seq,
     /// Bytes of text delivered, by call and attempt.
@@ -337,11 +337,11 @@ impl Subscription {
         }
     }
 
-    fn handle_channel_message(&mut self, message: ChannelMessage) {
+    fn handle_channel_message(&mut self, message: SessionBroadcastMessage) {
         match message {
-            ChannelMessage::Update(update) => self.ready.push_back(update),
-            ChannelMessage::Head(head) => self.is_behind |= head > self.last_seq,
-            ChannelMessage::CheckStore => self.is_behind = true,
+            SessionBroadcastMessage::Update(update) => self.ready.push_back(update),
+            SessionBroadcastMessage::Head(head) => self.is_behind |= head > self.last_seq,
+            SessionBroadcastMessage::CheckStore => self.is_behind = true,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, StoredText};
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::Prompt;
@@ -16,7 +16,7 @@ use crate::limits::CACHED_TEXT_BYTES_MAX;
 /// Cached texts by id, and rendered thread prefixes.
 #[derive(Debug, Default)]
 pub(crate) struct TextCache {
-    texts: HashMap<BodyId, Arc<str>, BuildHasherDefault<BodyIdHasher>>,
+    texts: HashMap<BodyId, Arc<str>, BuildHasherDefault<BodyIdIdentityHasher>>,
     bytes: usize,
     /// The rendered messages of threads that continue.
     rendered_threads: BTreeMap<ThreadId, ThreadPromptCache>,
@@ -24,9 +24,9 @@ pub(crate) struct TextCache {
 
 /// Uses the first bytes of a body id, which is a hash already.
 #[derive(Debug, Default)]
-struct BodyIdHasher(u64);
+struct BodyIdIdentityHasher(u64);
 
-impl Hasher for BodyIdHasher {
+impl Hasher for BodyIdIdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         if let Some(prefix) = bytes.first_chunk() {
             self.0 = u64::from_le_bytes(*prefix);
@@ -49,7 +49,7 @@ impl TextCache {
         }
     }
 
-    pub(crate) fn insert_bodies(&mut self, bodies: &[StoredText]) {
+    pub(crate) fn insert_bodies(&mut self, bodies: &[TextToStore]) {
         for body in bodies {
             self.insert(body.id, body.text.clone());
         }

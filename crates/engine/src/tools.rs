@@ -12,12 +12,12 @@ use serde_json::Value;
 #[async_trait]
 pub trait Tool: Send + Sync {
     /// Runs the tool. The model is shown the result, or the reason why it failed.
-    async fn run(&self, request: ToolRequest) -> Result<String, String>;
+    async fn run(&self, request: ToolInvocation) -> Result<String, String>;
 }
 
 /// One run of a tool.
 #[derive(Debug, Clone)]
-pub struct ToolRequest {
+pub struct ToolInvocation {
     pub session: SessionId,
     /// When the session was opened. Together with the name it identifies the session: a name can be reused after a
     /// delete.
@@ -31,7 +31,7 @@ pub struct ToolRequest {
 /// Separates the owner from the rest of a session's name.
 pub const NAMESPACE_SEPARATOR: char = '.';
 
-impl ToolRequest {
+impl ToolInvocation {
     /// Returns the owner of the session: the part of its name before the first separator. A session whose name has no such part,
     /// or one that cannot be an owner's name, belongs to the operator.
     #[must_use]
@@ -63,7 +63,7 @@ impl ToolRegistry {
     }
 
     /// Runs the requested tool, or fails if there is no such tool.
-    pub(crate) async fn run_tool(&self, request: ToolRequest) -> Result<String, String> {
+    pub(crate) async fn run_tool(&self, request: ToolInvocation) -> Result<String, String> {
         match self.by_name.get(&request.opened.tool) {
             Some(tool) => tool.run(request).await,
             None => Err(format!("the tool `{}` is not connected", request.opened.tool)),

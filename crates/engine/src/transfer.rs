@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use segue_core::body::{BodyId, BodyKind, StoredText};
+use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::codec;
 use segue_core::decide::SessionInput;
 use segue_core::event::{Event, RecordedEvent, SessionOpened};
 use segue_core::ids::{FlowName, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
-use segue_store::{ForkSpec, PendingWork};
+use segue_store::{ForkSpec, PendingWorkStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ impl Engine {
         session: &SessionId,
         mut write: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut export = SessionExport::new(self, session);
+        let mut export = SessionExportStream::new(self, session);
         while let Some(lines) = export.next_lines().await? {
             for line in lines.split_inclusive('\n') {
                 write(line)?;
@@ -129,7 +129,7 @@ impl Engine {
         };
         let at = at.unwrap_or(state.session.last_seq);
         // The fork is recorded when the new session is resumed for the first time.
-        let summary = summarize_session(&state.session, PendingWork::Now);
+        let summary = summarize_session(&state.session, PendingWorkStatus::Now);
         let spec =
             ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary, extract_body_ids: body_ids_in_record };
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
@@ -140,7 +140,7 @@ impl Engine {
 
 /// An export in progress. It reads from the store only what it is asked for, so that a slow reader needs no memory.
 #[derive(Debug)]
-pub struct SessionExport {
+pub struct SessionExportStream {
     engine: Engine,
     session: SessionId,
     is_header_written: bool,
@@ -150,7 +150,7 @@ pub struct SessionExport {
     written: BTreeSet<BodyId>,
 }
 
-impl SessionExport {
+impl SessionExportStream {
     /// Starts an export. Nothing is read yet.
     #[must_use]
     pub fn new(engine: &Engine, session: &SessionId) -> Self {
@@ -189,7 +189,7 @@ impl SessionExport {
         let texts = self.engine.read_texts(&self.session, &ids).await?;
         let mut lines = String::new();
         for ((body, kind), text) in new.into_iter().zip(texts) {
-            let line = ExportLine::Text { body, visible: kind == BodyKind::Conversation, text: text.to_string() };
+            let line = ExportLine::Text { body, visible: kind == BodyVisibility::Conversation, text: text.to_string() };
             lines.push_str(&line.to_json_line());
         }
         let event = serde_json::to_value(&recorded.event).expect("events serialize to JSON");
@@ -205,7 +205,7 @@ pub struct SessionImport {
     session: SessionId,
     opened: SessionOpened,
     events: Vec<RecordedEvent>,
-    bodies: Vec<StoredText>,
+    bodies: Vec<TextToStore>,
 }
 
 impl SessionImport {
@@ -238,7 +238,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Er
     let mut session = None;
     let mut opened = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
-    let mut bodies: Vec<StoredText> = Vec::new();
+    let mut bodies: Vec<TextToStore> = Vec::new();
     let mut known_bodies = BTreeSet::new();
     let mut line_count = 0;
     for (index, line) in lines.enumerate() {
@@ -273,8 +273,8 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Er
                     return Err(bad_import(format!("the text does not match its id {body}; the file was changed")));
                 }
                 known_bodies.insert(body);
-                let kind = if visible { BodyKind::Conversation } else { BodyKind::Internal };
-                bodies.push(StoredText { id: body, text: text.into(), kind });
+                let kind = if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal };
+                bodies.push(TextToStore { id: body, text: text.into(), kind });
             }
             ExportLine::Event { seq, at, event } => {
                 let expected = events.last().map_or(Seq(1), |last| last.seq.next());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_core::body::TextRef;
 use segue_core::decide::InputRefusal;
-use segue_core::event::{Event, RecordedEvent, TurnResult};
+use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::ids::{MessageId, Seq, TurnId};
 use segue_core::ledger::UsageTotals;
 use segue_core::session::Session;
@@ -20,7 +20,7 @@ pub struct TurnReport {
     /// The sequence number of the turn's last event.
     pub last_seq: Seq,
     pub turn: TurnId,
-    pub outcome: TurnResult,
+    pub outcome: TurnOutcome,
     /// The replies shown to the user, in order.
     pub replies: Vec<String>,
     /// The phase after the turn, as text; empty if the flow has no phases.
@@ -35,12 +35,12 @@ pub(crate) type TurnReportSender = oneshot::Sender<Result<TurnReport, Error>>;
 #[derive(Debug, Default)]
 pub(crate) struct TurnWaiters {
     by_message: BTreeMap<MessageId, Vec<TurnReportSender>>,
-    turn: Option<RunningTurn>,
+    turn: Option<AwaitedTurn>,
 }
 
 /// The running turn, as far as its events are known.
 #[derive(Debug)]
-struct RunningTurn {
+struct AwaitedTurn {
     messages: Vec<MessageId>,
     /// The replies so far; unknown if the turn started before this task.
     replies: Option<Vec<TextRef>>,
@@ -51,7 +51,7 @@ struct RunningTurn {
 pub(crate) struct EndedTurn {
     pub last_seq: Seq,
     pub turn: TurnId,
-    pub outcome: TurnResult,
+    pub outcome: TurnOutcome,
     /// One of its messages.
     pub message: MessageId,
     pub replies: Option<Vec<TextRef>>,
@@ -63,7 +63,7 @@ impl TurnWaiters {
     pub(crate) fn from_session(session: &Session) -> Self {
         let turn = session.current_turn.as_ref().map(|turn| {
             let messages = turn.messages.iter().map(|queued| queued.message).collect();
-            RunningTurn { messages, replies: None }
+            AwaitedTurn { messages, replies: None }
         });
         Self { by_message: BTreeMap::new(), turn }
     }
@@ -78,7 +78,7 @@ impl TurnWaiters {
         for recorded in events {
             match &recorded.event {
                 Event::TurnStarted { messages, .. } => {
-                    self.turn = Some(RunningTurn { messages: messages.clone(), replies: Some(Vec::new()) });
+                    self.turn = Some(AwaitedTurn { messages: messages.clone(), replies: Some(Vec::new()) });
                 }
                 Event::ReplySent(reply) => {
                     if let Some(replies) = self.turn.as_mut().and_then(|turn| turn.replies.as_mut()) {
@@ -86,7 +86,7 @@ impl TurnWaiters {
                     }
                 }
                 Event::TurnEnded { turn, outcome } => {
-                    let Some(RunningTurn { messages, replies }) = self.turn.take() else { continue };
+                    let Some(AwaitedTurn { messages, replies }) = self.turn.take() else { continue };
                     let take_waiters = |message: &MessageId| {
                         let waiters = self.by_message.remove(message).unwrap_or_default();
                         let message = *message;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, EngineConfig, RecoveryPolicy, SessionOptions, SessionUpdate, UserMessage};
+use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
-    engine_with(disk, script, RecoveryPolicy::Immediate).await
+    engine_with(disk, script, SessionResumePolicy::Immediate).await
 }
 
-async fn engine_with(disk: &MemoryDisk, script: &str, recovery: RecoveryPolicy) -> Engine {
+async fn engine_with(disk: &MemoryDisk, script: &str, recovery: SessionResumePolicy) -> Engine {
     let model: ScriptedModel = script.parse().expect("a valid script");
     let model = ModelRegistry::from_single_model(Arc::new(model));
     let store = Arc::new(MemoryStore::open(disk));
@@ -33,7 +33,7 @@ async fn a_message_is_answered() {
     let engine = engine(&MemoryDisk::new(), ECHO).await;
     let session = open(&engine).await;
     let report = engine.send_and_wait(&session, UserMessage::from("hello")).await.expect("it is answered");
-    assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["you said hello".to_owned()]));
+    assert_eq!((report.outcome, report.replies), (TurnOutcome::Done, vec!["you said hello".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,7 +62,7 @@ async fn a_late_subscriber_receives_everything_once() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_without_recovery_records_inputs_and_starts_nothing() {
     let disk = MemoryDisk::new();
-    let recorder = engine_with(&disk, ECHO, RecoveryPolicy::Never).await;
+    let recorder = engine_with(&disk, ECHO, SessionResumePolicy::Never).await;
     let session = open(&recorder).await;
     recorder.send_message(&session, UserMessage::from("hello")).await.expect("accepted");
     let title = "renamed".to_owned();
@@ -72,7 +72,7 @@ async fn an_engine_without_recovery_records_inputs_and_starts_nothing() {
     assert!(state.session.open_calls.is_empty(), "it starts no effect, so it opens no call");
     recorder.shutdown().await;
 
-    let later = engine_with(&disk, ECHO, RecoveryPolicy::OnUse).await;
+    let later = engine_with(&disk, ECHO, SessionResumePolicy::OnUse).await;
     let report = later.send_and_wait(&session, UserMessage::from("again")).await.expect("it is answered");
     assert_eq!((report.turn.0, report.replies), (2, vec!["you said again".to_owned()]));
     let (_, state) = later.load_session(&session).await.expect("it can be read");

@@ -32,34 +32,34 @@ mod undo;
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision};
 use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest};
+use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
 
 use assistant_context::AssistantContext;
 use domain::DomainSchema;
-use facts::Fact;
-use settings::{DomainCatalog, Settings};
+use facts::AssistantFact;
+use settings::{ConfiguredDomains, Settings};
 use state::AssistantState;
 
 /// The `assistant` flow with the domains that its sessions may use.
 #[derive(Debug)]
 pub struct AssistantFlow {
     spec: FlowSpec,
-    domains: DomainCatalog,
+    domains: ConfiguredDomains,
 }
 
 impl AssistantFlow {
     /// Creates the flow with the built-in domains.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_domains(DomainCatalog::new(DomainSchema::built_in()))
+        Self::with_domains(ConfiguredDomains::new(DomainSchema::built_in()))
     }
 
     /// Creates the flow with the given domains.
     #[must_use]
-    pub fn with_domains(domains: DomainCatalog) -> Self {
+    pub fn with_domains(domains: ConfiguredDomains) -> Self {
         Self { spec: spec::assistant_flow_spec(&domains), domains }
     }
 
@@ -67,10 +67,12 @@ impl AssistantFlow {
         Settings::parse(&view.session.settings, &self.domains)
     }
 
-    fn react_to_fact(&self, context: &AssistantContext<'_>, fact: &Fact) -> Vec<FlowStep> {
+    fn react_to_fact(&self, context: &AssistantContext<'_>, fact: &AssistantFact) -> Vec<FlowStep> {
         match fact {
-            Fact::Planned(_) | Fact::PlanFailed { .. } | Fact::StepEnded(_) => turn::advance_turn(context),
-            Fact::TurnSummarized(summarized) => turn::start_compaction_or_end_turn(context, summarized),
+            AssistantFact::Planned(_) | AssistantFact::PlanFailed { .. } | AssistantFact::StepEnded(_) => {
+                turn::advance_turn(context)
+            }
+            AssistantFact::TurnSummarized(summarized) => turn::start_compaction_or_end_turn(context, summarized),
             _ => Vec::new(),
         }
     }
@@ -103,7 +105,7 @@ impl Flow for AssistantFlow {
             return if complaints.is_empty() {
                 Vec::new()
             } else {
-                vec![Fact::InvalidSettings { complaints }.into_step()]
+                vec![AssistantFact::InvalidSettings { complaints }.into_step()]
             };
         }
         let Some(domain) = settings.domain.clone() else {
@@ -135,14 +137,16 @@ impl Flow for AssistantFlow {
             (Event::CommandIssued { command, arguments }, _) if command == spec::UNDO_COMMAND => {
                 undo::start_undo(context, arguments)
             }
-            (event, _) => Fact::from_event(event).map(|fact| self.react_to_fact(context, &fact)).unwrap_or_default(),
+            (event, _) => {
+                AssistantFact::from_event(event).map(|fact| self.react_to_fact(context, &fact)).unwrap_or_default()
+            }
         }
     }
 
     fn render_fragment(
         &self,
         view: &FlowContext<'_, AssistantState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let (settings, _) = self.parse_session_settings(view);

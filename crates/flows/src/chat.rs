@@ -3,10 +3,10 @@
 //! The fragments for compacting a thread are shared with the other flows.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec,
-    Summarizer,
+    CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource,
+    RoleSpec, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
 use segue_core::prompt::ChatRole;
@@ -36,7 +36,7 @@ impl ChatFlow {
             .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
             .visible_to_user(BlockSet::new());
         assistant.compaction = CompactionPolicy {
-            summarizer: Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() }),
+            summarizer: Some(SummarizerRole { role: SUMMARISER_ROLE.into(), ask: "summarise".into() }),
             summary_tokens_max: CHAT_SUMMARY_TOKENS_MAX,
             ..CompactionPolicy::default()
         };
@@ -73,16 +73,16 @@ impl Flow for ChatFlow {
             (Event::TurnStarted { .. }, _) => vec![FlowStep::Call(CallRequest::new(ASSISTANT_ROLE, "reply"))],
             (Event::CallAnswered(answered), Some(call)) if call.role == ASSISTANT_ROLE => vec![
                 FlowStep::Reply {
-                    text: ReplyText::Stored(answered.text),
+                    text: ReplyTextSource::Stored(answered.text),
                     role: Some(call.role.clone()),
                     call: Some(call.call),
                 },
-                FlowStep::EndTurn(TurnResult::Done),
+                FlowStep::EndTurn(TurnOutcome::Done),
             ],
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(call))
                 if call.role == ASSISTANT_ROLE =>
             {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             (
                 Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
@@ -90,7 +90,7 @@ impl Flow for ChatFlow {
                 Some(call),
             ) if call.role == ASSISTANT_ROLE => {
                 let reason = "the reply was lost when the process died, and the call is not repeated".to_owned();
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason })]
             }
             _ => Vec::new(),
         }
@@ -99,7 +99,7 @@ impl Flow for ChatFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {
@@ -119,7 +119,7 @@ fn template_fragment(file: &str, text: String, why: &str) -> RenderedFragment {
 
 /// Renders the fragments that compaction needs: the summariser's instruction, the messages to summarise, and the text
 /// that replaces them. Shared by all flows that let a model summarise their threads.
-pub(crate) fn render_compaction_fragment(request: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
+pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, name: &str) -> RenderedFragment {
     match (name, request.compacted) {
         ("summarise", _) => {
             #[derive(Serialize)]

@@ -31,15 +31,15 @@ pub mod state;
 mod turn;
 
 use segue_core::context::RenderedFragment;
-use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest};
+use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use segue_core::signal::BlockSet;
 use serde_json::Value;
 
-use facts::Fact;
+use facts::ConciergeFact;
 use settings::Settings;
 use spec::{CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, MAPPER_ROLE};
 use state::ConciergeState;
@@ -75,12 +75,21 @@ impl ConciergeFlow {
         }
     }
 
-    fn react_to_fact(&self, view: &FlowContext<'_, ConciergeState>, settings: &Settings, fact: Fact) -> Vec<FlowStep> {
+    fn react_to_fact(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        settings: &Settings,
+        fact: ConciergeFact,
+    ) -> Vec<FlowStep> {
         match fact {
-            Fact::BatchDispatched { .. } | Fact::AnswerTimedOut { .. } => batch::close_batch_if_done(view, settings),
-            Fact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
-            Fact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
-            Fact::BatchCompleted { purpose, result, .. } => turn::handle_batch_result(view, settings, purpose, &result),
+            ConciergeFact::BatchDispatched { .. } | ConciergeFact::AnswerTimedOut { .. } => {
+                batch::close_batch_if_done(view, settings)
+            }
+            ConciergeFact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
+            ConciergeFact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
+            ConciergeFact::BatchCompleted { purpose, result, .. } => {
+                turn::handle_batch_result(view, settings, purpose, &result)
+            }
             _ => Vec::new(),
         }
     }
@@ -108,7 +117,7 @@ impl Flow for ConciergeFlow {
         let settings = &settings;
         match (&event.event, view.subject.call.as_deref()) {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => {
-                vec![Fact::InvalidSettings { complaints }.into_step()]
+                vec![ConciergeFact::InvalidSettings { complaints }.into_step()]
             }
             (Event::TurnStarted { retry_of, .. }, _) => turn::handle_turn_started(view, settings, retry_of.is_some()),
             (Event::CallOpened(opened), _) if opened.role == *EXPERT_ROLE => {
@@ -139,18 +148,18 @@ impl Flow for ConciergeFlow {
                     && view.subject.turn.is_some()
                     && view.session.current_turn.is_some() =>
             {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: refused.refusal.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: refused.refusal.to_string() })]
             }
-            (event, _) => {
-                Fact::from_event(event).map(|fact| self.react_to_fact(view, settings, fact)).unwrap_or_default()
-            }
+            (event, _) => ConciergeFact::from_event(event)
+                .map(|fact| self.react_to_fact(view, settings, fact))
+                .unwrap_or_default(),
         }
     }
 
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ConciergeState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         fragments::render_fragment(view, request, name.as_str(), &self.spec.settings)

@@ -36,17 +36,17 @@ use segue_core::flow::DynFlow;
 
 use assistant::AssistantFlow;
 use assistant::domain::DomainSchema;
-use assistant::settings::DomainCatalog;
+use assistant::settings::ConfiguredDomains;
 
 /// Returns all built-in flows with the built-in domains.
 #[must_use]
 pub fn built_in_flows() -> Vec<Arc<dyn DynFlow>> {
-    flows_with_domains(DomainCatalog::new(DomainSchema::built_in()))
+    flows_with_domains(ConfiguredDomains::new(DomainSchema::built_in()))
 }
 
 /// Returns all built-in flows with the given domains.
 #[must_use]
-pub fn flows_with_domains(domains: DomainCatalog) -> Vec<Arc<dyn DynFlow>> {
+pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
     vec![
         Arc::new(chat::ChatFlow::new()),
         Arc::new(concierge::ConciergeFlow::new()),

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::limits::{CASSETTE_BYTES_MAX, QUOTED_CHARS_MAX};
 
-pub use player::CassettePlayer;
-pub use recorder::CassetteRecorder;
+pub use player::CassetteReplayTransport;
+pub use recorder::CassetteRecordingTransport;
 
 /// The format version that is written and read.
 const CASSETTE_FORMAT: u32 = 1;
@@ -56,12 +56,12 @@ struct RecordedExchange {
     /// Path and query without the host, so a cassette can be replayed with any base URL.
     path: String,
     body: Value,
-    outcome: RecordedOutcome,
+    outcome: RecordedExchangeOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum RecordedOutcome {
+enum RecordedExchangeOutcome {
     Responded {
         status: u16,
         headers: Vec<(String, String)>,

@@ -10,8 +10,8 @@ use crate::http::{SecretString, is_unencrypted_remote_url};
 use crate::limits::FALLBACK_WINDOW_TOKENS;
 use crate::suggest::find_similar_name;
 use crate::vendor::{
-    ChatDialect, Credentials, FeatureSupport, GenerationParams, JsonMode, ModelCapabilities, ModelEndpoint,
-    ThinkingSupport, WireFormat,
+    ChatDialect, FeatureSupport, GenerationParams, JsonMode, ModelCapabilities, ModelEndpoint, ThinkingSupport,
+    VendorCredentials, WireFormat,
 };
 
 pub use file::CatalogError;
@@ -303,21 +303,25 @@ fn build_capabilities(profile: &ModelProfile, window_tokens: u32) -> ModelCapabi
     }
 }
 
-fn resolve_credentials(spec: &VendorModelSpec, keys: &[String], env: &dyn Fn(&str) -> Option<String>) -> Credentials {
+fn resolve_credentials(
+    spec: &VendorModelSpec,
+    keys: &[String],
+    env: &dyn Fn(&str) -> Option<String>,
+) -> VendorCredentials {
     if let Some(name) = &spec.login_env
         && let Some(login) = env(name).as_deref().and_then(basic_auth_from_url)
     {
-        return Credentials::Basic { env: name.clone(), login };
+        return VendorCredentials::Basic { env: name.clone(), login };
     }
     let read_key = |name: &str| env(name).map(|value| SecretString::new(&value)).filter(|key| !key.is_empty());
     if let Some(name) = &spec.key_env {
-        return Credentials::ApiKey { env: name.clone(), key: read_key(name) };
+        return VendorCredentials::ApiKey { env: name.clone(), key: read_key(name) };
     }
     let set = keys.iter().find_map(|name| Some((name, read_key(name)?)));
     match (set, keys.first()) {
-        (Some((name, key)), _) => Credentials::ApiKey { env: name.clone(), key: Some(key) },
-        (None, Some(name)) => Credentials::ApiKey { env: name.clone(), key: None },
-        (None, None) => Credentials::None,
+        (Some((name, key)), _) => VendorCredentials::ApiKey { env: name.clone(), key: Some(key) },
+        (None, Some(name)) => VendorCredentials::ApiKey { env: name.clone(), key: None },
+        (None, None) => VendorCredentials::None,
     }
 }
 

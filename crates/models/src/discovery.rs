@@ -6,7 +6,7 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use serde_json::{Value, json};
 
 use crate::catalog::{ModelCatalog, VendorModelSpec};
-use crate::http::{HttpRequest, HttpTransport, read_body_prefix, read_whole_body};
+use crate::http::{HttpTransport, VendorHttpRequest, read_body_prefix, read_whole_body};
 use crate::limits::{ERROR_BODY_BYTES_MAX, MODEL_LISTING_BYTES_MAX, MODELS_LISTED_MAX};
 use crate::vendor::{FeatureSupport, ModelCapabilities, ModelEndpoint, ThinkingSupport, WireFormat, ollama_server_url};
 
@@ -166,13 +166,16 @@ async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &Mod
     let (ps, show) = future::join(
         fetch_json(
             transport,
-            with_auth_headers(endpoint, HttpRequest::get(format!("{}/api/ps", ollama_server_url(&endpoint.base_url)))),
+            with_auth_headers(
+                endpoint,
+                VendorHttpRequest::get(format!("{}/api/ps", ollama_server_url(&endpoint.base_url))),
+            ),
         ),
         fetch_json(transport, {
             let body = json!({ "model": endpoint.model });
             with_auth_headers(
                 endpoint,
-                HttpRequest::post(format!("{}/api/show", ollama_server_url(&endpoint.base_url)), &body),
+                VendorHttpRequest::post(format!("{}/api/show", ollama_server_url(&endpoint.base_url)), &body),
             )
         }),
     )
@@ -206,7 +209,7 @@ async fn probe_window_tokens(transport: &dyn HttpTransport, endpoint: &ModelEndp
     let root = endpoint.base_url.strip_suffix("/v1").unwrap_or(&endpoint.base_url);
     if endpoint.wire == WireFormat::Chat
         && let Ok(props) =
-            fetch_json(transport, with_auth_headers(endpoint, HttpRequest::get(format!("{root}/props")))).await
+            fetch_json(transport, with_auth_headers(endpoint, VendorHttpRequest::get(format!("{root}/props")))).await
         && let Some(tokens) = props.pointer("/default_generation_settings/n_ctx").and_then(positive_u32)
     {
         return Some(tokens);
@@ -238,17 +241,17 @@ pub async fn list_provider_models(
     Ok(names)
 }
 
-fn build_listing_request(endpoint: &ModelEndpoint) -> HttpRequest {
+fn build_listing_request(endpoint: &ModelEndpoint) -> VendorHttpRequest {
     let url = match endpoint.wire {
         WireFormat::Ollama => format!("{}/api/tags", ollama_server_url(&endpoint.base_url)),
         WireFormat::Chat | WireFormat::Responses | WireFormat::Anthropic | WireFormat::Gemini => {
             format!("{}/models", endpoint.base_url)
         }
     };
-    with_auth_headers(endpoint, HttpRequest::get(url))
+    with_auth_headers(endpoint, VendorHttpRequest::get(url))
 }
 
-fn with_auth_headers(endpoint: &ModelEndpoint, mut request: HttpRequest) -> HttpRequest {
+fn with_auth_headers(endpoint: &ModelEndpoint, mut request: VendorHttpRequest) -> VendorHttpRequest {
     let (headers, key) = endpoint.request_headers();
     request.headers.extend(headers);
     request.auth = key;
@@ -264,7 +267,7 @@ fn listed_model_name(row: &Value) -> Option<&str> {
     Some(name.strip_prefix("models/").unwrap_or(name))
 }
 
-async fn fetch_json(transport: &dyn HttpTransport, request: HttpRequest) -> Result<Value, CallFailure> {
+async fn fetch_json(transport: &dyn HttpTransport, request: VendorHttpRequest) -> Result<Value, CallFailure> {
     let key = request.auth.clone();
     let response = transport.send(request).await?;
     if !response.is_success() {

@@ -18,12 +18,12 @@ pub use secret::SecretString;
 /// Sends requests to a vendor. Dropping the future or the body cancels the exchange.
 pub trait HttpTransport: Send + Sync + fmt::Debug {
     /// Sends a request and returns once the response headers have arrived.
-    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>>;
+    fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>>;
 }
 
 /// A request to a vendor.
 #[derive(Debug, Clone)]
-pub struct HttpRequest {
+pub struct VendorHttpRequest {
     pub method: HttpMethod,
     /// Contains no secret.
     pub url: String,
@@ -35,7 +35,7 @@ pub struct HttpRequest {
     pub body: String,
 }
 
-impl HttpRequest {
+impl VendorHttpRequest {
     #[must_use]
     pub fn get(url: String) -> Self {
         Self { method: HttpMethod::Get, url, headers: Vec::new(), auth: None, body: String::new() }
@@ -80,14 +80,14 @@ impl HttpMethod {
 pub type HttpBodyStream = BoxStream<'static, Result<Vec<u8>, CallFailure>>;
 
 /// A vendor's response.
-pub struct HttpResponse {
+pub struct VendorHttpResponse {
     pub status: u16,
     /// With lowercase names.
     pub headers: Vec<(String, String)>,
     pub body: HttpBodyStream,
 }
 
-impl fmt::Debug for HttpResponse {
+impl fmt::Debug for VendorHttpResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpResponse")
             .field("status", &self.status)
@@ -96,7 +96,7 @@ impl fmt::Debug for HttpResponse {
     }
 }
 
-impl HttpResponse {
+impl VendorHttpResponse {
     /// Returns the value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {

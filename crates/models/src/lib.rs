@@ -28,13 +28,13 @@ pub use card::{ModelCard, TokenPrice};
 pub use catalog::ModelCatalog;
 pub use collect::collect_reply;
 pub use model::{
-    CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, PromptCaching, RehearsalHints,
+    CacheablePromptPart, CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, RehearsalHints,
     ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 pub use registry::ModelRegistry;
 pub use rehearsal::RehearsalModel;
 pub use scripted::ScriptedModel;
-pub use vendor::VendorModel;
+pub use vendor::VendorModelClient;
 
 /// Runs the Rust example on the page as a doctest. The scenarios on it are played by the integration tests.
 #[cfg(doctest)]

@@ -31,14 +31,14 @@ pub struct ModelRequest {
     pub prompt: Arc<Prompt>,
     /// Estimated size of the prompt; the output budget depends on it.
     pub prompt_tokens: u32,
-    pub caching: PromptCaching,
+    pub caching: CacheablePromptPart,
     /// Describes the call to simulated models. Vendor models ignore it.
-    pub metadata: CallMetadata,
+    pub metadata: CallOrigin,
 }
 
 /// How much of the prompt later prompts will begin with, and is therefore worth caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PromptCaching {
+pub enum CacheablePromptPart {
     /// The thread continues.
     #[default]
     WholePrompt,
@@ -48,7 +48,7 @@ pub enum PromptCaching {
 
 /// The position of a call in a conversation, for simulated models to match on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallMetadata {
+pub struct CallOrigin {
     pub session: SessionId,
     pub flow: FlowName,
     pub role: RoleName,
@@ -67,7 +67,7 @@ pub struct CallMetadata {
     pub hints: RehearsalHints,
 }
 
-impl CallMetadata {
+impl CallOrigin {
     /// Creates metadata for a first attempt, with the optional fields empty.
     #[must_use]
     pub fn new(session: SessionId, flow: FlowName, role: RoleName, ask: AskName, call: CallId) -> Self {
@@ -124,7 +124,7 @@ pub struct ReplyFinish {
 /// A short description of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelDescription {
-    pub kind: ModelSource,
+    pub kind: ModelKind,
     /// For display.
     pub label: String,
     /// Tokens that prompt and reply may use together.
@@ -134,7 +134,7 @@ pub struct ModelDescription {
 /// Where a model's replies come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ModelSource {
+pub enum ModelKind {
     /// A real model, local or remote.
     Vendor,
     /// A scenario file.
@@ -143,7 +143,7 @@ pub enum ModelSource {
     Rehearsal,
 }
 
-impl fmt::Display for ModelSource {
+impl fmt::Display for ModelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Vendor => "vendor",

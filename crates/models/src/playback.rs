@@ -12,7 +12,7 @@ use crate::text::TextChunks;
 
 /// One step of a prepared reply.
 #[derive(Debug)]
-pub(crate) enum PlaybackStep {
+pub(crate) enum ReplyPlaybackStep {
     Wait(Duration),
     Reasoning(String),
     Text(TextChunks),
@@ -25,14 +25,14 @@ pub(crate) enum PlaybackStep {
 /// A prepared reply.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyPlayback {
-    steps: VecDeque<PlaybackStep>,
+    steps: VecDeque<ReplyPlaybackStep>,
     chunk_delay: Duration,
     text_chunks_sent: usize,
     fail_after_chunks: Option<(usize, CallFailure)>,
 }
 
 impl ReplyPlayback {
-    pub(crate) fn new(steps: impl IntoIterator<Item = PlaybackStep>) -> Self {
+    pub(crate) fn new(steps: impl IntoIterator<Item = ReplyPlaybackStep>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
@@ -59,25 +59,25 @@ impl ReplyPlayback {
     async fn next_chunk(&mut self) -> Option<Result<ReplyChunk, CallFailure>> {
         loop {
             match self.steps.pop_front()? {
-                PlaybackStep::Wait(time) => sleep_unless_zero(time).await,
-                PlaybackStep::Reasoning(text) => return Some(Ok(ReplyChunk::Reasoning(text))),
-                PlaybackStep::ToolCall(call) => return Some(Ok(ReplyChunk::ToolCall(call))),
-                PlaybackStep::Fail(failure) => return Some(Err(self.clear_and_fail(failure))),
-                PlaybackStep::Hang => future::pending().await,
-                PlaybackStep::Finish(finish) => {
+                ReplyPlaybackStep::Wait(time) => sleep_unless_zero(time).await,
+                ReplyPlaybackStep::Reasoning(text) => return Some(Ok(ReplyChunk::Reasoning(text))),
+                ReplyPlaybackStep::ToolCall(call) => return Some(Ok(ReplyChunk::ToolCall(call))),
+                ReplyPlaybackStep::Fail(failure) => return Some(Err(self.clear_and_fail(failure))),
+                ReplyPlaybackStep::Hang => future::pending().await,
+                ReplyPlaybackStep::Finish(finish) => {
                     return Some(match self.fail_after_chunks.take() {
                         Some((_, failure)) => Err(self.clear_and_fail(failure)),
                         None => Ok(ReplyChunk::Finish(finish)),
                     });
                 }
-                PlaybackStep::Text(mut chunks) => {
+                ReplyPlaybackStep::Text(mut chunks) => {
                     let Some(text) = chunks.next() else { continue };
                     if let Some((_, failure)) =
                         self.fail_after_chunks.take_if(|(after, _)| *after <= self.text_chunks_sent)
                     {
                         return Some(Err(self.clear_and_fail(failure)));
                     }
-                    self.steps.push_front(PlaybackStep::Text(chunks));
+                    self.steps.push_front(ReplyPlaybackStep::Text(chunks));
                     if self.text_chunks_sent > 0 {
                         sleep_unless_zero(self.chunk_delay).await;
                     }
@@ -108,12 +108,12 @@ mod tests {
 
     use super::*;
 
-    fn letters(text: &str) -> PlaybackStep {
-        PlaybackStep::Text(TextChunks::split_every(text.to_owned(), 1))
+    fn letters(text: &str) -> ReplyPlaybackStep {
+        ReplyPlaybackStep::Text(TextChunks::split_every(text.to_owned(), 1))
     }
 
-    fn end() -> PlaybackStep {
-        PlaybackStep::Finish(ReplyFinish::default())
+    fn end() -> ReplyPlaybackStep {
+        ReplyPlaybackStep::Finish(ReplyFinish::default())
     }
 
     fn broken() -> CallFailure {
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delays_apply_before_the_first_and_between_chunks() {
         let start = Instant::now();
-        let steps = [PlaybackStep::Wait(Duration::from_millis(500)), letters("abc"), end()];
+        let steps = [ReplyPlaybackStep::Wait(Duration::from_millis(500)), letters("abc"), end()];
         let items: Vec<_> =
             ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(10)).into_stream().collect().await;
         assert_eq!(items.len(), 4);
@@ -157,14 +157,14 @@ mod tests {
 
     #[test]
     fn nothing_follows_a_failure() {
-        let steps = [PlaybackStep::Fail(broken()), letters("abc"), end()];
+        let steps = [ReplyPlaybackStep::Fail(broken()), letters("abc"), end()];
         let items: Vec<_> = ReplyPlayback::new(steps).into_stream().collect().now_or_never().expect("at once");
         assert_eq!(items, [Err(broken())]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_hanging_reply_never_ends_and_can_be_dropped() {
-        let mut stream = ReplyPlayback::new([letters("a"), PlaybackStep::Hang, end()]).into_stream();
+        let mut stream = ReplyPlayback::new([letters("a"), ReplyPlaybackStep::Hang, end()]).into_stream();
         assert_eq!(stream.next().await, Some(Ok(ReplyChunk::Text("a".into()))));
         let next = tokio::time::timeout(Duration::from_secs(3600), stream.next()).await;
         assert!(next.is_err(), "still hanging after an hour");

@@ -17,7 +17,7 @@ mod tool_choice;
 use std::cell::Cell;
 use std::time::Duration;
 
-use segue_core::prompt::{OutputFormat, Prompt, StopReason, ToolCall};
+use segue_core::prompt::{ModelOutputFormat, Prompt, StopReason, ToolCall};
 
 pub use self::phrases::REHEARSAL_MARK;
 
@@ -25,9 +25,9 @@ use self::parsed_prompt::ParsedPrompt;
 use self::rng::SeededRng;
 use crate::limits::{REHEARSAL_HINT_BYTES_MAX, SIMULATED_WINDOW_TOKENS};
 use crate::model::{
-    CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunkStream, ReplyFinish,
+    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream, ReplyFinish,
 };
-use crate::playback::{PlaybackStep, ReplyPlayback};
+use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
 use crate::text::TextChunks;
 
@@ -80,17 +80,17 @@ impl LanguageModel for RehearsalModel {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         let reply = compose_rehearsal_reply(&request.prompt, &request.metadata);
         let mut steps = vec![
-            PlaybackStep::Wait(Duration::from_millis(self.speed.first_chunk_ms)),
-            PlaybackStep::Text(TextChunks::split_every(reply.text, self.speed.chunk_chars)),
+            ReplyPlaybackStep::Wait(Duration::from_millis(self.speed.first_chunk_ms)),
+            ReplyPlaybackStep::Text(TextChunks::split_every(reply.text, self.speed.chunk_chars)),
         ];
-        steps.extend(reply.tool_call.map(PlaybackStep::ToolCall));
-        steps.push(PlaybackStep::Finish(ReplyFinish { stop: reply.stop, ..ReplyFinish::default() }));
+        steps.extend(reply.tool_call.map(ReplyPlaybackStep::ToolCall));
+        steps.push(ReplyPlaybackStep::Finish(ReplyFinish { stop: reply.stop, ..ReplyFinish::default() }));
         ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(self.speed.chunk_ms)).into_stream()
     }
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelSource::Rehearsal,
+            kind: ModelKind::Rehearsal,
             label: phrases::REHEARSAL_LABEL.to_owned(),
             window_tokens: SIMULATED_WINDOW_TOKENS,
         }
@@ -110,7 +110,7 @@ impl RehearsalReply {
     }
 }
 
-fn compose_rehearsal_reply(prompt: &Prompt, call: &CallMetadata) -> RehearsalReply {
+fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply {
     let parsed = ParsedPrompt::from_prompt(prompt);
     if let Some(reply_template) = &call.hints.reply_template {
         return RehearsalReply::from_text(render_reply_template(reply_template, prompt, call, &parsed));
@@ -119,7 +119,7 @@ fn compose_rehearsal_reply(prompt: &Prompt, call: &CallMetadata) -> RehearsalRep
     if let Some(tool_call) = tool_choice::choose_tool_call(prompt, &parsed, &mut rng) {
         return RehearsalReply { tool_call: Some(tool_call), stop: StopReason::ToolCalls, ..RehearsalReply::default() };
     }
-    if let OutputFormat::Json(schema) = &prompt.output_format {
+    if let ModelOutputFormat::Json(schema) = &prompt.output_format {
         return RehearsalReply::from_text(json_generator::generate_json(schema, &parsed, &mut rng).to_string());
     }
     let prose = phrases::escape_block_markers(&prose::compose_prose(&parsed, call, &mut rng));
@@ -140,7 +140,7 @@ fn compose_rehearsal_reply(prompt: &Prompt, call: &CallMetadata) -> RehearsalRep
 }
 
 /// Fills in the flow's reply template. A JSON template stays valid JSON.
-fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallMetadata, parsed: &ParsedPrompt) -> String {
+fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallOrigin, parsed: &ParsedPrompt) -> String {
     let bytes_left = Cell::new(REHEARSAL_HINT_BYTES_MAX);
     let fill = |name: &str| {
         if bytes_left.get() == 0 {
@@ -160,7 +160,7 @@ fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallMetad
 fn resolve_rehearsal_placeholder(
     name: &str,
     prompt: &Prompt,
-    call: &CallMetadata,
+    call: &CallOrigin,
     parsed: &ParsedPrompt,
 ) -> Option<String> {
     Some(match name {

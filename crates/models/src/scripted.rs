@@ -24,8 +24,8 @@ pub use self::scripted_reply::ScriptedReply;
 
 use self::matching::MatchableCall;
 use crate::limits::{RECEIVED_REQUESTS_MAX, SIMULATED_WINDOW_TOKENS};
-use crate::model::{CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunkStream};
-use crate::playback::{PlaybackStep, ReplyPlayback};
+use crate::model::{CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream};
+use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::text;
 
 /// A model that answers from a scenario. Clones share their state.
@@ -47,20 +47,20 @@ struct ScriptedModelState {
     reply_uses: Vec<u32>,
     default_uses: u32,
     call_count: u64,
-    received_requests: VecDeque<ReceivedRequest>,
+    received_requests: VecDeque<ReceivedModelRequest>,
 }
 
 /// A request that the model received.
 #[derive(Debug, Clone)]
-pub struct ReceivedRequest {
+pub struct ReceivedModelRequest {
     pub prompt: Arc<Prompt>,
-    pub metadata: CallMetadata,
-    pub answered_by: AnsweredBy,
+    pub metadata: CallOrigin,
+    pub answered_by: ScriptedReplySource,
 }
 
 /// Which entry answered a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnsweredBy {
+pub enum ScriptedReplySource {
     /// The `[[reply]]` with this number, counted from 1.
     Reply(usize),
     /// The `[default]` entry.
@@ -69,7 +69,7 @@ pub enum AnsweredBy {
     NoReply,
 }
 
-impl ReceivedRequest {
+impl ReceivedModelRequest {
     /// Returns the last user message.
     #[must_use]
     pub fn last_user_text(&self) -> String {
@@ -177,7 +177,7 @@ impl ScriptedModel {
 
     /// Returns the received requests, oldest first; old ones may have been dropped.
     #[must_use]
-    pub fn received_requests(&self) -> Vec<ReceivedRequest> {
+    pub fn received_requests(&self) -> Vec<ReceivedModelRequest> {
         self.lock_state().received_requests.iter().cloned().collect()
     }
 
@@ -202,7 +202,11 @@ impl ScriptedModel {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn select_reply(&self, state: &mut ScriptedModelState, call: &MatchableCall<'_>) -> (AnsweredBy, ReplyPlayback) {
+    fn select_reply(
+        &self,
+        state: &mut ScriptedModelState,
+        call: &MatchableCall<'_>,
+    ) -> (ScriptedReplySource, ReplyPlayback) {
         let Scenario { replies, default, .. } = &self.inner.scenario;
         let found = replies.iter().zip(&mut state.reply_uses).enumerate().find(|(_, (entry, used))| {
             entry.times.is_none_or(|times| **used < times) && entry.when.mismatches(call).next().is_none()
@@ -211,7 +215,7 @@ impl ScriptedModel {
             *used = used.saturating_add(1);
             let number = index + 1;
             return (
-                AnsweredBy::Reply(number),
+                ScriptedReplySource::Reply(number),
                 playback_builder::build_playback(&entry.then, call, &number.to_string(), *used),
             );
         }
@@ -219,13 +223,13 @@ impl ScriptedModel {
             Some(entry) => {
                 state.default_uses = state.default_uses.saturating_add(1);
                 (
-                    AnsweredBy::Default,
+                    ScriptedReplySource::Default,
                     playback_builder::build_playback(&entry.then, call, "default", state.default_uses),
                 )
             }
             None => (
-                AnsweredBy::NoReply,
-                ReplyPlayback::new([PlaybackStep::Fail(mismatch_report::no_matching_reply_failure(
+                ScriptedReplySource::NoReply,
+                ReplyPlayback::new([ReplyPlaybackStep::Fail(mismatch_report::no_matching_reply_failure(
                     call,
                     replies,
                     &state.reply_uses,
@@ -241,7 +245,7 @@ impl LanguageModel for ScriptedModel {
         let mut state = self.lock_state();
         let (answered_by, playback) = self.select_reply(&mut state, &MatchableCall::new(&request));
         state.call_count += 1;
-        state.received_requests.push_back(ReceivedRequest {
+        state.received_requests.push_back(ReceivedModelRequest {
             prompt: request.prompt,
             metadata: request.metadata,
             answered_by,
@@ -257,6 +261,6 @@ impl LanguageModel for ScriptedModel {
             Some(name) => format!("scripted: {name}"),
             None => "scripted".to_owned(),
         };
-        ModelDescription { kind: ModelSource::Scripted, label, window_tokens: self.inner.window_tokens }
+        ModelDescription { kind: ModelKind::Scripted, label, window_tokens: self.inner.window_tokens }
     }
 }

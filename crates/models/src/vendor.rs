@@ -26,12 +26,12 @@ mod wire_format;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::prompt::{CallFailure, FailureKind, OutputFormat, Prompt};
+use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, Prompt};
 use serde::{Deserialize, Serialize};
 
 use crate::http::{HttpTransport, SecretString};
-use crate::model::{LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunkStream};
-use call_driver::CallDriver;
+use crate::model::{LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream};
+use call_driver::VendorCallDriver;
 pub use capabilities::{
     ChatDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities, ReasoningEcho,
     ReasoningEffort, ThinkingSupport,
@@ -42,7 +42,7 @@ pub use wire_format::WireFormat;
 
 /// A model served by a vendor.
 #[derive(Debug, Clone)]
-pub struct VendorModel {
+pub struct VendorModelClient {
     endpoint: Arc<ModelEndpoint>,
     transport: Arc<dyn HttpTransport>,
     unsupported: Arc<UnsupportedFeatures>,
@@ -64,9 +64,9 @@ struct UnsupportedFeatures {
 
 impl UnsupportedFeatures {
     /// Returns the features that may still be requested.
-    fn enabled_features(&self) -> wire_format::OptionalFeatures {
+    fn enabled_features(&self) -> wire_format::RequestedFeatures {
         let is_enabled = |rejected: &AtomicBool| !rejected.load(Ordering::Relaxed);
-        wire_format::OptionalFeatures {
+        wire_format::RequestedFeatures {
             usage: is_enabled(&self.stream_options),
             reasoning: is_enabled(&self.reasoning),
             reasoning_summaries: is_enabled(&self.reasoning_summaries),
@@ -85,14 +85,14 @@ pub struct ModelEndpoint {
     /// The provider's name for the model.
     pub model: String,
     #[serde(skip)]
-    pub credentials: Credentials,
+    pub credentials: VendorCredentials,
     pub capabilities: ModelCapabilities,
     pub params: GenerationParams,
 }
 
 /// How requests are authenticated.
 #[derive(Debug, Clone, Default)]
-pub enum Credentials {
+pub enum VendorCredentials {
     /// No authentication is needed.
     #[default]
     None,
@@ -110,7 +110,7 @@ pub enum Credentials {
     },
 }
 
-impl Credentials {
+impl VendorCredentials {
     pub(crate) fn env_var(&self) -> Option<&str> {
         match self {
             Self::None => None,
@@ -160,7 +160,7 @@ impl ModelEndpoint {
     fn preflight_failure(&self, prompt: &Prompt) -> Option<CallFailure> {
         let refuse = |kind, message: String| Some(CallFailure::new(kind, message));
         let Self { provider, model, .. } = self;
-        if let Credentials::ApiKey { env, key } = &self.credentials
+        if let VendorCredentials::ApiKey { env, key } = &self.credentials
             && key.as_ref().is_none_or(SecretString::is_empty)
         {
             return refuse(FailureKind::InvalidApiKey, format!("{provider} needs an API key, but {env} is not set"));
@@ -177,7 +177,7 @@ impl ModelEndpoint {
     }
 }
 
-impl VendorModel {
+impl VendorModelClient {
     /// Creates a model that calls `endpoint` over `transport`.
     #[must_use]
     pub fn new(endpoint: ModelEndpoint, transport: Arc<dyn HttpTransport>) -> Self {
@@ -200,11 +200,11 @@ impl VendorModel {
     }
 }
 
-impl LanguageModel for VendorModel {
+impl LanguageModel for VendorModelClient {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         match &request.prompt.output_format {
-            OutputFormat::Text => CallDriver::start(self.clone(), request),
-            OutputFormat::Json(schema) => {
+            ModelOutputFormat::Text => VendorCallDriver::start(self.clone(), request),
+            ModelOutputFormat::Json(schema) => {
                 structured_output::stream_validated_json(self.clone(), schema.clone(), request)
             }
         }
@@ -218,7 +218,7 @@ impl LanguageModel for VendorModel {
         } else {
             format!("{model} of {provider} at {host}")
         };
-        ModelDescription { kind: ModelSource::Vendor, label, window_tokens: self.endpoint.capabilities.window_tokens }
+        ModelDescription { kind: ModelKind::Vendor, label, window_tokens: self.endpoint.capabilities.window_tokens }
     }
 
     fn provider(&self) -> Option<&str> {

@@ -83,10 +83,10 @@ pub(crate) enum CliCommand {
     /// Run a command of the session's flow
     #[command(after_help = "`segue flows FLOW` lists the commands of a flow.\n\n\
                             Example:\n  segue run-command kitchen undo run=x3")]
-    RunCommand(RunCommandArgs),
+    RunCommand(RunFlowCommandArgs),
     /// Undo the last write of a session
     #[command(after_help = "Example:\n  segue undo kitchen x3")]
-    Undo(UndoArgs),
+    Undo(UndoWriteArgs),
     /// Show or change the phases of a session
     #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
     Phase(PhaseArgs),
@@ -141,11 +141,11 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
-    pub action: Option<KeyAction>,
+    pub action: Option<ApiKeyAction>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum KeyAction {
+pub(crate) enum ApiKeyAction {
     /// Create an API key and print it once; it cannot be shown again
     #[command(after_help = "Example:\n  segue keys add laptop --owner acme --flow chat")]
     Add(AddKeyArgs),
@@ -172,7 +172,7 @@ pub(crate) struct AddKeyArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    pub session_args: SessionArgs,
+    pub session_args: ConversationArgs,
     /// Use the server at this address instead of a local engine; its API key is read from SEGUE_KEY.
     #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
@@ -180,7 +180,7 @@ pub(crate) struct ChatArgs {
 
 /// The session of a conversation, and the source of its replies.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct SessionArgs {
+pub(crate) struct ConversationArgs {
     /// Flow of a new session.
     #[arg(long)]
     pub flow: Option<String>,
@@ -202,7 +202,7 @@ pub(crate) struct SendArgs {
     /// Text of the message; `-` reads it from standard input.
     pub message: String,
     #[command(flatten)]
-    pub session_args: SessionArgs,
+    pub session_args: ConversationArgs,
     /// Send the message only if none was sent with this key; otherwise print the earlier reply.
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
@@ -241,11 +241,11 @@ pub(crate) struct BackupArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TrustArgs {
     #[command(subcommand)]
-    pub action: Option<TrustAction>,
+    pub action: Option<FolderTrustAction>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum TrustAction {
+pub(crate) enum FolderTrustAction {
     /// Trust the configuration of this folder until it changes
     #[command(after_help = "Example:\n  segue trust add --yes")]
     Add {
@@ -404,7 +404,7 @@ pub(crate) struct ResolveArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RunCommandArgs {
+pub(crate) struct RunFlowCommandArgs {
     /// Session to run the command in.
     pub session: String,
     /// Name of the command.
@@ -415,7 +415,7 @@ pub(crate) struct RunCommandArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct UndoArgs {
+pub(crate) struct UndoWriteArgs {
     /// Session whose write is undone.
     #[arg(default_value = "last")]
     pub session: String,
@@ -453,7 +453,7 @@ pub(crate) enum PhaseAction {
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        graph: GraphArgs,
+        graph: PhaseGraphSelectorArgs,
     },
     /// Allow a phase to be entered once, despite guards and gates
     #[command(after_help = "Example:\n  segue phase home grant executor")]
@@ -461,7 +461,7 @@ pub(crate) enum PhaseAction {
         /// Phase that may be entered.
         to: String,
         #[command(flatten)]
-        graph: GraphArgs,
+        graph: PhaseGraphSelectorArgs,
     },
     /// Return to the state of an earlier visit; no event is deleted
     #[command(after_help = "Example:\n  segue phase home rollback 2")]
@@ -469,13 +469,13 @@ pub(crate) enum PhaseAction {
         /// Number of the visit.
         visit: u32,
         #[command(flatten)]
-        graph: GraphArgs,
+        graph: PhaseGraphSelectorArgs,
     },
 }
 
 /// The phase graph a command applies to, for sessions with several graphs.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct GraphArgs {
+pub(crate) struct PhaseGraphSelectorArgs {
     /// Name of the phase graph, if the session has several.
     #[arg(long)]
     pub graph: Option<String>,

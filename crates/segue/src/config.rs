@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub(crate) use locations::{ConfigLocation, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
-pub(crate) use records::{UserDomain, default_records_path};
+pub(crate) use records::{DomainFile, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;
 pub(crate) use value_rows::config_rows;
 
@@ -58,12 +58,12 @@ pub(crate) struct Config {
     /// The flows that have a table in the file.
     pub configured_flows: Vec<ConfigValue<FlowName>>,
     /// The settings of new sessions, in file order.
-    pub flow_settings: Vec<FlowSetting>,
+    pub flow_settings: Vec<FlowSettingConfig>,
     /// The path of the records database, if configured.
     pub records: Option<ConfigValue<PathBuf>>,
     /// The user's own domains.
-    pub domains: Vec<ConfigValue<UserDomain>>,
-    pub model_limits: BTreeMap<ModelName, ModelLimitsConfig>,
+    pub domains: Vec<ConfigValue<DomainFile>>,
+    pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
     pub server_limits: ServerLimitsConfig,
 }
 
@@ -71,18 +71,18 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConfigValue<T> {
     pub value: T,
-    pub origin: ValueOrigin,
+    pub origin: ConfigValueOrigin,
 }
 
 impl<T> ConfigValue<T> {
     fn from_default(value: T) -> Self {
-        Self { value, origin: ValueOrigin::Default }
+        Self { value, origin: ConfigValueOrigin::Default }
     }
 }
 
 /// The origin of a configuration value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ValueOrigin {
+pub(crate) enum ConfigValueOrigin {
     Default,
     /// A line of the configuration file.
     File {
@@ -149,7 +149,7 @@ pub(crate) struct RoleModelConfig {
 
 /// One setting of the new sessions of a flow.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FlowSetting {
+pub(crate) struct FlowSettingConfig {
     pub flow: FlowName,
     pub name: String,
     pub value: ConfigValue<Value>,
@@ -157,7 +157,7 @@ pub(crate) struct FlowSetting {
 
 /// The limits on calls to one model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ModelLimitsConfig {
+pub(crate) struct ModelCallLimitsConfig {
     /// Concurrent calls.
     pub calls_max: ConfigValue<usize>,
     /// Calls per minute; unlimited if absent.

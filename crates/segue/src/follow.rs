@@ -7,7 +7,7 @@ mod progress_line;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnResult, UsageSource};
+use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome, UsageSource};
 use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, TurnId, UnixMillis};
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::{StopReason, TokenUsage};
@@ -16,7 +16,7 @@ use segue_engine::{Engine, SessionUpdate, Subscription};
 
 use crate::limits::EVENTS_BATCH_MAX;
 use crate::print;
-use crate::progress_text::{CallGroups, render_progress};
+use crate::progress_text::{ProgressCallGroups, render_progress};
 use crate::terminal::now_millis;
 use live_reply::LiveReplyPrinter;
 use progress_line::ProgressLine;
@@ -25,7 +25,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Whether replies are printed while they stream in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LiveOutput {
+pub(crate) enum LiveOutputTarget {
     Stdout,
     Off,
 }
@@ -94,9 +94,9 @@ pub(crate) enum FollowedCallOutcome {
 
 /// A turn that ended while it was followed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FinishedTurn {
+pub(crate) struct FollowedTurn {
     pub turn: TurnId,
-    pub outcome: TurnResult,
+    pub outcome: TurnOutcome,
     /// The replies to the user, in order.
     pub replies: Vec<String>,
     pub calls: Vec<FollowedCall>,
@@ -105,7 +105,7 @@ pub(crate) struct FinishedTurn {
 /// Why following a session ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FollowOutcome {
-    TurnFinished(FinishedTurn),
+    TurnFinished(FollowedTurn),
     /// An operator must decide about this call first.
     AwaitingOperator(CallId),
     /// The user pressed Ctrl-C while this turn, if any, was running.
@@ -122,7 +122,7 @@ pub(crate) struct SessionFollower<'e> {
     replies: Vec<String>,
     live_reply: LiveReplyPrinter,
     progress: ProgressLine,
-    call_groups: CallGroups,
+    call_groups: ProgressCallGroups,
     started_at: UnixMillis,
     frame: usize,
     /// Whether the warning about failing writes was printed.
@@ -135,7 +135,7 @@ impl<'e> SessionFollower<'e> {
         engine: &'e Engine,
         session: &'e SessionId,
         after: Seq,
-        live: LiveOutput,
+        live: LiveOutputTarget,
     ) -> anyhow::Result<Self> {
         let updates = engine.subscribe(session, after).await?;
         Ok(Self {
@@ -146,7 +146,7 @@ impl<'e> SessionFollower<'e> {
             replies: Vec::new(),
             live_reply: LiveReplyPrinter::new(live),
             progress: ProgressLine::new(),
-            call_groups: CallGroups::default(),
+            call_groups: ProgressCallGroups::default(),
             started_at: now_millis(),
             frame: 0,
             has_warned: false,
@@ -223,7 +223,7 @@ impl<'e> SessionFollower<'e> {
             }
             let is_caught_up = self.updates.last_seq() >= state.session.last_seq;
             if state.session.is_idle() && is_caught_up {
-                let (turn, outcome) = last_turn.unwrap_or((state.session.last_ids.turn, TurnResult::Done));
+                let (turn, outcome) = last_turn.unwrap_or((state.session.last_ids.turn, TurnOutcome::Done));
                 return self.finish_turn(turn, outcome);
             }
             let Some(update) = self.next_update().await? else {
@@ -282,11 +282,11 @@ impl<'e> SessionFollower<'e> {
         Ok(())
     }
 
-    fn finish_turn(mut self, turn: TurnId, outcome: TurnResult) -> anyhow::Result<FollowOutcome> {
+    fn finish_turn(mut self, turn: TurnId, outcome: TurnOutcome) -> anyhow::Result<FollowOutcome> {
         self.progress.clear();
         print::write_stdout(&self.live_reply.abandon_reply())?;
         let calls = self.calls.into_values().filter(|call| call.turn == Some(turn)).collect();
-        Ok(FollowOutcome::TurnFinished(FinishedTurn { turn, outcome, replies: self.replies, calls }))
+        Ok(FollowOutcome::TurnFinished(FollowedTurn { turn, outcome, replies: self.replies, calls }))
     }
 
     /// Updates the calls with an event.

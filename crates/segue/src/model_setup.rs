@@ -7,27 +7,29 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use futures_util::future::join_all;
-use segue_core::decide::ModelSelector as _;
+use segue_core::decide::RoleModelResolver as _;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_engine::ModelAssignment;
-use segue_models::cassette::{CassettePlayer, CassetteRecorder};
+use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
 use segue_models::catalog::{VendorModelSpec, WindowSource};
 use segue_models::http::{HttpTransport, ReqwestTransport, TimeoutProfile};
-use segue_models::vendor::{Credentials, ModelEndpoint, WireFormat};
+use segue_models::vendor::{ModelEndpoint, VendorCredentials, WireFormat};
 use segue_models::{
-    LanguageModel, ModelCard, ModelRegistry, ModelSource, RehearsalModel, ScriptedModel, VendorModel, discovery,
+    LanguageModel, ModelCard, ModelKind, ModelRegistry, RehearsalModel, ScriptedModel, VendorModelClient, discovery,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config, ConfigValue, ModelConfigKind, ModelDiscoverySetting, RehearsalSpeed, ValueOrigin};
+use crate::config::{
+    self, Config, ConfigValue, ConfigValueOrigin, ModelConfigKind, ModelDiscoverySetting, RehearsalSpeed,
+};
 
 /// The environment variable that turns off model discovery.
 pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
 
 /// Where models are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DiscoveryScope {
+pub(crate) enum ModelDiscoveryScope {
     /// By API keys, and in an Ollama only if a default model is still missing.
     UntilFound,
     /// By API keys and in an Ollama.
@@ -40,14 +42,14 @@ pub(crate) fn read_env_var(name: &str) -> Option<String> {
 
 /// Adds the models that are found by API keys or on this machine. The first one becomes the default model if none is
 /// configured.
-pub(crate) async fn discover_models(config: &mut Config, scope: DiscoveryScope) {
+pub(crate) async fn discover_models(config: &mut Config, scope: ModelDiscoveryScope) {
     let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
     if is_off || config.discovery.value == ModelDiscoverySetting::Off {
         return;
     }
-    let needs_default = config.default_model.origin == ValueOrigin::Default;
+    let needs_default = config.default_model.origin == ConfigValueOrigin::Default;
     let mut found = discovery::discover_by_api_keys(&config.catalog, &read_env_var);
-    if scope == DiscoveryScope::Everywhere || (needs_default && found.is_empty()) {
+    if scope == ModelDiscoveryScope::Everywhere || (needs_default && found.is_empty()) {
         found.extend(
             discovery::discover_ollama_models(
                 &ReqwestTransport::new(TimeoutProfile::Probe),
@@ -58,13 +60,14 @@ pub(crate) async fn discover_models(config: &mut Config, scope: DiscoveryScope) 
         );
     }
     if let Some(first) = found.first().filter(|_| needs_default) {
-        config.default_model = ConfigValue { value: discovered_model_name(first), origin: ValueOrigin::Discovered };
+        config.default_model =
+            ConfigValue { value: discovered_model_name(first), origin: ConfigValueOrigin::Discovered };
     }
     for spec in found {
         let name = discovered_model_name(&spec);
         let model =
             config::ModelConfig { kind: ModelConfigKind::Vendor(Box::new(spec)), window_tokens: None, price: None };
-        config.models.entry(name).or_insert(ConfigValue { value: model, origin: ValueOrigin::Discovered });
+        config.models.entry(name).or_insert(ConfigValue { value: model, origin: ConfigValueOrigin::Discovered });
     }
 }
 
@@ -168,9 +171,9 @@ impl ResolvedModel {
     pub(crate) fn api_key_env(&self) -> Option<(&str, bool)> {
         match self {
             Self::Vendor { connection, .. } => match &connection.credentials {
-                Credentials::ApiKey { env, key } => Some((env, key.is_some())),
-                Credentials::Basic { env, .. } => Some((env, true)),
-                Credentials::None => None,
+                VendorCredentials::ApiKey { env, key } => Some((env, key.is_some())),
+                VendorCredentials::Basic { env, .. } => Some((env, true)),
+                VendorCredentials::None => None,
             },
             Self::Rehearsal { .. } | Self::Scripted { .. } => None,
         }
@@ -179,7 +182,7 @@ impl ResolvedModel {
     fn build(&self, transport: &Arc<dyn HttpTransport>) -> anyhow::Result<(Arc<dyn LanguageModel>, Option<ModelCard>)> {
         Ok(match self {
             Self::Vendor { connection, card, .. } => {
-                (Arc::new(VendorModel::new((**connection).clone(), transport.clone())), Some(*card))
+                (Arc::new(VendorModelClient::new((**connection).clone(), transport.clone())), Some(*card))
             }
             Self::Rehearsal { is_instant: true, card } => (Arc::new(RehearsalModel::instant()), *card),
             Self::Rehearsal { is_instant: false, card } => (Arc::new(RehearsalModel::default()), *card),
@@ -200,7 +203,7 @@ impl ResolvedModelSetup {
         // A discovered model is probed only if it is used.
         let used = config.used_models();
         let models = config.models.iter().map(|(name, model)| {
-            let is_probed = model.origin != ValueOrigin::Discovered || used.contains(name);
+            let is_probed = model.origin != ConfigValueOrigin::Discovered || used.contains(name);
             let resolved = ResolvedModel::resolve(&model.value, config, is_probed.then_some(&probe));
             async move { Ok((name.clone(), resolved.await.with_context(|| unusable_model_message(name))?)) }
         });
@@ -215,44 +218,44 @@ impl ResolvedModelSetup {
     }
 
     /// Loads a scenario as the model of all roles. Returns also the flow that the scenario is for, if it names one.
-    pub(crate) fn load_script(file: &Path) -> anyhow::Result<(AssignedModels, Option<FlowName>)> {
+    pub(crate) fn load_script(file: &Path) -> anyhow::Result<(ConfiguredModels, Option<FlowName>)> {
         let (flow, model) = load_scenario(file)?;
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(model)));
         let assignment = ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into());
-        Ok((AssignedModels { models, assignment }, flow))
+        Ok((ConfiguredModels { models, assignment }, flow))
     }
 
     /// Returns an assignment without models, for engines that make no calls.
-    pub(crate) fn without_models() -> AssignedModels {
+    pub(crate) fn without_models() -> ConfiguredModels {
         let models = Arc::new(ModelRegistry::new());
-        AssignedModels { assignment: ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into()), models }
+        ConfiguredModels { assignment: ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into()), models }
     }
 
     /// Builds all models, with calls over the network.
-    pub(crate) fn connect(&self) -> anyhow::Result<AssignedModels> {
+    pub(crate) fn connect(&self) -> anyhow::Result<ConfiguredModels> {
         self.build_models(Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
     }
 
     /// Builds all models, with calls over the network that are recorded in a cassette.
-    pub(crate) fn connect_recording(&self, file: &Path) -> anyhow::Result<AssignedModels> {
+    pub(crate) fn connect_recording(&self, file: &Path) -> anyhow::Result<ConfiguredModels> {
         if !self.models.values().any(|model| matches!(model, ResolvedModel::Vendor { .. })) {
             bail!("nothing to record: no vendor model is configured or discovered (see `segue doctor`)");
         }
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        let recorder = CassetteRecorder::new(client, file, serde_json::to_value(self)?)?;
+        let recorder = CassetteRecordingTransport::new(client, file, serde_json::to_value(self)?)?;
         self.build_models(Arc::new(recorder))
     }
 
     /// Builds the models of a cassette, with replies from its recording.
-    pub(crate) fn load_cassette(file: &Path) -> anyhow::Result<(Self, AssignedModels)> {
-        let player = CassettePlayer::new(file)?;
+    pub(crate) fn load_cassette(file: &Path) -> anyhow::Result<(Self, ConfiguredModels)> {
+        let player = CassetteReplayTransport::new(file)?;
         let setup: Self = serde_json::from_value(player.metadata().clone())
             .with_context(|| format!("the cassette {} has no valid model setup", file.display()))?;
         let assigned = setup.build_models(Arc::new(player))?;
         Ok((setup, assigned))
     }
 
-    fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<AssignedModels> {
+    fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<ConfiguredModels> {
         let mut models = ModelRegistry::new();
         for (name, resolved) in &self.models {
             let built = resolved.build(&transport).with_context(|| unusable_model_message(name))?;
@@ -272,7 +275,7 @@ impl ResolvedModelSetup {
         for RoleAssignment { flow, role, model, .. } in self.role_fallbacks.clone() {
             assignment = assignment.with_role_fallback(flow, role, model);
         }
-        Ok(AssignedModels { models, assignment })
+        Ok(ConfiguredModels { models, assignment })
     }
 }
 
@@ -285,7 +288,7 @@ pub(crate) const SCRIPTED_MODEL_NAME: &str = "scripted";
 
 /// The models, and their assignment to roles.
 #[derive(Debug)]
-pub(crate) struct AssignedModels {
+pub(crate) struct ConfiguredModels {
     pub models: Arc<ModelRegistry>,
     pub assignment: ModelAssignment,
 }
@@ -300,14 +303,14 @@ pub(crate) struct RoleModel {
     pub fallback: Option<ModelName>,
 }
 
-impl AssignedModels {
+impl ConfiguredModels {
     /// Whether a role of the flow uses the rehearsal model.
     pub(crate) fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
-        self.role_models(spec).iter().any(|role| self.model_source(&role.model) == Some(ModelSource::Rehearsal))
+        self.role_models(spec).iter().any(|role| self.model_source(&role.model) == Some(ModelKind::Rehearsal))
     }
 
     /// Returns the kind of a model, or `None` if there is no such model.
-    pub(crate) fn model_source(&self, model: &ModelName) -> Option<ModelSource> {
+    pub(crate) fn model_source(&self, model: &ModelName) -> Option<ModelKind> {
         self.models.get(model).ok().map(|model| model.describe().kind)
     }
 

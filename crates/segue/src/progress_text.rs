@@ -3,7 +3,7 @@
 
 use segue_core::event::{CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, ModelName, UnixMillis};
-use segue_core::session::{CallStatus, OpenCall, Session};
+use segue_core::session::{OpenCall, OpenCallStatus, Session};
 
 use crate::print::number_format::format_duration;
 
@@ -23,30 +23,30 @@ pub(crate) fn call_label(opened: &CallOpened) -> String {
 
 /// The calls of a turn, grouped by speaker: calls of one speaker that run at the same time form a group.
 #[derive(Debug, Default)]
-pub(crate) struct CallGroups {
-    groups: Vec<CallGroup>,
+pub(crate) struct ProgressCallGroups {
+    groups: Vec<ProgressCallGroup>,
 }
 
 #[derive(Debug)]
-struct CallGroup {
+struct ProgressCallGroup {
     speaker: String,
-    calls: Vec<GroupedCall>,
+    calls: Vec<ProgressCall>,
 }
 
 #[derive(Debug)]
-struct GroupedCall {
+struct ProgressCall {
     call: CallId,
     model: ModelName,
-    end: Option<GroupedCallEnd>,
+    end: Option<ProgressCallEnd>,
 }
 
 #[derive(Debug)]
-enum GroupedCallEnd {
+enum ProgressCallEnd {
     Answered { ms: u64 },
     Failed,
 }
 
-impl CallGroups {
+impl ProgressCallGroups {
     /// Updates the groups with an event.
     pub(crate) fn apply_event(&mut self, event: &Event) {
         match event {
@@ -55,25 +55,25 @@ impl CallGroups {
                 self.open_call(opened)
             }
             Event::CallAnswered(answered) => {
-                self.end_call(answered.call, GroupedCallEnd::Answered { ms: answered.duration_ms })
+                self.end_call(answered.call, ProgressCallEnd::Answered { ms: answered.duration_ms })
             }
             Event::CallFailed { call, next: RetryDecision::GiveUp, .. }
             | Event::CallOutcomeUnknown { call, next: RetryDecision::GiveUp, .. }
-            | Event::CallCancelled { call, .. } => self.end_call(*call, GroupedCallEnd::Failed),
+            | Event::CallCancelled { call, .. } => self.end_call(*call, ProgressCallEnd::Failed),
             _ => {}
         }
     }
 
     fn open_call(&mut self, opened: &CallOpened) {
         let speaker = speaker_name(opened);
-        let call = GroupedCall { call: opened.call, model: opened.model.clone(), end: None };
+        let call = ProgressCall { call: opened.call, model: opened.model.clone(), end: None };
         match self.groups.iter_mut().find(|group| group.speaker == speaker && group.has_open_calls()) {
             Some(group) => group.calls.push(call),
-            None => self.groups.push(CallGroup { speaker: speaker.to_owned(), calls: vec![call] }),
+            None => self.groups.push(ProgressCallGroup { speaker: speaker.to_owned(), calls: vec![call] }),
         }
     }
 
-    fn end_call(&mut self, call: CallId, end: GroupedCallEnd) {
+    fn end_call(&mut self, call: CallId, end: ProgressCallEnd) {
         let mut calls = self.groups.iter_mut().flat_map(|group| &mut group.calls);
         if let Some(grouped) = calls.find(|grouped| grouped.call == call) {
             grouped.end = Some(end);
@@ -81,13 +81,13 @@ impl CallGroups {
     }
 
     /// Returns the group of a call, if it has other calls too.
-    fn parallel_group(&self, call: CallId) -> Option<&CallGroup> {
-        let contains = |group: &&CallGroup| group.calls.iter().any(|grouped| grouped.call == call);
+    fn parallel_group(&self, call: CallId) -> Option<&ProgressCallGroup> {
+        let contains = |group: &&ProgressCallGroup| group.calls.iter().any(|grouped| grouped.call == call);
         self.groups.iter().filter(|group| group.calls.len() > 1).find(contains)
     }
 }
 
-impl CallGroup {
+impl ProgressCallGroup {
     fn has_open_calls(&self) -> bool {
         self.calls.iter().any(|call| call.end.is_none())
     }
@@ -95,14 +95,14 @@ impl CallGroup {
     fn describe(&self, session: &Session, now: UnixMillis) -> String {
         let ended = self.calls.iter().filter(|call| call.end.is_some()).count();
         let calls = self.calls.iter().enumerate().map(|(index, call)| {
-            let same_model = |calls: &[GroupedCall]| calls.iter().filter(|other| other.model == call.model).count();
+            let same_model = |calls: &[ProgressCall]| calls.iter().filter(|other| other.model == call.model).count();
             let number = match same_model(&self.calls) {
                 1 => String::new(),
                 _ => format!(" #{}", same_model(&self.calls[..=index])),
             };
             let end = match &call.end {
-                Some(GroupedCallEnd::Answered { ms }) => format!(" ✓ {}", format_duration(*ms)),
-                Some(GroupedCallEnd::Failed) => " ✗".to_owned(),
+                Some(ProgressCallEnd::Answered { ms }) => format!(" ✓ {}", format_duration(*ms)),
+                Some(ProgressCallEnd::Failed) => " ✗".to_owned(),
                 None => session.open_calls.get(&call.call).map(|open| describe_attempt(open, now)).unwrap_or_default(),
             };
             format!("{}{number}{end}", call.model)
@@ -116,13 +116,13 @@ impl CallGroup {
 #[must_use]
 pub(crate) fn render_progress(
     session: &Session,
-    groups: &CallGroups,
+    groups: &ProgressCallGroups,
     from: UnixMillis,
     now: UnixMillis,
     frame: usize,
 ) -> String {
     let mut calls: Vec<String> = Vec::new();
-    for (call, open) in session.open_calls.iter().filter(|(_, open)| open.status != CallStatus::AwaitingOperator) {
+    for (call, open) in session.open_calls.iter().filter(|(_, open)| open.status != OpenCallStatus::AwaitingOperator) {
         let description = groups
             .parallel_group(*call)
             .map_or_else(|| describe_single_call(open, now), |group| group.describe(session, now));
@@ -168,11 +168,11 @@ fn describe_single_call(open: &OpenCall, now: UnixMillis) -> String {
 /// Returns the number of the current attempt, unless it is the first.
 fn describe_attempt(open: &OpenCall, now: UnixMillis) -> String {
     match open.status {
-        CallStatus::Due if open.attempt > 1 => format!(" (attempt {})", open.attempt),
-        CallStatus::WaitingUntil(until) => {
+        OpenCallStatus::Due if open.attempt > 1 => format!(" (attempt {})", open.attempt),
+        OpenCallStatus::WaitingUntil(until) => {
             format!(" (attempt {} in {})", open.attempt, format_duration(until.ms_since(now)))
         }
-        CallStatus::Due | CallStatus::AwaitingOperator | CallStatus::Inherited(_) => String::new(),
+        OpenCallStatus::Due | OpenCallStatus::AwaitingOperator | OpenCallStatus::Inherited(_) => String::new(),
     }
 }
 
@@ -182,23 +182,26 @@ mod tests {
 
     #[test]
     fn an_idle_session_has_no_progress_line() {
-        assert_eq!(render_progress(&Session::default(), &CallGroups::default(), UnixMillis(0), UnixMillis(0), 0), "");
+        assert_eq!(
+            render_progress(&Session::default(), &ProgressCallGroups::default(), UnixMillis(0), UnixMillis(0), 0),
+            ""
+        );
     }
 
     #[test]
     fn a_group_lists_the_status_of_each_call() {
-        let call = |call: u32, model: &str, end: Option<GroupedCallEnd>| GroupedCall {
+        let call = |call: u32, model: &str, end: Option<ProgressCallEnd>| ProgressCall {
             call: CallId(call),
             model: model.into(),
             end,
         };
         let calls = vec![
-            call(1, "ant", Some(GroupedCallEnd::Answered { ms: 1_200 })),
+            call(1, "ant", Some(ProgressCallEnd::Answered { ms: 1_200 })),
             call(2, "bee", None),
-            call(3, "ant", Some(GroupedCallEnd::Failed)),
+            call(3, "ant", Some(ProgressCallEnd::Failed)),
             call(4, "cat", None),
         ];
-        let group = CallGroup { speaker: "expert".into(), calls };
+        let group = ProgressCallGroup { speaker: "expert".into(), calls };
         let line = group.describe(&Session::default(), UnixMillis(0));
         assert_eq!(line, "expert (2 of 4): ant #1 ✓ 1.2 s, bee, ant #2 ✗, cat");
     }

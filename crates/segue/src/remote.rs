@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
-use segue_engine::{Engine, EngineConfig, RecomputeResult, RecoveryPolicy, SessionOptions, UserMessage};
+use segue_engine::{Engine, EngineConfig, RecomputeResult, SessionOptions, SessionResumePolicy, UserMessage};
 use segue_models::ModelRegistry;
 use serde_json::{Value, json};
 
 use crate::setting_values;
 
-pub(crate) use client::{ServerClient, ServerProblem};
+pub(crate) use client::{RemoteServerProblem, ServerClient};
 pub(crate) use event_stream::RemoteSubscription;
 
 /// A server, and a local engine that reads its sessions.
@@ -37,7 +37,7 @@ impl RemoteEngine {
         check_version(url, about["version"].as_str())?;
         let store = Arc::new(store::RemoteStore::new(client.clone()));
         let setup = EngineConfig {
-            recovery: RecoveryPolicy::Never,
+            recovery: SessionResumePolicy::Never,
             ..EngineConfig::new(store, flows, ModelRegistry::new(), "remote")
         };
         Ok(Self { client, engine: Engine::start(setup).await?, server_info: about })
@@ -116,7 +116,7 @@ impl RemoteEngine {
         };
         match self.client.post(&asked.0, &asked.1).await {
             // The refusal is an event of the journal and is shown like every other event.
-            Err(error) if ServerProblem::has_code(&error, "phase-refused") => Ok(()),
+            Err(error) if RemoteServerProblem::has_code(&error, "phase-refused") => Ok(()),
             other => other.map(drop),
         }
     }
@@ -140,9 +140,9 @@ fn check_version(url: &str, theirs: Option<&str>) -> anyhow::Result<()> {
 fn add_graph_fields(mut body: Value, phase: &PhaseGraphKey) -> Value {
     body["graph"] = json!(phase.graph);
     match &phase.owner {
-        PhaseGraphOwner::Session => {}
-        PhaseGraphOwner::Role(role) => body["owner"] = json!(role),
-        PhaseGraphOwner::Agent(agent) => body["owner"] = json!(agent),
+        PhaseStateOwner::Session => {}
+        PhaseStateOwner::Role(role) => body["owner"] = json!(role),
+        PhaseStateOwner::Agent(agent) => body["owner"] = json!(agent),
     }
     body
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use segue_core::flow::FlowSpec;
-use segue_core::flow::{InvalidSetting, SettingProblem, SettingSpec, SettingType};
+use segue_core::flow::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType};
 use segue_core::ids::{FlowName, SessionId};
 use segue_engine::Engine;
 use serde_json::{Map, Value};
@@ -56,13 +56,13 @@ pub(crate) fn settings_fixed_message(session: &SessionId) -> String {
 pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidSetting) -> String {
     let path = format!("{prefix}{}", invalid.path);
     match &invalid.problem {
-        SettingProblem::UnknownName { known, .. } if known.is_empty() => {
+        FlowSettingProblem::UnknownName { known, .. } if known.is_empty() => {
             format!("`{path}` is unknown; flow `{}` has no settings", spec.name)
         }
-        SettingProblem::UnknownName { given, known } => {
+        FlowSettingProblem::UnknownName { given, known } => {
             format!("`{path}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
         }
-        SettingProblem::InvalidValue { expected, found } => format!("`{path}`: expected {expected}, found {found}"),
+        FlowSettingProblem::InvalidValue { expected, found } => format!("`{path}`: expected {expected}, found {found}"),
     }
 }
 

@@ -10,20 +10,20 @@ use segue_core::body::BodyId;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
-use segue_domains::{McpServersTool, SqliteRecordsTool};
+use segue_domains::{McpGatewayTool, SqliteRecordsTool};
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
-use segue_engine::{Engine, EngineConfig, RecoveryPolicy};
+use segue_engine::{Engine, EngineConfig, SessionResumePolicy};
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
 use segue_store::sqlite::SqliteStore;
 
-use crate::cli::{GlobalArgs, ModelArgs, SessionArgs};
-use crate::config::{self, Config, ConfigLocation, ConfigValue, UserDirs, ValueOrigin};
+use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
+use crate::config::{self, Config, ConfigLocation, ConfigValue, ConfigValueOrigin, UserDirs};
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::model_setup::{self, DiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, FolderTrust, TrustScope};
+use crate::trust::{self, FolderTrust, RequiredTrust};
 
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
@@ -39,16 +39,16 @@ pub(crate) struct RunningEngine {
 /// Options for starting an engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EngineStartOptions<'s> {
-    pub playback: PlaybackMode<'s>,
+    pub playback: RecordReplayMode<'s>,
     /// The default model, instead of the configured one.
     pub model: Option<&'s str>,
     /// When the engine resumes pending work.
-    pub recovery: RecoveryPolicy,
+    pub recovery: SessionResumePolicy,
 }
 
 /// Where replies come from, and whether they are recorded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum PlaybackMode<'s> {
+pub(crate) enum RecordReplayMode<'s> {
     /// From the configured models.
     #[default]
     Live,
@@ -60,7 +60,7 @@ pub(crate) enum PlaybackMode<'s> {
     Replay(&'s Path),
 }
 
-impl<'s> PlaybackMode<'s> {
+impl<'s> RecordReplayMode<'s> {
     /// Returns the mode for the command line, which allows only one of these options.
     pub(crate) fn from_args(script: Option<&'s Path>, record: Option<&'s Path>, replay: Option<&'s Path>) -> Self {
         let script = script.map(Self::Script).or(replay.map(Self::Replay));
@@ -70,31 +70,38 @@ impl<'s> PlaybackMode<'s> {
 
 impl<'s> EngineStartOptions<'s> {
     /// Returns the options for a conversation in one session.
-    pub(crate) fn for_session_args(session_args: &'s SessionArgs) -> Self {
+    pub(crate) fn for_session_args(session_args: &'s ConversationArgs) -> Self {
         let ModelArgs { model, record, replay } = &session_args.model_args;
-        let playback = PlaybackMode::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
-        Self { playback, model: model.as_deref(), recovery: RecoveryPolicy::OnUse }
+        let playback =
+            RecordReplayMode::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
+        Self { playback, model: model.as_deref(), recovery: SessionResumePolicy::OnUse }
     }
 
     /// Returns the options for a command on one session, with replies from a scenario if one is given.
     pub(crate) fn for_command(script: Option<&'s Path>) -> Self {
-        Self { playback: PlaybackMode::from_args(script, None, None), model: None, recovery: RecoveryPolicy::OnUse }
+        Self {
+            playback: RecordReplayMode::from_args(script, None, None),
+            model: None,
+            recovery: SessionResumePolicy::OnUse,
+        }
     }
 
     /// Returns what an engine with these options may do that needs trust.
-    fn required_trust(&self) -> Option<TrustScope> {
+    fn required_trust(&self) -> Option<RequiredTrust> {
         match (self.playback, self.recovery) {
-            (PlaybackMode::Script(_) | PlaybackMode::Replay(_), _) => Some(TrustScope::DomainServers),
-            (PlaybackMode::Live, RecoveryPolicy::Never) => None,
-            (PlaybackMode::Live | PlaybackMode::Record(_), _) => Some(TrustScope::Everything),
+            (RecordReplayMode::Script(_) | RecordReplayMode::Replay(_), _) => Some(RequiredTrust::DomainServers),
+            (RecordReplayMode::Live, SessionResumePolicy::Never) => None,
+            (RecordReplayMode::Live | RecordReplayMode::Record(_), _) => Some(RequiredTrust::Everything),
         }
     }
 
     /// Returns the recovery policy. A scenario or cassette is written for one session, so it must not answer pending
     /// calls of others.
-    fn effective_recovery(&self) -> RecoveryPolicy {
+    fn effective_recovery(&self) -> SessionResumePolicy {
         match (self.playback, self.recovery) {
-            (PlaybackMode::Script(_) | PlaybackMode::Replay(_), RecoveryPolicy::Immediate) => RecoveryPolicy::OnUse,
+            (RecordReplayMode::Script(_) | RecordReplayMode::Replay(_), SessionResumePolicy::Immediate) => {
+                SessionResumePolicy::OnUse
+            }
             (_, recovery) => recovery,
         }
     }
@@ -126,12 +133,14 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         set_default_model(&mut config, model)?;
     }
     let (assigned, flow) = match start.playback {
-        PlaybackMode::Script(file) => ResolvedModelSetup::load_script(file)?,
-        PlaybackMode::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
-        PlaybackMode::Record(file) => (resolve_model_setup(&mut config).await?.connect_recording(file)?, None),
+        RecordReplayMode::Script(file) => ResolvedModelSetup::load_script(file)?,
+        RecordReplayMode::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
+        RecordReplayMode::Record(file) => (resolve_model_setup(&mut config).await?.connect_recording(file)?, None),
         // An engine that makes no calls needs no models, so none are discovered.
-        PlaybackMode::Live if start.recovery == RecoveryPolicy::Never => (ResolvedModelSetup::without_models(), None),
-        PlaybackMode::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
+        RecordReplayMode::Live if start.recovery == SessionResumePolicy::Never => {
+            (ResolvedModelSetup::without_models(), None)
+        }
+        RecordReplayMode::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
     };
     let flows = config.flows();
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
@@ -140,7 +149,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let setup = EngineConfig {
         tools: ToolRegistry::default()
             .with_tool(RECORDS_TOOL, Arc::new(records))
-            .with_tool(MCP_TOOL, Arc::new(McpServersTool::new(config.all_domains()))),
+            .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(config.all_domains()))),
         models: assigned.models,
         model_assignment: assigned.assignment,
         model_limits: engine_model_limits(&config),
@@ -159,13 +168,13 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
 
 /// Discovers models if needed, and resolves all of them.
 async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedModelSetup> {
-    model_setup::discover_models(config, DiscoveryScope::UntilFound).await;
+    model_setup::discover_models(config, ModelDiscoveryScope::UntilFound).await;
     ResolvedModelSetup::from_config(config).await
 }
 
 /// Makes a model the default model, or returns an error if there is no such model.
 fn set_default_model(config: &mut Config, model: &str) -> anyhow::Result<()> {
-    let name = ConfigValue { value: ModelName::from(model), origin: ValueOrigin::Argument("--model") };
+    let name = ConfigValue { value: ModelName::from(model), origin: ConfigValueOrigin::Argument("--model") };
     config.add_shorthand_model(&name);
     if !config.models.contains_key(&name.value) {
         let known = config.models.keys().map(ModelName::as_str);
@@ -186,7 +195,7 @@ pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result
     }
     let store = Arc::new(open_store(&store.value)?);
     let setup = EngineConfig {
-        recovery: RecoveryPolicy::Never,
+        recovery: SessionResumePolicy::Never,
         ..EngineConfig::new(store, config.flows(), ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     Ok(Some(Engine::start(setup).await?))

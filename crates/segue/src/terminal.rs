@@ -17,10 +17,10 @@ mod slash_command;
 mod terminal_mode;
 mod turn_display;
 
-pub(crate) use backend::Backend;
+pub(crate) use backend::EngineBackend;
 pub(crate) use chat_loop::{now_millis, run_chat_loop};
 pub(crate) use screen::Screen;
-pub(crate) use session_entry::{AnswerSource, ChatOptions};
+pub(crate) use session_entry::{ChatReplySource, TerminalChatOptions};
 
 #[cfg(test)]
 mod tests;

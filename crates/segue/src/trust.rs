@@ -15,7 +15,7 @@ use crate::config::{Config, UserDirs};
 use crate::print;
 use crate::print::text::to_single_line;
 use trust_requests::collect_trust_requests;
-pub(crate) use trust_requests::{RequestKind, TrustRequest};
+pub(crate) use trust_requests::{ActionRequiringTrust, ActionRequiringTrustKind};
 pub(crate) use trusted_folders::{TrustedFolders, canonical_folder};
 
 /// The environment variable that trusts the configuration of every folder, for automated runs.
@@ -53,7 +53,7 @@ impl TrustStatus {
 #[derive(Debug)]
 pub(crate) struct FolderTrust {
     pub file: PathBuf,
-    pub requests: Vec<TrustRequest>,
+    pub requests: Vec<ActionRequiringTrust>,
     pub status: TrustStatus,
     folder: PathBuf,
     /// The digest of the file and of all files that it names.
@@ -62,7 +62,7 @@ pub(crate) struct FolderTrust {
 
 /// Which requests of a configuration a command would fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrustScope {
+pub(crate) enum RequiredTrust {
     /// Models and the servers of domains.
     Everything,
     /// Only the servers of domains, because replies come from a file.
@@ -112,10 +112,12 @@ impl FolderTrust {
 }
 
 /// Returns an error unless the configuration may do what a command needs. On a terminal the user is asked, once.
-pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustScope) -> anyhow::Result<()> {
+pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: RequiredTrust) -> anyhow::Result<()> {
     let Some(trust) = trust.filter(|trust| !trust.status.allows_use()) else { return Ok(()) };
-    let needed = |request: &&TrustRequest| scope == TrustScope::Everything || request.kind == RequestKind::DomainServer;
-    let needed: Vec<&TrustRequest> = trust.requests.iter().filter(needed).collect();
+    let needed = |request: &&ActionRequiringTrust| {
+        scope == RequiredTrust::Everything || request.kind == ActionRequiringTrustKind::DomainServer
+    };
+    let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };
     if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && trust.confirm()? {
         return trust.remember(&UserDirs::from_env());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use segue_engine::Engine;
 use tokio::sync::{Semaphore, watch};
 
-use crate::history::HistoryCache;
+use crate::history::SessionHistoryCache;
 use crate::keys::ApiKeyStore;
 use crate::metrics::ServerMetrics;
-use crate::openai::ConversationCache;
+use crate::openai::OpenAiConversationCache;
 use crate::options::ServerOptions;
 use crate::rate_limit::CallerRateLimiter;
 use crate::readiness::ReadinessProbe;
@@ -17,20 +17,20 @@ use crate::webhooks::WebhookStore;
 
 /// The state that all requests share. Clones refer to the same state.
 #[derive(Clone)]
-pub(crate) struct AppState(Arc<AppInner>);
+pub(crate) struct AppState(Arc<AppStateInner>);
 
 /// The fields of [`AppState`].
-pub(crate) struct AppInner {
+pub(crate) struct AppStateInner {
     pub engine: Engine,
     pub options: ServerOptions,
     pub keys: ApiKeyStore,
-    pub histories: HistoryCache,
+    pub histories: SessionHistoryCache,
     pub rate_limiter: CallerRateLimiter,
     pub readiness: ReadinessProbe,
     pub metrics: ServerMetrics,
     pub change_feed: SessionChangeFeed,
     pub webhooks: WebhookStore,
-    pub conversation_cache: ConversationCache,
+    pub conversation_cache: OpenAiConversationCache,
     pub import_permits: Semaphore,
     shutdown_signal: watch::Sender<bool>,
 }
@@ -39,15 +39,15 @@ impl AppState {
     /// Creates the state of a server around an engine.
     #[must_use]
     pub(crate) fn new(engine: Engine, options: ServerOptions) -> Self {
-        Self(Arc::new(AppInner {
+        Self(Arc::new(AppStateInner {
             keys: ApiKeyStore::from_folder(&options.folder),
             webhooks: WebhookStore::from_folder(&options.folder),
             rate_limiter: CallerRateLimiter::new(options.limits),
             readiness: ReadinessProbe::default(),
-            histories: HistoryCache::default(),
+            histories: SessionHistoryCache::default(),
             metrics: ServerMetrics::new(),
             change_feed: SessionChangeFeed::default(),
-            conversation_cache: ConversationCache::default(),
+            conversation_cache: OpenAiConversationCache::default(),
             import_permits: Semaphore::new(options.limits.imports_max),
             shutdown_signal: watch::Sender::new(false),
             engine,
@@ -74,14 +74,14 @@ impl AppState {
 }
 
 impl std::ops::Deref for AppState {
-    type Target = AppInner;
+    type Target = AppStateInner;
 
-    fn deref(&self) -> &AppInner {
+    fn deref(&self) -> &AppStateInner {
         &self.0
     }
 }
 
-impl std::fmt::Debug for AppInner {
+impl std::fmt::Debug for AppStateInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AppInner").field("options", &self.options).finish_non_exhaustive()
     }

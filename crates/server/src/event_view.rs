@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, BodyKind, TextRef};
+use segue_core::body::{BodyId, BodyVisibility, TextRef};
 use segue_core::event::{Event, RecordedEvent};
 use segue_core::ids::{CallId, MessageId, TurnId};
 use segue_engine::Error;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::caller::Caller;
-use crate::extract::SessionRef;
+use crate::extract::RequestedSession;
 use crate::history::SessionHistory;
 use crate::limits::SUMMARY_TEXT_CHARS_MAX;
 
@@ -55,17 +55,17 @@ pub(crate) struct EventView {
 
 /// Renders consecutive events.
 #[derive(Debug)]
-pub(crate) struct EventRenderer {
-    session_ref: SessionRef,
+pub(crate) struct EventViewBuilder {
+    session_ref: RequestedSession,
     text_filter: EventTextFilter,
     /// The turn that is running at this point of the journal.
     running_turn: Option<TurnId>,
 }
 
-impl EventRenderer {
+impl EventViewBuilder {
     /// Creates a renderer that starts while `turn` is running.
     #[must_use]
-    pub(crate) fn new(session_ref: &SessionRef, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
+    pub(crate) fn new(session_ref: &RequestedSession, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
         Self { session_ref: session_ref.clone(), text_filter: texts, running_turn: turn }
     }
 
@@ -98,7 +98,7 @@ impl EventRenderer {
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let SessionRef { app, session, .. } = &self.session_ref;
+        let RequestedSession { app, session, .. } = &self.session_ref;
         let read = |history: &SessionHistory| {
             calls.into_iter().filter_map(|call| Some((call, history.calls.get(&call)?.turn))).collect()
         };
@@ -110,7 +110,7 @@ impl EventRenderer {
         match self.text_filter {
             EventTextFilter::None => Vec::new(),
             EventTextFilter::Conversation => {
-                bodies.filter(|(_, kind)| *kind == BodyKind::Conversation).map(|(id, _)| id).collect()
+                bodies.filter(|(_, kind)| *kind == BodyVisibility::Conversation).map(|(id, _)| id).collect()
             }
             EventTextFilter::All => bodies.map(|(id, _)| id).collect(),
         }

@@ -24,14 +24,14 @@ impl FromRequestParts<AppState> for Caller {
 
 /// A session named in the path. Its name and flow are visible to the caller; whether it exists is checked when it is read.
 #[derive(Debug, Clone)]
-pub(crate) struct SessionRef {
+pub(crate) struct RequestedSession {
     pub app: AppState,
     pub caller: Caller,
     /// The full name, including the namespace.
     pub session: SessionId,
 }
 
-impl FromRequestParts<AppState> for SessionRef {
+impl FromRequestParts<AppState> for RequestedSession {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, HttpProblem> {
@@ -43,7 +43,7 @@ impl FromRequestParts<AppState> for SessionRef {
     }
 }
 
-impl SessionRef {
+impl RequestedSession {
     /// Resolves the name that the caller gave.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ pub(crate) fn parse_numbered_id<T: std::str::FromStr<Err = String>>(given: &str)
 
 /// The response format that the client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResponseFormat {
+pub(crate) enum HttpResponseFormat {
     /// JSON, or the route's only format.
     Json,
     /// Server-sent events.
@@ -192,7 +192,7 @@ pub(crate) enum ResponseFormat {
     Text,
 }
 
-impl FromRequestParts<AppState> for ResponseFormat {
+impl FromRequestParts<AppState> for HttpResponseFormat {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, HttpProblem> {

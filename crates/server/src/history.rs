@@ -11,11 +11,11 @@ use segue_core::event::RecordedEvent;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ThreadId, ToolRunId, TurnId, UnixMillis};
 use segue_core::scope::ThreadSlot;
 
-pub(crate) use cache::HistoryCache;
+pub(crate) use cache::SessionHistoryCache;
 pub(crate) use entries::{
-    CallEndEntry, CallEntry, CompactionEntry, FactEntry, FailedAttemptEntry, HandoverEntry, JournalPosition,
-    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyEntry, ThreadHistoryEntry, ToolRunEntry,
-    TurnEntry,
+    CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
+    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, ThreadLifetimeEntry,
+    ToolRunEntry, TurnHistoryEntry,
 };
 
 /// The history of a session up to an event.
@@ -28,17 +28,17 @@ pub(crate) struct SessionHistory {
     /// The original session, and the last event that both share.
     pub forked_from: Option<(SessionId, Seq)>,
     pub messages: BTreeMap<MessageId, MessageEntry>,
-    pub turns: BTreeMap<TurnId, TurnEntry>,
+    pub turns: BTreeMap<TurnId, TurnHistoryEntry>,
     pub running_turn: Option<TurnId>,
     pub calls: BTreeMap<CallId, CallEntry>,
-    pub threads: BTreeMap<ThreadId, ThreadHistoryEntry>,
+    pub threads: BTreeMap<ThreadId, ThreadLifetimeEntry>,
     /// The newest thread of each slot.
     thread_by_slot: BTreeMap<ThreadSlot, ThreadId>,
     pub phase_events: Vec<PhaseEventEntry>,
     pub handovers: Vec<HandoverEntry>,
     pub tool_runs: BTreeMap<ToolRunId, ToolRunEntry>,
     /// Facts without their values.
-    pub facts: Vec<FactEntry>,
+    pub facts: Vec<FlowFactEntry>,
     /// Whether agents have sent messages to each other.
     pub has_agent_messages: bool,
 }

@@ -18,8 +18,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use self::client_stream::ClientStream;
-use self::silent_connections::{SilentConnection, SilentConnections};
+use self::client_stream::TimeoutTcpStream;
+use self::silent_connections::{IdleHttpConnections, SilentConnectionGuard};
 use crate::app::AppState;
 use crate::limits::SHUTDOWN_MS_MAX;
 use crate::options::ServerOptions;
@@ -75,7 +75,7 @@ impl HttpServer {
         let webhooks = tokio::spawn(crate::webhooks::run_webhook_delivery(app.clone()));
         let connections = GracefulShutdown::new();
         let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
-        let silent_connections = SilentConnections::default();
+        let silent_connections = IdleHttpConnections::default();
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -116,12 +116,12 @@ fn serve_connection(
     stream: TcpStream,
     router: Router,
     connections: &GracefulShutdown,
-    silent_connection: SilentConnection,
+    silent_connection: SilentConnectionGuard,
 ) -> impl Future<Output = ()> + Send + use<> {
     let limits = app.options.limits;
     // Responses are small and frequent.
     let _ = stream.set_nodelay(true);
-    let stream = ClientStream::new(
+    let stream = TimeoutTcpStream::new(
         stream,
         Duration::from_millis(limits.headers_ms_max),
         Duration::from_millis(limits.write_stall_ms_max),

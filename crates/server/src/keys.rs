@@ -29,7 +29,7 @@ const KEY_SECRET_BYTES: usize = 32;
 /// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiKey {
+pub struct ServerApiKey {
     /// The public part of the key.
     pub id: String,
     /// A name for people.
@@ -48,7 +48,7 @@ pub struct ApiKey {
 
 /// A key to create.
 #[derive(Debug, Clone, Default)]
-pub struct NewApiKey {
+pub struct ServerApiKeySpec {
     /// A name for people.
     pub name: String,
     /// The owner whose sessions the key opens; `None` for all sessions.
@@ -83,7 +83,7 @@ pub struct ApiKeyStore {
 
 #[derive(Debug, Default)]
 struct CachedKeysFile {
-    keys: Vec<ApiKey>,
+    keys: Vec<ServerApiKey>,
     file_stamp: Option<(SystemTime, u64)>,
     checked_at: Option<Instant>,
 }
@@ -99,7 +99,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// The file exists and cannot be read.
-    pub fn list_keys(&self) -> Result<Vec<ApiKey>, Error> {
+    pub fn list_keys(&self) -> Result<Vec<ServerApiKey>, Error> {
         read_keys_file(&self.path)
     }
 
@@ -107,7 +107,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// The name or owner is invalid, there are too many keys, or the file cannot be written.
-    pub fn create_key(&self, new: NewApiKey, created: u64) -> Result<(ApiKey, String), Error> {
+    pub fn create_key(&self, new: ServerApiKeySpec, created: u64) -> Result<(ServerApiKey, String), Error> {
         if new.name.trim().is_empty() || new.name.chars().count() > KEY_NAME_CHARS_MAX {
             return Err(Error::InvalidKey(format!("a key's name must have 1 to {KEY_NAME_CHARS_MAX} characters")));
         }
@@ -127,8 +127,8 @@ impl ApiKeyStore {
             }
         };
         let secret = random_hex(KEY_SECRET_BYTES)?;
-        let NewApiKey { name, owner, flows } = new;
-        let key = ApiKey { hash: hash_secret(&secret), name, created, owner, flows, id: id.clone() };
+        let ServerApiKeySpec { name, owner, flows } = new;
+        let key = ServerApiKey { hash: hash_secret(&secret), name, created, owner, flows, id: id.clone() };
         keys.push(key.clone());
         write_keys_file(&self.path, &keys)?;
         Ok((key, format!("{KEY_PREFIX}{id}_{secret}")))
@@ -138,7 +138,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// There is no key with that id, or the file cannot be written.
-    pub fn revoke_key(&self, id: &str) -> Result<ApiKey, Error> {
+    pub fn revoke_key(&self, id: &str) -> Result<ServerApiKey, Error> {
         let mut keys = read_keys_file(&self.path)?;
         let index = keys.iter().position(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
         let key = keys.remove(index);
@@ -175,7 +175,7 @@ impl ApiKeyStore {
     }
 
     /// Passes the current keys to `work`. An unreadable file counts as empty.
-    fn with_current_keys<T>(&self, work: impl FnOnce(&[ApiKey]) -> T) -> T {
+    fn with_current_keys<T>(&self, work: impl FnOnce(&[ServerApiKey]) -> T) -> T {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = cache.checked_at.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_CACHE_MS));
         if !is_fresh {
@@ -195,7 +195,7 @@ fn read_file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-fn read_keys_file(path: &Path) -> Result<Vec<ApiKey>, Error> {
+fn read_keys_file(path: &Path) -> Result<Vec<ServerApiKey>, Error> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -204,7 +204,7 @@ fn read_keys_file(path: &Path) -> Result<Vec<ApiKey>, Error> {
     serde_json::from_slice(&bytes).map_err(|source| Error::InvalidFile { path: path.to_owned(), source })
 }
 
-fn write_keys_file(path: &Path, keys: &[ApiKey]) -> Result<(), Error> {
+fn write_keys_file(path: &Path, keys: &[ServerApiKey]) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(keys).expect("keys are plain JSON");
     crate::files::replace_file(path, text.as_bytes())
         .map_err(|source| Error::FileAccess { path: path.to_owned(), source })
@@ -242,7 +242,7 @@ mod tests {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
         assert!(keys.is_empty());
-        let new = NewApiKey { name: "laptop".into(), owner: Some("acme".into()), flows: None };
+        let new = ServerApiKeySpec { name: "laptop".into(), owner: Some("acme".into()), flows: None };
         let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(new, 7).expect("made");
         let stored = std::fs::read_to_string(folder.path().join(KEYS_FILE)).expect("written");
         let (_, hidden) = secret.rsplit_once('_').expect("a secret");
@@ -259,7 +259,8 @@ mod tests {
     fn revoked_key_is_refused() {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
-        let (key, secret) = keys.create_key(NewApiKey { name: "a".into(), ..NewApiKey::default() }, 1).expect("made");
+        let (key, secret) =
+            keys.create_key(ServerApiKeySpec { name: "a".into(), ..ServerApiKeySpec::default() }, 1).expect("made");
         assert_eq!(keys.revoke_key(&key.id).expect("there").id, key.id);
         assert!(ApiKeyStore::from_folder(folder.path()).authenticate_key(&secret).is_none());
         assert!(matches!(keys.revoke_key(&key.id), Err(Error::NoSuchKey(_))));
@@ -269,7 +270,7 @@ mod tests {
     fn invalid_names_are_refused() {
         let keys = ApiKeyStore::from_folder(folder().path());
         let add = |name: &str, owner: Option<&str>| {
-            keys.create_key(NewApiKey { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
+            keys.create_key(ServerApiKeySpec { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
         };
         assert!(matches!(add(" ", None), Err(Error::InvalidKey(_))));
         assert!(matches!(add("a", Some("a.b")), Err(Error::InvalidKey(_))));
@@ -281,7 +282,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = folder();
         ApiKeyStore::from_folder(folder.path())
-            .create_key(NewApiKey { name: "a".into(), ..NewApiKey::default() }, 1)
+            .create_key(ServerApiKeySpec { name: "a".into(), ..ServerApiKeySpec::default() }, 1)
             .expect("made");
         let mode = std::fs::metadata(folder.path().join(KEYS_FILE)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0);

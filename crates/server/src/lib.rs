@@ -33,7 +33,7 @@ mod studio;
 mod webhooks;
 
 pub use http_server::{Error, HttpServer};
-pub use keys::{ApiKey, ApiKeyStore, Error as ApiKeyError, NewApiKey};
+pub use keys::{ApiKeyStore, Error as ApiKeyError, ServerApiKey, ServerApiKeySpec};
 pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookSecret};
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 
 /// The media type of the metrics.
 pub(crate) const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -17,7 +17,7 @@ pub(crate) const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; ver
 const LATENCY_BUCKETS_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
+struct HttpRequestLabels {
     method: String,
     route: String,
     status: u16,
@@ -36,7 +36,7 @@ struct KindLabels {
 /// The metrics of the server.
 pub(crate) struct ServerMetrics {
     registry: Registry,
-    requests: Family<RequestLabels, Counter>,
+    requests: Family<HttpRequestLabels, Counter>,
     request_seconds: Family<RouteLabels, Histogram>,
     open_streams: Gauge,
     stream_events: Family<KindLabels, Counter>,
@@ -86,7 +86,8 @@ impl ServerMetrics {
 
     /// Records an answered request.
     pub(crate) fn record_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
-        let request = RequestLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
+        let request =
+            HttpRequestLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
         self.requests.get_or_create(&request).inc();
         self.request_seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
     }
@@ -104,12 +105,12 @@ impl ServerMetrics {
     }
 
     /// Records the outcome of a turn that a client waited for.
-    pub(crate) fn record_turn(&self, outcome: &TurnResult) {
+    pub(crate) fn record_turn(&self, outcome: &TurnOutcome) {
         let kind = match outcome {
-            TurnResult::Done => "done",
-            TurnResult::Failed { .. } => "failed",
-            TurnResult::Cancelled => "cancelled",
-            TurnResult::Interrupted => "interrupted",
+            TurnOutcome::Done => "done",
+            TurnOutcome::Failed { .. } => "failed",
+            TurnOutcome::Cancelled => "cancelled",
+            TurnOutcome::Interrupted => "interrupted",
         };
         self.turns.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }

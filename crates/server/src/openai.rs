@@ -27,7 +27,7 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 
-pub(crate) use conversation_cache::ConversationCache;
+pub(crate) use conversation_cache::OpenAiConversationCache;
 
 /// The header that names the session of a request or response.
 pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("segue-session");
@@ -54,7 +54,7 @@ pub(crate) fn is_openai_path(path: &str) -> bool {
 /// An error in OpenAI's format.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OpenAiError)]
-pub(crate) struct OpenAiError {
+pub(crate) struct OpenAiCompatError {
     pub error: OpenAiErrorBody,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct OpenAiErrorBody {
 
 /// Converts a problem to OpenAI's format.
 #[must_use]
-pub(crate) fn to_openai_error(problem: &HttpProblem) -> OpenAiError {
+pub(crate) fn to_openai_error(problem: &HttpProblem) -> OpenAiCompatError {
     let kind = match problem.status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::FORBIDDEN => "permission_error",
@@ -89,7 +89,7 @@ pub(crate) fn to_openai_error(problem: &HttpProblem) -> OpenAiError {
         param,
         code: Some(problem.code.to_owned()),
     };
-    OpenAiError { error }
+    OpenAiCompatError { error }
 }
 
 /// Builds an error response in OpenAI's format.
@@ -139,13 +139,13 @@ fn flow_for_model(app: &AppState, caller: &Caller, model: &str) -> Result<FlowNa
 
 /// What the headers say about the session and the message of a request.
 #[derive(Debug, Clone, Default)]
-struct SessionHeaders {
+struct SessionRequestHeaders {
     session_name: Option<String>,
     idempotency_key: Option<segue_core::ids::IdempotencyKey>,
     is_retry: bool,
 }
 
-impl SessionHeaders {
+impl SessionRequestHeaders {
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpProblem> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let session = text(SESSION_HEADER.as_str()).filter(|name| !name.is_empty()).map(ToOwned::to_owned);

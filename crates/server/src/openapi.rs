@@ -65,7 +65,7 @@ pub(crate) fn complete_openapi_document(mut api: OpenApi) -> OpenApi {
         for operation in operations_mut(item) {
             for (status, description) in COMMON_RESPONSES {
                 let (content_type, schema) = match is_openai {
-                    true => ("application/json", <crate::openai::OpenAiError as ToSchema>::name()),
+                    true => ("application/json", <crate::openai::OpenAiCompatError as ToSchema>::name()),
                     false => (PROBLEM_JSON, ProblemDetails::name()),
                 };
                 let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
@@ -83,7 +83,10 @@ pub(crate) fn complete_openapi_document(mut api: OpenApi) -> OpenApi {
     let components = api.components.get_or_insert_with(Default::default);
     let mut add = |name: String, schema: RefOr<Schema>| drop(components.schemas.insert(name, schema));
     add(ProblemDetails::name().into_owned(), ProblemDetails::schema());
-    add(<crate::openai::OpenAiError as ToSchema>::name().into_owned(), crate::openai::OpenAiError::schema());
+    add(
+        <crate::openai::OpenAiCompatError as ToSchema>::name().into_owned(),
+        crate::openai::OpenAiCompatError::schema(),
+    );
     components
         .security_schemes
         .insert("key".to_owned(), RefOr::T(SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer))));

@@ -18,13 +18,13 @@ const SECONDS_PER_MINUTE: f64 = 60.0;
 #[derive(Debug)]
 pub(crate) struct CallerRateLimiter {
     limits: ServerLimits,
-    budgets: Mutex<HashMap<Option<String>, CallerBudget>>,
+    budgets: Mutex<HashMap<Option<String>, CallerRequestBudget>>,
     /// The searches that each owner may start.
     searches: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
 }
 
 #[derive(Debug)]
-struct CallerBudget {
+struct CallerRequestBudget {
     /// Requests that may be sent now; refilled over time.
     requests_left: f64,
     refilled_at: Instant,
@@ -86,14 +86,14 @@ impl CallerRateLimiter {
         })
     }
 
-    fn with_budget<T>(&self, caller: &Caller, work: impl FnOnce(&mut CallerBudget) -> T) -> T {
+    fn with_budget<T>(&self, caller: &Caller, work: impl FnOnce(&mut CallerRequestBudget) -> T) -> T {
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         // Only existing keys get here. Idle budgets are removed when there are too many.
         if budgets.len() > 2 * KEYS_MAX {
             let permits_max = self.limits.streams_max;
             budgets.retain(|_, budget| budget.stream_permits.available_permits() < permits_max);
         }
-        let budget = budgets.entry(caller.key_id.clone()).or_insert_with(|| CallerBudget {
+        let budget = budgets.entry(caller.key_id.clone()).or_insert_with(|| CallerRequestBudget {
             requests_left: f64::from(self.limits.requests_per_minute_max),
             refilled_at: Instant::now(),
             stream_permits: Arc::new(Semaphore::new(self.limits.streams_max)),

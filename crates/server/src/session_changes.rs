@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use segue_core::ids::SessionId;
-use segue_engine::{Engine, SessionListEntry, SessionQuery};
+use segue_engine::{Engine, SessionQuery, StoredSessionEntry};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -16,9 +16,9 @@ use crate::limits::{CHANGES_BUFFERED_MAX, CHANGES_POLL_MS, CHANGES_SESSIONS_MAX}
 #[derive(Debug, Clone)]
 pub(crate) enum SessionChange {
     /// A session was created or changed.
-    Updated(Arc<SessionListEntry>),
+    Updated(Arc<StoredSessionEntry>),
     /// A session was deleted; its last entry.
-    Deleted(Arc<SessionListEntry>),
+    Deleted(Arc<StoredSessionEntry>),
 }
 
 /// Subscribers to changes of the session list.
@@ -57,7 +57,7 @@ impl SessionChangeFeed {
 }
 
 async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast::Sender<SessionChange>>>>) {
-    let mut previous: Option<HashMap<SessionId, Arc<SessionListEntry>>> = None;
+    let mut previous: Option<HashMap<SessionId, Arc<StoredSessionEntry>>> = None;
     loop {
         {
             let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
         // A store that cannot be read now is tried again at the next poll.
         if let Ok(page) = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await {
             let is_whole = page.next_cursor.is_none();
-            let entries: HashMap<SessionId, Arc<SessionListEntry>> =
+            let entries: HashMap<SessionId, Arc<StoredSessionEntry>> =
                 page.entries.into_iter().map(|entry| (entry.session.clone(), Arc::new(entry))).collect();
             let changes =
                 previous.as_ref().map(|previous| diff_session_lists(previous, &entries, is_whole)).unwrap_or_default();
@@ -86,11 +86,11 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
 
 /// Returns the differences between two lists. A session that is missing from a truncated list may only have moved out of it.
 fn diff_session_lists(
-    before: &HashMap<SessionId, Arc<SessionListEntry>>,
-    now: &HashMap<SessionId, Arc<SessionListEntry>>,
+    before: &HashMap<SessionId, Arc<StoredSessionEntry>>,
+    now: &HashMap<SessionId, Arc<StoredSessionEntry>>,
     is_whole: bool,
 ) -> Vec<SessionChange> {
-    let mut changed: Vec<Arc<SessionListEntry>> = now
+    let mut changed: Vec<Arc<StoredSessionEntry>> = now
         .iter()
         .filter(|(session, entry)| before.get(*session).is_none_or(|previous| previous != *entry))
         .map(|(_, entry)| entry.clone())

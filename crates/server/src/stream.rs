@@ -18,8 +18,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::messages::build_message_result;
 use crate::api::session_view::with_session_history;
-use crate::event_view::{EventRenderer, EventTextFilter};
-use crate::extract::SessionRef;
+use crate::event_view::{EventTextFilter, EventViewBuilder};
+use crate::extract::RequestedSession;
 use crate::limits::RECONNECT_MS;
 use crate::metrics::OpenStreamGuard;
 use crate::problem::HttpProblem;
@@ -27,19 +27,19 @@ use crate::problem::HttpProblem;
 /// A request for an event stream.
 #[derive(Debug)]
 pub(crate) struct EventStreamRequest {
-    pub session_ref: SessionRef,
+    pub session_ref: RequestedSession,
     /// The sequence number to start after.
     pub after: Seq,
     /// The last sequence number at the time of the request.
     pub head: Seq,
     pub text_filter: EventTextFilter,
     pub include_deltas: bool,
-    pub until: StreamUntil,
+    pub until: StreamEndCondition,
 }
 
 /// When a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamUntil {
+pub(crate) enum StreamEndCondition {
     /// When the client disconnects.
     Disconnected,
     /// When the turn of this message has ended.
@@ -47,11 +47,11 @@ pub(crate) enum StreamUntil {
 }
 
 struct SessionEventStream {
-    session_ref: SessionRef,
-    renderer: EventRenderer,
+    session_ref: RequestedSession,
+    renderer: EventViewBuilder,
     subscription: Subscription,
     include_deltas: bool,
-    until: StreamUntil,
+    until: StreamEndCondition,
     head: Seq,
     is_live: bool,
     awaited_turn: Option<TurnId>,
@@ -75,7 +75,7 @@ impl EventStreamRequest {
         let subscription =
             app.engine.subscribe(&session_ref.session, after).await.map_err(|error| session_ref.to_problem(error))?;
         let mut event_stream = SessionEventStream {
-            renderer: EventRenderer::new(&session_ref, text_filter, turn),
+            renderer: EventViewBuilder::new(&session_ref, text_filter, turn),
             subscription,
             include_deltas,
             until,
@@ -88,7 +88,7 @@ impl EventStreamRequest {
             _open_stream: app.metrics.track_open_stream(),
             session_ref,
         };
-        if let StreamUntil::TurnEnded(message) = until {
+        if let StreamEndCondition::TurnEnded(message) = until {
             let accepted = json!({ "session": event_stream.session_ref.public_name(), "message": message.to_string(), "after": after });
             event_stream.queue_event("accepted", None, &accepted);
             event_stream.is_live = true;
@@ -157,7 +157,7 @@ impl SessionEventStream {
     }
 
     async fn finish_if_turn_ended(&mut self, event: &Event) {
-        let StreamUntil::TurnEnded(message) = self.until else { return };
+        let StreamEndCondition::TurnEnded(message) = self.until else { return };
         match event {
             Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => self.awaited_turn = Some(*turn),
             Event::TurnEnded { turn, .. } if self.awaited_turn == Some(*turn) => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use segue_core::body::{BodyId, BodyKind, StoredText};
+use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Commit, JournalRecord, PendingWork, SessionSummary, Store};
+use segue_store::{JournalCommit, JournalRecord, PendingWorkStatus, SessionSummary, Store};
 
 const TEXT_CHARS: usize = 900;
 const EVENT_CHARS: usize = 200;
@@ -110,7 +110,7 @@ impl ProseGenerator {
     }
 }
 
-fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, filler: &str) -> Commit {
+fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, filler: &str) -> JournalCommit {
     let id = BodyId::hash_text(&text);
     let records = (1..=EVENTS as u64).map(|step| {
         let seq = lease.head.0 + step;
@@ -129,12 +129,12 @@ fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, fil
         cost_microusd: None,
         created_at: UnixMillis(1),
         updated_at: UnixMillis(lease.head.0),
-        pending_work: PendingWork::Now,
+        pending_work: PendingWorkStatus::Now,
     };
-    let bodies = vec![StoredText { id, text: text.into(), kind: BodyKind::Conversation }];
+    let bodies = vec![TextToStore { id, text: text.into(), kind: BodyVisibility::Conversation }];
     let (epoch, expected_head) = (lease.epoch, lease.head);
     let no_bodies = |_: &JournalRecord| Vec::new();
-    Commit {
+    JournalCommit {
         session: session.clone(),
         epoch,
         expected_head,

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, BodyKind, StoredText};
+use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 
-use crate::{Commit, JournalRecord, Lease, PendingWork, SessionSummary, Store};
+use crate::{JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionSummary, Store};
 
 pub mod erasing;
 pub mod listing;
@@ -111,14 +111,14 @@ pub fn session_id(text: &str) -> SessionId {
 
 /// Returns a visible text.
 #[must_use]
-pub fn visible_body(text: &str) -> StoredText {
-    StoredText { id: BodyId::hash_text(text), text: text.into(), kind: BodyKind::Conversation }
+pub fn visible_body(text: &str) -> TextToStore {
+    TextToStore { id: BodyId::hash_text(text), text: text.into(), kind: BodyVisibility::Conversation }
 }
 
 /// Returns an internal text.
 #[must_use]
-pub fn internal_body(text: &str) -> StoredText {
-    StoredText { kind: BodyKind::Internal, ..visible_body(text) }
+pub fn internal_body(text: &str) -> TextToStore {
+    TextToStore { kind: BodyVisibility::Internal, ..visible_body(text) }
 }
 
 /// Returns a summary with this title and time of change, without pending work.
@@ -133,7 +133,7 @@ pub fn sample_summary(title: &str, updated: u64) -> SessionSummary {
         cost_microusd: Some(30),
         created_at: UnixMillis(1),
         updated_at: UnixMillis(updated),
-        pending_work: PendingWork::None,
+        pending_work: PendingWorkStatus::None,
     }
 }
 
@@ -146,11 +146,11 @@ pub fn sample_record(session: &SessionId, seq: u64) -> JournalRecord {
 
 /// Returns a commit of `count` long records after the lease's head; each refers to a text of its own.
 #[must_use]
-pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> Commit {
-    let texts: Vec<StoredText> =
+pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> JournalCommit {
+    let texts: Vec<TextToStore> =
         (1..=count).map(|step| visible_body(&format!("text {}", lease.head.0 + step))).collect();
     let padding = "so on and on ".repeat(100);
-    let make_record = |(step, text): (u64, &StoredText)| {
+    let make_record = |(step, text): (u64, &TextToStore)| {
         let bytes = format!("{} {padding}", text.id).into_bytes();
         JournalRecord { bytes, ..sample_record(session, lease.head.0 + step) }
     };
@@ -159,14 +159,14 @@ pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> Comm
         let id = std::str::from_utf8(&record.bytes).ok().and_then(|text| text.split(' ').next()?.parse().ok());
         id.into_iter().collect()
     };
-    Commit { records, bodies: texts, extract_body_ids: referenced_bodies, ..sample_commit(session, lease, 0) }
+    JournalCommit { records, bodies: texts, extract_body_ids: referenced_bodies, ..sample_commit(session, lease, 0) }
 }
 
 /// Returns a commit of `count` records after the lease's head.
 #[must_use]
-pub fn sample_commit(session: &SessionId, lease: Lease, count: u64) -> Commit {
+pub fn sample_commit(session: &SessionId, lease: Lease, count: u64) -> JournalCommit {
     let records = (1..=count).map(|step| sample_record(session, lease.head.0 + step)).collect();
-    Commit {
+    JournalCommit {
         session: session.clone(),
         epoch: lease.epoch,
         expected_head: lease.head,
@@ -179,14 +179,14 @@ pub fn sample_commit(session: &SessionId, lease: Lease, count: u64) -> Commit {
 
 /// A session and the lease of its writer.
 #[derive(Debug)]
-pub struct TestWriter {
+pub struct TestJournalWriter {
     store: Arc<dyn Store>,
     pub session: SessionId,
     /// Its lease, with the head after the last append.
     pub lease: Lease,
 }
 
-impl TestWriter {
+impl TestJournalWriter {
     /// Creates a session.
     pub async fn create_session(store: &Arc<dyn Store>, session: &str) -> Self {
         let session = session_id(session);
@@ -200,8 +200,8 @@ impl TestWriter {
     }
 
     /// Appends `count` records with `bodies` and an optional summary.
-    pub async fn append_records_with(&mut self, count: u64, bodies: Vec<StoredText>, summary: Option<SessionSummary>) {
-        let commit = Commit { bodies, summary, ..sample_commit(&self.session, self.lease, count) };
+    pub async fn append_records_with(&mut self, count: u64, bodies: Vec<TextToStore>, summary: Option<SessionSummary>) {
+        let commit = JournalCommit { bodies, summary, ..sample_commit(&self.session, self.lease, count) };
         self.lease.head = self.store.append_commit(commit).await.expect("an append in time");
     }
 }

@@ -40,7 +40,7 @@ use crate::limits::{SEQ_MAX, SESSION_ID_BYTES_MAX};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use segue_core::body::{BodyId, StoredText};
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error>;
 
     /// Appends records and the bodies they refer to, all or nothing. Durable when it returns. Returns the new head.
-    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error>;
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error>;
 
     /// Reads at most `limit` records after `after`, in order and without gaps. Needs no lease.
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error>;
@@ -94,7 +94,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error>;
 
     /// Returns the sessions with pending work, for recovery, ordered by name.
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error>;
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error>;
 
     /// Creates a session, without a holder, from the first records of another. Bodies are shared, not copied; each
     /// session can be deleted without affecting the other.
@@ -127,7 +127,7 @@ pub struct JournalRecord {
 
 /// Records that are appended together.
 #[derive(Debug, Clone)]
-pub struct Commit {
+pub struct JournalCommit {
     pub session: SessionId,
     /// The epoch of the writer's lease.
     pub epoch: LeaseEpoch,
@@ -136,7 +136,7 @@ pub struct Commit {
     /// At least one record.
     pub records: Vec<JournalRecord>,
     /// Texts that the records refer to for the first time. One that is stored already is not stored again.
-    pub bodies: Vec<StoredText>,
+    pub bodies: Vec<TextToStore>,
     /// Returns the bodies that a record refers to. Used if the records are too many for one row: each text is then
     /// stored with the first record that refers to it.
     pub extract_body_ids: fn(&JournalRecord) -> Vec<BodyId>,
@@ -175,13 +175,13 @@ pub struct SessionSummary {
     pub created_at: UnixMillis,
     /// When the session last changed. Lists are sorted by it.
     pub updated_at: UnixMillis,
-    pub pending_work: PendingWork,
+    pub pending_work: PendingWorkStatus,
 }
 
 /// Whether a session has pending effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PendingWork {
+pub enum PendingWorkStatus {
     None,
     /// There is work to do at once.
     Now,
@@ -239,14 +239,14 @@ pub struct SessionListCursor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionListPage {
     /// Newest first.
-    pub entries: Vec<SessionListEntry>,
+    pub entries: Vec<StoredSessionEntry>,
     /// Where the next page begins, if there may be one.
     pub next_cursor: Option<SessionListCursor>,
 }
 
 impl SessionListPage {
     /// Creates a page that is followed by another.
-    pub(crate) fn with_next_cursor(entries: Vec<SessionListEntry>) -> Self {
+    pub(crate) fn with_next_cursor(entries: Vec<StoredSessionEntry>) -> Self {
         let next = entries
             .last()
             .map(|entry| SessionListCursor { updated_at: entry.summary.updated_at, session: entry.session.clone() });
@@ -256,7 +256,7 @@ impl SessionListPage {
 
 /// One session in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionListEntry {
+pub struct StoredSessionEntry {
     pub session: SessionId,
     pub summary: SessionSummary,
     /// The sequence number of its last record.
@@ -298,7 +298,7 @@ impl IntegrityReport {
     }
 }
 
-impl Commit {
+impl JournalCommit {
     /// Rejects commits that no store may accept: without records, with sequence numbers that do not follow the expected
     /// head, or with a body whose id is not the hash of its text.
     pub(crate) fn validate(&self) -> Result<(), Error> {

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use segue_core::body::{BodyId, BodyKind, StoredText};
+use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use crate::search::SearchTerm;
 use crate::{
-    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListCursor, SessionListEntry,
-    SessionListPage, SessionQuery, SessionSummary, Snapshot, Store, TakeoverPolicy, validate_session_id,
+    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListCursor,
+    SessionListPage, SessionQuery, SessionSummary, Snapshot, Store, StoredSessionEntry, TakeoverPolicy,
+    validate_session_id,
 };
 
 /// The data that survives the stores opened on it. Clones share it.
@@ -138,9 +139,9 @@ impl MemorySession {
         Seq(self.records.len() as u64)
     }
 
-    fn add_body(&mut self, body: &StoredText, since: Seq) {
+    fn add_body(&mut self, body: &TextToStore, since: Seq) {
         self.body_first_used.entry(body.id).or_insert(since);
-        if body.kind == BodyKind::Conversation {
+        if body.kind == BodyVisibility::Conversation {
             self.visible_bodies.push((since, body.id));
         }
     }
@@ -186,7 +187,7 @@ impl MemoryDiskState {
         Ok(Lease { epoch, head })
     }
 
-    fn append_commit(&mut self, commit: Commit) -> Result<Seq, Error> {
+    fn append_commit(&mut self, commit: JournalCommit) -> Result<Seq, Error> {
         let Self { sessions, bodies, .. } = self;
         let Some(session) = sessions.get_mut(&commit.session) else {
             return Err(Error::NoSuchSession { session: commit.session });
@@ -255,7 +256,7 @@ impl Store for MemoryStore {
         disk.set_holder(session, None).map(|_| ())
     }
 
-    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         commit.validate()?;
         let mut disk = self.lock()?;
         let what = format!("appending to session `{}`", commit.session);
@@ -328,7 +329,7 @@ impl Store for MemoryStore {
             if rows.len() == query.limit {
                 return Ok(SessionListPage::with_next_cursor(rows));
             }
-            rows.push(SessionListEntry {
+            rows.push(StoredSessionEntry {
                 session: cursor.session,
                 summary: summary.clone(),
                 head: session.head(),
@@ -338,13 +339,13 @@ impl Store for MemoryStore {
         Ok(SessionListPage { entries: rows, next_cursor: None })
     }
 
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
         let disk = self.lock()?;
         let pending_work_of = |session: &MemorySession| {
-            session.summary.as_ref().map_or(PendingWork::None, |summary| summary.pending_work)
+            session.summary.as_ref().map_or(PendingWorkStatus::None, |summary| summary.pending_work)
         };
         let all = disk.sessions.iter().map(|(id, session)| (id.clone(), pending_work_of(session)));
-        Ok(all.filter(|(_, pending_work)| *pending_work != PendingWork::None).collect())
+        Ok(all.filter(|(_, pending_work)| *pending_work != PendingWorkStatus::None).collect())
     }
 
     async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {

@@ -15,8 +15,8 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
-    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery,
-    Snapshot, Store, TakeoverPolicy, validate_session_id,
+    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
+    SessionQuery, Snapshot, Store, TakeoverPolicy, validate_session_id,
 };
 
 mod backup;
@@ -33,9 +33,9 @@ mod writer;
 
 pub use backup::{BackupError, backup_store};
 use body_index::StoreConnection;
-use process_lock::ProcessLock;
+use process_lock::ProcessLivenessLock;
 use sqlite_error::{TransactionError, map_file_error, map_store_error};
-use writer::{ClosureJob, WalErasure, WriteQueue, yield_to_writer};
+use writer::{ClosureJob, WalErasureRequirement, WriteQueue, yield_to_writer};
 
 /// Options for opening a store.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,7 @@ pub struct SqliteStore {
 struct WriterHandle {
     queue: WriteQueue,
     thread: JoinHandle<()>,
-    node: Arc<ProcessLock>,
+    node: Arc<ProcessLivenessLock>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl SqliteStore {
         if let Some(pages) = options.pages_max {
             db.pragma_update(None, "max_page_count", pages).map_err(|error| map_store_error(&error, &path))?;
         }
-        let node = Arc::new(ProcessLock::acquire(&path).map_err(|error| map_file_error(&error, &path))?);
+        let node = Arc::new(ProcessLivenessLock::acquire(&path).map_err(|error| map_file_error(&error, &path))?);
         let (queue, thread) = writer::spawn_writer_thread(db, &path)?;
         let readers = ReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
         Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers) })
@@ -91,12 +91,12 @@ impl SqliteStore {
         &self,
         session: &SessionId,
         bytes: usize,
-        wal_erasure: WalErasure,
+        wal_erasure: WalErasureRequirement,
         mut work: F,
     ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnMut(&StoreConnection, &ProcessLock) -> Result<T, TransactionError> + Send + 'static,
+        F: FnMut(&StoreConnection, &ProcessLivenessLock) -> Result<T, TransactionError> + Send + 'static,
     {
         let (reply, reply_receiver) = oneshot::channel();
         let queue_length = {
@@ -200,13 +200,15 @@ impl Store for SqliteStore {
     async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
         validate_session_id(session)?;
         let name = session.clone();
-        self.run_write(session, 0, WalErasure::NotRequired, move |db, node| write::create_session(db, &name, node))
-            .await
+        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, node| {
+            write::create_session(db, &name, node)
+        })
+        .await
     }
 
     async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
         let name = session.clone();
-        self.run_write(session, 0, WalErasure::NotRequired, move |db, node| {
+        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, node| {
             write::acquire_lease(db, &name, takeover, node)
         })
         .await
@@ -214,14 +216,17 @@ impl Store for SqliteStore {
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
         let name = session.clone();
-        self.run_write(session, 0, WalErasure::NotRequired, move |db, _| write::release_lease(db, &name, epoch)).await
+        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, _| {
+            write::release_lease(db, &name, epoch)
+        })
+        .await
     }
 
-    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         commit.validate()?;
         let prepared = write::EncodedCommit::from_commit(&commit);
         let bytes = prepared.byte_len();
-        self.run_write(&commit.session, bytes, WalErasure::NotRequired, move |db, _| {
+        self.run_write(&commit.session, bytes, WalErasureRequirement::NotRequired, move |db, _| {
             write::append_commit(db, &prepared)
         })
         .await
@@ -248,8 +253,9 @@ impl Store for SqliteStore {
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let sealed = encoding::seal_snapshot(session, &snapshot);
         let (name, bytes) = (session.clone(), sealed.len());
-        let work = move |db: &StoreConnection, _: &ProcessLock| write::save_snapshot(db, &name, &snapshot, &sealed);
-        self.run_write(session, bytes, WalErasure::NotRequired, work).await
+        let work =
+            move |db: &StoreConnection, _: &ProcessLivenessLock| write::save_snapshot(db, &name, &snapshot, &sealed);
+        self.run_write(session, bytes, WalErasureRequirement::NotRequired, work).await
     }
 
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
@@ -257,25 +263,32 @@ impl Store for SqliteStore {
         self.run_store_read(move |db| read::list_sessions(db, &query)).await
     }
 
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
         self.run_store_read(|db| read::sessions_with_pending_work(db)).await
     }
 
     async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
         validate_session_id(&fork.to)?;
         let session = fork.from.clone();
-        self.run_write(&session, 0, WalErasure::NotRequired, move |db, node| fork_delete::fork_session(db, &fork, node))
-            .await
+        self.run_write(&session, 0, WalErasureRequirement::NotRequired, move |db, node| {
+            fork_delete::fork_session(db, &fork, node)
+        })
+        .await
     }
 
     async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
         let name = session.clone();
-        self.run_write(session, 0, WalErasure::Required, move |db, node| fork_delete::delete_session(db, &name, node))
-            .await
+        self.run_write(session, 0, WalErasureRequirement::Required, move |db, node| {
+            fork_delete::delete_session(db, &name, node)
+        })
+        .await
     }
 
     async fn probe_write(&self) -> Result<(), Error> {
-        self.run_write(&SessionId::from(""), 0, WalErasure::NotRequired, |db, _| write::rewrite_format_number(db)).await
+        self.run_write(&SessionId::from(""), 0, WalErasureRequirement::NotRequired, |db, _| {
+            write::rewrite_format_number(db)
+        })
+        .await
     }
 
     async fn check_integrity(&self) -> Result<IntegrityReport, Error> {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use segue_core::ids::Seq;
-use segue_store::conformance::{StoreFixture, TestWriter, read_all_records, sample_commit, sample_records, session_id};
+use segue_store::conformance::{
+    StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
+};
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
 use segue_store::{Error, Store, TakeoverPolicy};
 
@@ -29,7 +31,7 @@ segue_store::suite!(MemoryFixture(MemoryDisk::new()));
 async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() {
     let disk = MemoryDisk::new();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::open(&disk));
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     for (fault, head) in [(AppendFault::BeforeCommit, 0), (AppendFault::DiskFull, 0), (AppendFault::AfterCommit, 2)] {
         disk.inject_fault(fault);
         let error = store.append_commit(sample_commit(&a.session, a.lease, 2)).await.expect_err("a fault");
@@ -46,7 +48,7 @@ async fn a_killed_store_holds_no_leases_although_handles_remain() {
     let disk = MemoryDisk::new();
     let (old, new) = (Arc::new(MemoryStore::open(&disk)), MemoryStore::open(&disk));
     let store: Arc<dyn Store> = old.clone();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     old.kill();
     assert_eq!(store.append_commit(sample_commit(&a.session, a.lease, 1)).await, Err(Error::Closed));
     new.acquire_lease(&session_id("a"), TakeoverPolicy::IfHolderDead).await.expect("its holder is dead");

@@ -1,8 +1,10 @@
 //! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, Summarizer};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::flow::{
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec, SummarizerRole,
+};
 use segue_core::ids::FragmentName;
 use segue_core::scope::Scope;
 
@@ -61,22 +63,22 @@ impl ClosureFlow {
 
     /// Returns a role that writes summaries, and the summarizer that uses it.
     #[must_use]
-    pub fn summarizer_role() -> (RoleSpec, Summarizer) {
+    pub fn summarizer_role() -> (RoleSpec, SummarizerRole) {
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
             .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
-        (scribe, Summarizer { role: "scribe".into(), ask: "fold".into() })
+        (scribe, SummarizerRole { role: "scribe".into(), ask: "fold".into() })
     }
 
     /// Reacts like a chat: each turn calls the speaker; its answer is sent and ends the turn, and so does its failure.
     #[must_use]
     pub fn react_as_chat(view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
-        let failed = |reason: String| vec![FlowStep::EndTurn(TurnResult::Failed { reason })];
+        let failed = |reason: String| vec![FlowStep::EndTurn(TurnOutcome::Failed { reason })];
         match &event.event {
             Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
                 let call = view.subject.call.as_ref().map(|call| call.call);
-                let text = ReplyText::Stored(answered.text);
-                vec![FlowStep::Reply { text, role: Some("speaker".into()), call }, FlowStep::EndTurn(TurnResult::Done)]
+                let text = ReplyTextSource::Stored(answered.text);
+                vec![FlowStep::Reply { text, role: Some("speaker".into()), call }, FlowStep::EndTurn(TurnOutcome::Done)]
             }
             Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } => failed(failure.to_string()),
             Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
@@ -100,7 +102,7 @@ impl Flow for ClosureFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let new = |text: String| RenderedFragment::New {

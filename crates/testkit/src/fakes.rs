@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, StoredText};
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::context::TokenCounter;
 use segue_core::flow::BodyTextLookup;
 
@@ -28,7 +28,7 @@ impl InMemoryTexts {
     ///
     /// # Panics
     /// Panics if the id of a body is not the hash of its text.
-    pub fn insert_bodies(&mut self, bodies: &[StoredText]) {
+    pub fn insert_bodies(&mut self, bodies: &[TextToStore]) {
         for body in bodies {
             assert_eq!(BodyId::hash_text(&body.text), body.id, "a body's id is the hash of its text");
             self.texts.insert(body.id, body.text.clone());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, Dispatch, InputRefusal, ModelSelector, OperatorCommand, RecomputeOptions,
-    SessionInput, decide, prepare_recomputation,
+    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, RecomputeChanges,
+    RoleModelResolver, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
 use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
@@ -35,7 +35,7 @@ pub struct SessionHarness {
     random: u64,
     logged: usize,
     check_mode: CheckMode,
-    dispatch: Dispatch,
+    dispatch: EffectDispatchMode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ struct TestModelSelector {
     windows: BTreeMap<ModelName, u32>,
 }
 
-impl ModelSelector for TestModelSelector {
+impl RoleModelResolver for TestModelSelector {
     fn model_for_role(&self, _flow: &FlowName, role: &RoleName, _phase: Option<&PhaseName>) -> ModelName {
         self.models.get(role).cloned().unwrap_or_else(|| TEST_MODEL.into())
     }
@@ -128,7 +128,7 @@ impl SessionHarness {
             random: 7,
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
-            dispatch: Dispatch::Immediate,
+            dispatch: EffectDispatchMode::Immediate,
         };
         harness.apply_input(SessionInput::Open(opened));
         harness
@@ -197,7 +197,7 @@ impl SessionHarness {
         let before = self.state.clone();
         self.commit_decision(&decision);
         match self.dispatch {
-            Dispatch::Immediate => invariants::assert_step_invariants(
+            EffectDispatchMode::Immediate => invariants::assert_step_invariants(
                 &*self.flow,
                 &self.journal,
                 &before,
@@ -205,7 +205,7 @@ impl SessionHarness {
                 &self.state,
             ),
             // Deferred work violates the invariants about waiting.
-            Dispatch::Deferred => {
+            EffectDispatchMode::Deferred => {
                 invariants::assert_state_equals_replay(&*self.flow, &self.journal, &self.state);
             }
         }
@@ -238,9 +238,9 @@ impl SessionHarness {
 
     /// Runs a part of a test in which decisions are recorded but nothing is started.
     pub fn with_deferred_dispatch(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
-        self.dispatch = Dispatch::Deferred;
+        self.dispatch = EffectDispatchMode::Deferred;
         play(self);
-        self.dispatch = Dispatch::Immediate;
+        self.dispatch = EffectDispatchMode::Immediate;
         self
     }
 
@@ -399,7 +399,7 @@ impl SessionHarness {
             random: self.random,
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
-            dispatch: Dispatch::Immediate,
+            dispatch: EffectDispatchMode::Immediate,
         }
     }
 
@@ -415,7 +415,7 @@ impl SessionHarness {
     ///
     /// # Panics
     /// Panics if there was no such call.
-    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeOptions) -> CallId {
+    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeChanges) -> CallId {
         let is_call = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
         let index = self.journal.iter().position(|recorded| is_call(&recorded.event)).expect("it was opened");
         let before = SessionState::fold(&*self.flow, &self.journal[..index]);

@@ -1,7 +1,7 @@
 //! The invariants of core, checked after every input of a test that uses the harness.
 
 use segue_core::codec;
-use segue_core::event::{CallDeferred, RecordedEvent};
+use segue_core::event::{CallQueuedOnThread, RecordedEvent};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, TurnId};
 use segue_core::session::{Session, SessionState};
@@ -112,7 +112,7 @@ fn assert_threads_consistent(session: &Session) {
 fn assert_waits_resolvable(session: &Session) {
     let is_in_progress =
         |call: CallId| session.open_calls.contains_key(&call) || session.tool_rounds.contains_key(&call);
-    let thread_is_free = |wait: &CallDeferred| {
+    let thread_is_free = |wait: &CallQueuedOnThread| {
         let mut threads = session.threads.values().filter(|thread| thread.slot.role == wait.request.role);
         threads.all(|thread| thread.active_call.is_none() || thread.active_call == wait.continues)
     };

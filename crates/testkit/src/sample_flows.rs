@@ -40,5 +40,5 @@ fn message_fragment() -> FragmentSpec {
 }
 
 fn reply_step(text: impl Into<String>, role: &RoleName) -> FlowStep {
-    FlowStep::Reply { text: segue_core::flow::ReplyText::New(text.into()), role: Some(role.clone()), call: None }
+    FlowStep::Reply { text: segue_core::flow::ReplyTextSource::New(text.into()), role: Some(role.clone()), call: None }
 }

@@ -8,9 +8,9 @@ use segue_core::ids::{Seq, SessionId};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::sqlite_baseline::{BaselineLoad, SqliteBaseline};
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, StoreKind, TurnPosition};
+use super::sqlite_baseline::{SqliteBaseline, SqliteBaselineLoad};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
 
@@ -20,15 +20,15 @@ const TURNS_PER_SESSION: usize = 20;
 const RECORDS_PAGE: usize = 10_000;
 const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
 
-pub(crate) async fn measure_concurrent_sessions(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "conc", FolderRetention::Delete)?;
+pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "conc", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     let baseline = match measurement.store_kind {
         StoreKind::Sqlite => Some(SqliteBaseline::create(&measurement.dir)?),
         StoreKind::Memory => None,
     };
-    let mut concurrent = ConcurrentSessions { measurement, engine: bench_engine, run_number: 0 };
+    let mut concurrent = ConcurrentSessionsBench { measurement, engine: bench_engine, run_number: 0 };
     let mut stats = ConcurrentStats::default();
     let size = if baseline.is_some() { Some(concurrent.measure_commit_size(&database_folder).await?) } else { None };
     for _ in 0..measurement.repetitions {
@@ -55,8 +55,10 @@ pub(crate) async fn measure_concurrent_sessions(measurement: &Measurement) -> Re
         if let Some((baseline, size, limit_before, transactions, commits)) = before {
             let commits = (database_folder.count_commits()? - commits) as f64;
             let group = commits / (database_folder.count_transactions()? - transactions).max(1) as f64;
-            let load =
-                BaselineLoad { rows_per_transaction: (group.round() as usize).max(1), row_bytes: size.stored_bytes };
+            let load = SqliteBaselineLoad {
+                rows_per_transaction: (group.round() as usize).max(1),
+                row_bytes: size.stored_bytes,
+            };
             let commits_per_turn = commits / turn_times_ms.len() as f64;
             // Measured before and after, because the machine may have become faster or slower meanwhile.
             let limit_after =
@@ -92,8 +94,8 @@ struct AverageCommitSize {
     stored_bytes: usize,
 }
 
-struct ConcurrentSessions<'a> {
-    measurement: &'a Measurement,
+struct ConcurrentSessionsBench<'a> {
+    measurement: &'a MeasurementSpec,
     engine: BenchEngine,
     run_number: usize,
 }
@@ -106,7 +108,7 @@ struct ConcurrentRun {
     saturated_rate: f64,
 }
 
-impl ConcurrentSessions<'_> {
+impl ConcurrentSessionsBench<'_> {
     /// Runs `turns` turns in each of the concurrent sessions.
     async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRun> {
         self.run_number += 1;
@@ -120,7 +122,7 @@ impl ConcurrentSessions<'_> {
                 for turn in 0..turns {
                     let session = SessionId::from(format!("{name}-{}", turn / TURNS_PER_SESSION));
                     let start = Instant::now();
-                    bench_engine.run_turn(&session, TurnPosition::from_index(turn % TURNS_PER_SESSION)).await?;
+                    bench_engine.run_turn(&session, FirstOrLaterTurn::from_index(turn % TURNS_PER_SESSION)).await?;
                     turn_times_ms.push(elapsed_ms(start));
                     ends.push(elapsed_ms(started));
                 }
@@ -143,7 +145,7 @@ impl ConcurrentSessions<'_> {
     }
 
     /// Warms up, and returns the size of a commit.
-    async fn measure_commit_size(&mut self, folder: &DatabaseFolder) -> Result<AverageCommitSize> {
+    async fn measure_commit_size(&mut self, folder: &BenchDatabaseFolder) -> Result<AverageCommitSize> {
         let (commits, bytes) = (folder.count_commits()?, folder.checkpointed_bytes()?);
         self.run_turns(TURNS_PER_SESSION).await?;
         let (commits, bytes) = (folder.count_commits()? - commits, folder.checkpointed_bytes()? - bytes);
@@ -172,7 +174,7 @@ struct ConcurrentStats {
 }
 
 impl ConcurrentStats {
-    fn to_fields(&self, measurement: &Measurement) -> MetricRow {
+    fn to_fields(&self, measurement: &MeasurementSpec) -> MeasurementResult {
         let fields = json!({
             "procs": 1, "sessions": measurement.sessions, "turns": measurement.turns, "reps": measurement.repetitions,
             "turns_per_s": round_significant(median(&self.rates)), "range": min_and_max(&self.rates), "lat_ms": summarize_samples(&self.turn_times),

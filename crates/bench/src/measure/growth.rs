@@ -7,8 +7,8 @@ use anyhow::Result;
 use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, StoreKind, TurnPosition};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::{cpu_ms, disk_written_bytes, rss_mb};
 use crate::stats::{median, round_significant};
 
@@ -20,10 +20,14 @@ const MEDIAN_WINDOW: usize = 9;
 
 pub(crate) const LONG_SESSION: &str = "long";
 
-pub(crate) async fn measure_growth(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let retention =
-        if measurement.store_kind == StoreKind::Sqlite { FolderRetention::Keep } else { FolderRetention::Delete };
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, &measurement.long_session_name(), retention)?;
+pub(crate) async fn measure_growth(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let retention = if measurement.store_kind == StoreKind::Sqlite {
+        BenchFolderRetention::Keep
+    } else {
+        BenchFolderRetention::Delete
+    };
+    let database_folder =
+        BenchDatabaseFolder::create_empty(&measurement.dir, &measurement.long_session_name(), retention)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
@@ -37,7 +41,7 @@ pub(crate) async fn measure_growth(measurement: &Measurement) -> Result<Vec<Metr
         MEASURED_TURNS.into_iter().filter(|turn_number| *turn_number <= measurement.turns).collect();
     for index in 0..measurement.turns + half_window {
         let (cpu, start) = (cpu_ms(), Instant::now());
-        bench_engine.run_turn(&session, TurnPosition::from_index(index)).await?;
+        bench_engine.run_turn(&session, FirstOrLaterTurn::from_index(index)).await?;
         times.push(elapsed_ms(start));
         cpus.push(cpu_ms() - cpu);
         let turn = index + 1;
@@ -56,7 +60,7 @@ pub(crate) async fn measure_growth(measurement: &Measurement) -> Result<Vec<Metr
         };
         round_significant(median(&values[window]))
     };
-    let medians_by_turn = |values: &[f64]| -> MetricRow {
+    let medians_by_turn = |values: &[f64]| -> MeasurementResult {
         measured_turns
             .iter()
             .map(|turn_number| (turn_number.to_string(), json!(median_around(values, *turn_number))))

@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, TurnPosition};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::machine::{open_descriptor_count, rss_mb};
 use crate::sample_text;
 use crate::stats::{median, percentile, round_significant};
@@ -30,7 +30,7 @@ struct BenchServer {
 }
 
 impl BenchServer {
-    async fn start(measurement: &Measurement, folder: &DatabaseFolder) -> Result<Self> {
+    async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
         let bench_engine =
             BenchEngine::start(measurement.store_kind, measurement.shape, &folder.database_file()).await?;
         let mut options = ServerOptions::new(measurement.dir.clone());
@@ -74,8 +74,8 @@ impl BenchServer {
 }
 
 /// Runs turns of concurrent sessions, alternately over HTTP and in process.
-pub(crate) async fn measure_http_turns(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "http", FolderRetention::Delete)?;
+pub(crate) async fn measure_http_turns(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "http", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     server.open_session("warm").await?;
     for _ in 0..WARM_UP_TURNS {
@@ -115,7 +115,7 @@ impl HttpTurnStats {
 }
 
 async fn run_turns_over_http(
-    measurement: &Measurement,
+    measurement: &MeasurementSpec,
     server: &BenchServer,
     repetition: usize,
 ) -> Result<(f64, Vec<f64>)> {
@@ -141,7 +141,7 @@ async fn run_turns_over_http(
 }
 
 async fn run_turns_in_process(
-    measurement: &Measurement,
+    measurement: &MeasurementSpec,
     engine: &BenchEngine,
     repetition: usize,
 ) -> Result<(f64, Vec<f64>)> {
@@ -154,7 +154,7 @@ async fn run_turns_in_process(
             let mut times = Vec::with_capacity(turns);
             for index in 0..turns {
                 let turn = Instant::now();
-                bench_engine.run_turn(&session, TurnPosition::from_index(index)).await?;
+                bench_engine.run_turn(&session, FirstOrLaterTurn::from_index(index)).await?;
                 times.push(elapsed_ms(turn));
             }
             Ok::<_, anyhow::Error>(times)
@@ -173,8 +173,8 @@ async fn collect_turn_times(mut clients: JoinSet<Result<Vec<f64>>>, start: Insta
 
 /// Opens many event streams, one per session; then runs a turn in every session until every stream has received its
 /// end.
-pub(crate) async fn measure_event_streams(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "streams", FolderRetention::Delete)?;
+pub(crate) async fn measure_event_streams(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "streams", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     server.open_session("warm").await?;
     BenchServer::run_http_turn(&server.client, &server.url, "warm").await?;
@@ -201,9 +201,9 @@ pub(crate) async fn measure_event_streams(measurement: &Measurement) -> Result<V
     let mut turns = JoinSet::new();
     for number in 0..measurement.sessions {
         let bench_engine = bench_engine.clone();
-        turns.spawn(
-            async move { bench_engine.run_turn(&SessionId::from(format!("s{number}")), TurnPosition::Later).await },
-        );
+        turns.spawn(async move {
+            bench_engine.run_turn(&SessionId::from(format!("s{number}")), FirstOrLaterTurn::Later).await
+        });
     }
     while let Some(turn) = turns.join_next().await {
         turn??;
@@ -253,15 +253,15 @@ async fn read_stream_until_turn_end(
 mod tests {
     use super::*;
     use crate::bench_engine::StoreKind;
-    use crate::bench_flows::TurnShape;
+    use crate::bench_flows::BenchTurnShape;
     use crate::measure::MeasurementKind;
 
-    fn measurement(kind: MeasurementKind, sessions: usize, dir: &tempfile::TempDir) -> Measurement {
+    fn measurement(kind: MeasurementKind, sessions: usize, dir: &tempfile::TempDir) -> MeasurementSpec {
         let dir = dir.path().to_owned();
-        Measurement {
+        MeasurementSpec {
             kind,
             store_kind: StoreKind::Sqlite,
-            shape: TurnShape::Single,
+            shape: BenchTurnShape::Single,
             turns: 3,
             repetitions: 1,
             sessions,

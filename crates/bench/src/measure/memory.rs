@@ -8,9 +8,9 @@ use segue_store::SessionQuery;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, TurnPosition};
-use crate::instant_model::AnswerGate;
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
+use crate::instant_model::InstantModelGate;
 use crate::machine::{cpu_ms, open_descriptor_count, rss_mb, thread_count};
 use crate::stats::{round_significant, summarize_samples};
 
@@ -24,8 +24,8 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 const LIST_REPETITIONS: usize = 5;
 
 /// Measures parked sessions with one turn each.
-pub(crate) async fn measure_idle_sessions(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "idle", FolderRetention::Delete)?;
+pub(crate) async fn measure_idle_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "idle", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), 1).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn measure_idle_sessions(measurement: &Measurement) -> Result<V
         let mut turns = JoinSet::new();
         for number in batch {
             let (bench_engine, session) = (bench_engine.clone(), SessionId::from(format!("i{number}")));
-            turns.spawn(async move { bench_engine.run_turn(&session, TurnPosition::First).await });
+            turns.spawn(async move { bench_engine.run_turn(&session, FirstOrLaterTurn::First).await });
         }
         while let Some(turn) = turns.join_next().await {
             turn??;
@@ -69,18 +69,19 @@ pub(crate) async fn measure_idle_sessions(measurement: &Measurement) -> Result<V
 }
 
 /// Measures sessions whose first call is in flight.
-pub(crate) async fn measure_in_flight_calls(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "inflight", FolderRetention::Delete)?;
+pub(crate) async fn measure_in_flight_calls(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder =
+        BenchDatabaseFolder::create_empty(&measurement.dir, "inflight", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), 1).await?;
     let (rss_before, descriptors_before) = (rss_mb(), open_descriptor_count());
-    bench_engine.model.set_gate(AnswerGate::Closed);
+    bench_engine.model.set_gate(InstantModelGate::Closed);
     let start = Instant::now();
     let mut turns = JoinSet::new();
     for number in 0..measurement.sessions {
         let (bench_engine, session) = (bench_engine.clone(), SessionId::from(format!("f{number}")));
-        turns.spawn(async move { bench_engine.run_turn(&session, TurnPosition::First).await });
+        turns.spawn(async move { bench_engine.run_turn(&session, FirstOrLaterTurn::First).await });
     }
     let calls = measurement.sessions * measurement.shape.concurrent_calls();
     while bench_engine.model.waiting_calls() < calls && start.elapsed() < SETTLE_TIMEOUT {
@@ -89,7 +90,7 @@ pub(crate) async fn measure_in_flight_calls(measurement: &Measurement) -> Result
     let park_seconds = start.elapsed().as_secs_f64();
     wait_until_quiet().await;
     let (rss_in_flight, open_fds, running_threads) = (rss_mb(), open_descriptor_count(), thread_count());
-    bench_engine.model.set_gate(AnswerGate::Open);
+    bench_engine.model.set_gate(InstantModelGate::Open);
     let drain_start = Instant::now();
     let mut errors = 0;
     while let Some(turn) = turns.join_next().await {

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::Seq;
 use segue_domains::SqliteRecordsTool;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::MemoryStore;
 use serde_json::json;
 
-use super::{Measurement, MetricRow};
+use super::{MeasurementResult, MeasurementSpec};
 use crate::stats::round_significant;
 
 /// The model's side of the conversation; tests use it too.
@@ -33,9 +33,9 @@ const MEASURED_TURNS: [u32; 5] = [1, 5, 10, 20, 40];
 /// Events read at a time.
 const EVENTS_PAGE: usize = 512;
 
-pub(crate) async fn measure_prompt_sizes(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+pub(crate) async fn measure_prompt_sizes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let model: ScriptedModel = MODEL_SCRIPT.parse()?;
-    let records = SqliteRecordsTool::in_memory(DomainCatalog::new(DomainSchema::built_in()));
+    let records = SqliteRecordsTool::in_memory(ConfiguredDomains::new(DomainSchema::built_in()));
     let store = Arc::new(MemoryStore::with_own_disk());
     let config = EngineConfig::new(
         store,
@@ -49,7 +49,7 @@ pub(crate) async fn measure_prompt_sizes(measurement: &Measurement) -> Result<Ve
     for turn in 0..measurement.turns {
         let message = format!("{} (this is message {})", USER_MESSAGES[turn % USER_MESSAGES.len()], turn + 1);
         let report = engine.send_and_wait(&session, UserMessage::from(message.as_str())).await?;
-        if report.outcome != TurnResult::Done {
+        if report.outcome != TurnOutcome::Done {
             bail!("turn {} ended with {:?}", turn + 1, report.outcome);
         }
     }
@@ -70,7 +70,7 @@ pub(crate) async fn measure_prompt_sizes(measurement: &Measurement) -> Result<Ve
     Ok(tokens_by_node.iter().map(|(node, tokens)| prompt_size_row(measurement, node, tokens)).collect())
 }
 
-fn prompt_size_row(measurement: &Measurement, node: &str, tokens: &BTreeMap<u32, u32>) -> MetricRow {
+fn prompt_size_row(measurement: &MeasurementSpec, node: &str, tokens: &BTreeMap<u32, u32>) -> MeasurementResult {
     let max_tokens_in =
         |from: u32, to: u32| f64::from(tokens.range(from..=to).map(|(_, tokens)| *tokens).max().unwrap_or(0));
     let last = u32::try_from(measurement.turns).unwrap_or(u32::MAX);

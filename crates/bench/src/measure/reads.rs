@@ -7,12 +7,12 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::growth::LONG_SESSION;
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine};
 use crate::stats::summarize_samples;
 
-pub(crate) async fn measure_reads(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
+pub(crate) async fn measure_reads(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     let session = SessionId::from(LONG_SESSION);

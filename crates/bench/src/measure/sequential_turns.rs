@@ -6,17 +6,17 @@ use anyhow::Result;
 use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
-use super::sqlite_baseline::{BaselineLoad, SqliteBaseline};
-use super::{Measurement, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, StoreKind, TurnPosition};
+use super::sqlite_baseline::{SqliteBaseline, SqliteBaselineLoad};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::cpu_ms;
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
 
 const WARM_UP_TURNS: usize = 8;
 const CALIBRATION_TURNS: usize = 40;
 
-pub(crate) async fn measure_sequential_turns(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "turns", FolderRetention::Delete)?;
+pub(crate) async fn measure_sequential_turns(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "turns", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn measure_sequential_turns(measurement: &Measurement) -> Resul
         let (cpu_start, start) = (cpu_ms(), Instant::now());
         for index in 0..measurement.turns {
             let turn = Instant::now();
-            bench_engine.run_turn(&session, TurnPosition::from_index(index)).await?;
+            bench_engine.run_turn(&session, FirstOrLaterTurn::from_index(index)).await?;
             times.push(elapsed_ms(turn));
         }
         let seconds = start.elapsed().as_secs_f64();
@@ -65,21 +65,25 @@ pub(crate) async fn measure_sequential_turns(measurement: &Measurement) -> Resul
 /// Comparison with a bare loop of one commit at a time.
 struct SqliteBaselineComparison {
     baseline: SqliteBaseline,
-    load: BaselineLoad,
+    load: SqliteBaselineLoad,
     commits_per_turn: f64,
     rates: Vec<f64>,
     shares: Vec<f64>,
 }
 
 impl SqliteBaselineComparison {
-    async fn calibrate(measurement: &Measurement, engine: &BenchEngine, folder: &DatabaseFolder) -> Result<Self> {
+    async fn calibrate(
+        measurement: &MeasurementSpec,
+        engine: &BenchEngine,
+        folder: &BenchDatabaseFolder,
+    ) -> Result<Self> {
         let (commits, bytes) = (folder.count_commits()?, folder.checkpointed_bytes()?);
         engine.run_turns(&"calibration".into(), CALIBRATION_TURNS).await?;
         let commits = (folder.count_commits()? - commits) as f64;
         let bytes = (folder.checkpointed_bytes()? - bytes) as f64;
         Ok(Self {
             baseline: SqliteBaseline::create(&measurement.dir)?,
-            load: BaselineLoad { rows_per_transaction: 1, row_bytes: (bytes / commits) as usize },
+            load: SqliteBaselineLoad { rows_per_transaction: 1, row_bytes: (bytes / commits) as usize },
             commits_per_turn: commits / CALIBRATION_TURNS as f64,
             rates: Vec::new(),
             shares: Vec::new(),
@@ -93,7 +97,7 @@ impl SqliteBaselineComparison {
         Ok(())
     }
 
-    fn to_fields(&self) -> MetricRow {
+    fn to_fields(&self) -> MeasurementResult {
         let fields = json!({
             "commits_per_turn": round_significant(self.commits_per_turn), "row_bytes": self.load.row_bytes, "group": 1,
             "raw_turns_per_s": round_significant(median(&self.rates)), "of_raw": round_significant(median(&self.shares)),

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::bench_engine::{DatabaseFolder, FolderRetention};
+use crate::bench_engine::{BenchDatabaseFolder, BenchFolderRetention};
 
 const INSERT_ROW_SQL: &str = "INSERT INTO rows (session, seq, body) VALUES (?1, ?2, ?3)";
 /// Sessions that the rows of a bare loop belong to.
@@ -21,12 +21,12 @@ const BASELINE_SESSIONS: usize = 64;
 pub(crate) struct SqliteBaseline {
     db: Connection,
     bytes: Arc<[u8]>,
-    folder: DatabaseFolder,
+    folder: BenchDatabaseFolder,
 }
 
 /// The load of a bare loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct BaselineLoad {
+pub(crate) struct SqliteBaselineLoad {
     pub rows_per_transaction: usize,
     pub row_bytes: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct BaselineLoad {
 impl SqliteBaseline {
     /// Creates a table in a new file.
     pub(crate) fn create(dir: &Path) -> Result<Self> {
-        let database_folder = DatabaseFolder::create_empty(dir, "raw", FolderRetention::Delete)?;
+        let database_folder = BenchDatabaseFolder::create_empty(dir, "raw", BenchFolderRetention::Delete)?;
         let db = Connection::open(database_folder.database_file())?;
         db.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
@@ -49,7 +49,7 @@ impl SqliteBaseline {
     }
 
     /// Measures rows per second of a bare insert loop, over at least `time`.
-    pub(crate) fn rows_per_s(&self, load: BaselineLoad, time: Duration) -> Result<f64> {
+    pub(crate) fn rows_per_s(&self, load: SqliteBaselineLoad, time: Duration) -> Result<f64> {
         let mut insert = self.db.prepare(INSERT_ROW_SQL)?;
         let mut begin = self.db.prepare("BEGIN IMMEDIATE")?;
         let mut commit = self.db.prepare("COMMIT")?;
@@ -77,12 +77,12 @@ impl SqliteBaseline {
         let (start, offsets) = (Instant::now(), self.bytes.len() - length);
         let mut tasks = JoinSet::new();
         for task in 0..writers {
-            let queue: mpsc::Sender<PendingRow> = queue.clone();
+            let queue: mpsc::Sender<BaselinePendingRow> = queue.clone();
             tasks.spawn(async move {
                 let mut rows = 0usize;
                 while start.elapsed() < time {
                     let (durable, durable_receiver) = oneshot::channel();
-                    queue.send(PendingRow {
+                    queue.send(BaselinePendingRow {
                         session: task,
                         seq: rows,
                         offset: (rows * 1_013 + task) % offsets,
@@ -106,7 +106,7 @@ impl SqliteBaseline {
 }
 
 /// A row that a writer waits for.
-struct PendingRow {
+struct BaselinePendingRow {
     session: usize,
     seq: usize,
     offset: usize,
@@ -118,13 +118,13 @@ fn run_group_commit_writer(
     db: &Connection,
     bytes: &[u8],
     length: usize,
-    pending: &mpsc::Receiver<PendingRow>,
+    pending: &mpsc::Receiver<BaselinePendingRow>,
 ) -> Result<()> {
     let mut insert = db.prepare(INSERT_ROW_SQL)?;
     let mut begin = db.prepare("BEGIN IMMEDIATE")?;
     let mut commit = db.prepare("COMMIT")?;
     while let Ok(first) = pending.recv() {
-        let group: Vec<PendingRow> = std::iter::once(first).chain(pending.try_iter()).collect();
+        let group: Vec<BaselinePendingRow> = std::iter::once(first).chain(pending.try_iter()).collect();
         begin.execute([])?;
         for row in &group {
             insert.execute(params![row.session, row.seq, &bytes[row.offset..row.offset + length]])?;

@@ -8,8 +8,8 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::growth::LONG_SESSION;
-use super::{Measurement, MeasurementKind, MetricRow, elapsed_ms};
-use crate::bench_engine::{BenchEngine, DatabaseFolder, FolderRetention, TurnPosition};
+use super::{MeasurementKind, MeasurementResult, MeasurementSpec, elapsed_ms};
+use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::machine::rss_mb;
 use crate::stats::{median, min_and_max, round_significant};
 
@@ -17,19 +17,19 @@ use crate::stats::{median, min_and_max, round_significant};
 const STARTED_ENV: &str = "SEGUE_BENCH_STARTED_MS";
 
 /// Measures from the start of a process to the end of its first turn.
-pub(crate) async fn measure_cold_start(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+pub(crate) async fn measure_cold_start(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let Some(started) = process_start_ms() else {
         return repeat_in_child_processes(measurement, "cold", &["open_ms", "first_ms", "second_ms", "rss_mb"]);
     };
-    let database_folder = DatabaseFolder::create_empty(&measurement.dir, "cold", FolderRetention::Delete)?;
+    let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "cold", BenchFolderRetention::Delete)?;
     let start = Instant::now();
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     let open = elapsed_ms(start);
     let session = SessionId::from("cold");
     let (first, second) = (
-        time_turn(&bench_engine, &session, TurnPosition::First),
-        time_turn(&bench_engine, &session, TurnPosition::Later),
+        time_turn(&bench_engine, &session, FirstOrLaterTurn::First),
+        time_turn(&bench_engine, &session, FirstOrLaterTurn::Later),
     );
     let first = first.await?;
     let total = now_ms() - started;
@@ -42,7 +42,7 @@ pub(crate) async fn measure_cold_start(measurement: &Measurement) -> Result<Vec<
 }
 
 /// Measures from the start of a process to the end of a long session's next turn, after reading all of it.
-pub(crate) async fn measure_resume(measurement: &Measurement) -> Result<Vec<MetricRow>> {
+pub(crate) async fn measure_resume(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let Some(started) = process_start_ms() else {
         return repeat_in_child_processes(
             measurement,
@@ -50,7 +50,7 @@ pub(crate) async fn measure_resume(measurement: &Measurement) -> Result<Vec<Metr
             &["open_ms", "read_ms", "turn_ms", "rss_mb", "messages"],
         );
     };
-    let database_folder = DatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
+    let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let start = Instant::now();
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn measure_resume(measurement: &Measurement) -> Result<Vec<Metr
     let start = Instant::now();
     let messages = bench_engine.read_messages(&session, None).await?;
     let read = elapsed_ms(start);
-    let turn = time_turn(&bench_engine, &session, TurnPosition::Later).await?;
+    let turn = time_turn(&bench_engine, &session, FirstOrLaterTurn::Later).await?;
     let total = now_ms() - started;
     let row = json!({
         "total_ms": total, "open_ms": open, "read_ms": read, "turn_ms": turn, "rss_mb": rss_mb(), "messages": messages,
@@ -69,8 +69,8 @@ pub(crate) async fn measure_resume(measurement: &Measurement) -> Result<Vec<Metr
 }
 
 /// Measures how long a new engine takes to load a long session, and to answer its next message.
-pub(crate) async fn measure_open(measurement: &Measurement) -> Result<Vec<MetricRow>> {
-    let database_folder = DatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
+pub(crate) async fn measure_open(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let session = SessionId::from(LONG_SESSION);
     let (mut opens, mut states, mut answers, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for repetition in 0..=measurement.repetitions {
@@ -80,7 +80,7 @@ pub(crate) async fn measure_open(measurement: &Measurement) -> Result<Vec<Metric
         let open = elapsed_ms(start);
         let (_, state) = bench_engine.engine.load_session(&session).await?;
         let ready = elapsed_ms(start);
-        let answered = time_turn(&bench_engine, &session, TurnPosition::Later).await?;
+        let answered = time_turn(&bench_engine, &session, FirstOrLaterTurn::Later).await?;
         bench_engine.stop().await;
         // The first repetition fills the file cache.
         if repetition > 0 {
@@ -96,16 +96,20 @@ pub(crate) async fn measure_open(measurement: &Measurement) -> Result<Vec<Metric
     }))])
 }
 
-async fn time_turn(engine: &BenchEngine, session: &SessionId, position: TurnPosition) -> Result<f64> {
+async fn time_turn(engine: &BenchEngine, session: &SessionId, position: FirstOrLaterTurn) -> Result<f64> {
     let start = Instant::now();
     engine.run_turn(session, position).await?;
     Ok(elapsed_ms(start))
 }
 
 /// Runs the measurement in several child processes, and returns the median of each figure.
-fn repeat_in_child_processes(measurement: &Measurement, metric: &str, figures: &[&str]) -> Result<Vec<MetricRow>> {
+fn repeat_in_child_processes(
+    measurement: &MeasurementSpec,
+    metric: &str,
+    figures: &[&str],
+) -> Result<Vec<MeasurementResult>> {
     let program = std::env::current_exe()?;
-    let mut rows: Vec<MetricRow> = Vec::new();
+    let mut rows: Vec<MeasurementResult> = Vec::new();
     for _ in 0..=measurement.repetitions {
         let mut child = Command::new(&program);
         child.arg("--child").arg(serde_json::to_string(measurement)?).env(STARTED_ENV, now_ms().to_string());

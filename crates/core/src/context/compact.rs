@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::body::TextRef;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_USER_TEXT_PERCENT_MAX, SUMMARIZER_CONTEXT_PERCENT_MAX};
 use crate::prompt::ChatRole;
-use crate::thread::{FirstEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
+use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
 
 /// What a compaction does to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub(crate) fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Opti
     // From the oldest forwards: no more is folded than the summarizing call can contain. A message that is too long for
     // it is folded last and shown in part. So that there is progress, the same goes for a message that is too long
     // together with an earlier summary.
-    let is_summary = |folded: &[usize]| folded == [0] && thread.first_entry_kind == FirstEntryKind::Summary;
+    let is_summary = |folded: &[usize]| folded == [0] && thread.first_entry_kind == FirstThreadEntryKind::Summary;
     let (mut shown, mut full) = (0u32, false);
     let mut folded = Vec::new();
     let mut kept = Vec::new();
@@ -116,21 +116,21 @@ pub(crate) fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Opti
 }
 
 /// Returns the size of the opening and the pinned messages.
-fn mandatory_tokens(thread: &Thread, groups: &[EntryGroup]) -> u32 {
+fn mandatory_tokens(thread: &Thread, groups: &[CompactionGroup]) -> u32 {
     let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
     opening.saturating_add(pinned)
 }
 
-struct EntryGroup {
+struct CompactionGroup {
     range: std::ops::Range<usize>,
     tokens: u32,
     pinned: bool,
 }
 
 /// Groups messages that must stay together: an assistant message that calls tools, and the results that follow it.
-fn group_entries(entries: &ThreadEntries) -> Vec<EntryGroup> {
-    let mut groups: Vec<EntryGroup> = Vec::new();
+fn group_entries(entries: &ThreadEntries) -> Vec<CompactionGroup> {
+    let mut groups: Vec<CompactionGroup> = Vec::new();
     let mut open_calls = 0usize;
     for (index, entry) in entries.iter().enumerate() {
         let joins = open_calls > 0 && entry.chat_role == ChatRole::Tool;
@@ -145,7 +145,7 @@ fn group_entries(entries: &ThreadEntries) -> Vec<EntryGroup> {
                 group.tokens = group.tokens.saturating_add(entry.tokens());
                 group.pinned |= entry.pinned;
             }
-            _ => groups.push(EntryGroup { range: index..index + 1, tokens: entry.tokens(), pinned: entry.pinned }),
+            _ => groups.push(CompactionGroup { range: index..index + 1, tokens: entry.tokens(), pinned: entry.pinned }),
         }
     }
     groups
@@ -262,7 +262,7 @@ mod tests {
     fn something_is_always_folded_together_with_an_earlier_summary() {
         let message = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
         let mut compacted = thread(vec![message(100), message(290), message(900)]);
-        compacted.first_entry_kind = FirstEntryKind::Summary;
+        compacted.first_entry_kind = FirstThreadEntryKind::Summary;
         let budget = CompactionBudget { summarizer_input_tokens: 300, ..BUDGET };
         assert_eq!(plan_compaction(&compacted, budget).expect("it is too long").folded, [0, 1]);
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{ContextLayer, FragmentSource, PrefixMatch, ThreadUse};
 use crate::event::CallOpened;
-use crate::scope::{Scope, ThreadChange, ThreadOpenReason};
+use crate::scope::{Scope, ScopeTagChange, ThreadOpenReason};
 
 impl CallOpened {
     /// Explains in one sentence why the call uses its thread. `scope` is the scope of its role, if known.
@@ -31,13 +31,13 @@ impl CallOpened {
     }
 }
 
-fn describe_changes(parts: &[ThreadChange]) -> String {
+fn describe_changes(parts: &[ScopeTagChange]) -> String {
     let changes = parts.iter().map(|part| match part {
-        ThreadChange::Turn => "a new turn started",
-        ThreadChange::Phase => "a new phase was entered",
-        ThreadChange::Model => "the model changed",
-        ThreadChange::WorkItem => "the work item changed",
-        ThreadChange::Reset => "the thread was reset",
+        ScopeTagChange::Turn => "a new turn started",
+        ScopeTagChange::Phase => "a new phase was entered",
+        ScopeTagChange::Model => "the model changed",
+        ScopeTagChange::WorkItem => "the work item changed",
+        ScopeTagChange::Reset => "the thread was reset",
     });
     changes.collect::<Vec<_>>().join(" and ")
 }

@@ -1,17 +1,19 @@
 //! Opens calls: chooses the thread, renders the fragments of the prompt, and writes the receipt.
 
-use super::Dispatch;
+use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
-use crate::body::{BodyId, BodyKind, ImageRef, TextRef};
+use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
 use crate::context::{
-    CallAnswerStatus, CarriedHistory, ContextLayer, FitResult, FragmentReceipt, FragmentSource, FragmentSpec,
-    PromptOutline, PromptReceipt, RenderedFragment, ThreadUse, compare_prefix, fit_to_budget,
+    ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus, PromptOutline,
+    PromptReceipt, RenderedFragment, ThreadHistorySize, ThreadUse, compare_prefix, fit_to_budget,
 };
-use crate::event::{CallDeferred, CallOpened, CallRequest, Event, NO_CALL, RetryDecision, ToolOutcome, ToolRunOpened};
-use crate::flow::{CompactedMessages, EventSubject, FragmentRequest, RoleSpec, ToolRunner};
+use crate::event::{
+    CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOutcome, ToolRunOpened,
+};
+use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec, ToolExecutionSite};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
 use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
-use crate::prompt::{CallFailure, FailureKind, OutputFormat, ToolSpec};
+use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec};
 use crate::scope::{
     CurrentThread, PhaseVisit, ScopeInputs, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
 };
@@ -30,7 +32,7 @@ pub(super) struct CallPurpose<'f> {
 }
 
 impl CallPurpose<'_> {
-    fn from_deferred(wait: &CallDeferred) -> Self {
+    fn from_deferred(wait: &CallQueuedOnThread) -> Self {
         Self { continues: wait.continues, compacts: None, compaction_attempts: wait.compactions }
     }
 }
@@ -48,7 +50,7 @@ pub(super) struct CallTarget<'s> {
 /// The rendered parts of a prompt, before the call is opened.
 struct RenderedPrompt<'p> {
     opening: &'p [FragmentReceipt],
-    carried: CarriedHistory,
+    carried: ThreadHistorySize,
     ask: &'p [FragmentReceipt],
     tools: Option<BodyId>,
     output: Option<BodyId>,
@@ -70,7 +72,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, why);
             return None;
         }
-        if self.env.dispatch == Dispatch::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             self.defer_call(request, NO_CALL, purpose);
             return None;
         }
@@ -158,7 +160,7 @@ impl<'a> DecisionDraft<'a> {
         let deferred_id = self.session().last_ids.deferred_call + 1;
         let turn = self.active_cause_turn();
         let CallPurpose { continues, compaction_attempts: compactions, .. } = purpose;
-        self.record_event(Event::CallDeferred(Box::new(CallDeferred {
+        self.record_event(Event::CallDeferred(Box::new(CallQueuedOnThread {
             deferred_id,
             turn,
             request,
@@ -178,8 +180,13 @@ impl<'a> DecisionDraft<'a> {
         let role = target.role;
         let compacted = purpose.compacts.map(|(_, compacted)| compacted);
         let opens_thread = matches!(target.choice, ThreadChoice::Open(_));
-        let fragment_request =
-            FragmentRequest { call_request: &request, call, turn: self.active_cause_turn(), opens_thread, compacted };
+        let fragment_request = FragmentRenderContext {
+            call_request: &request,
+            call,
+            turn: self.active_cause_turn(),
+            opens_thread,
+            compacted,
+        };
         let window = self.context_window(&target.model);
         let ratio = self.session().token_ratio(&target.model);
         let reply_tokens_max = reply_tokens_limit(role, window);
@@ -224,11 +231,11 @@ impl<'a> DecisionDraft<'a> {
                 why,
             },
         };
-        let tools = tools.map(|text| self.store_uncounted_text(text.into(), BodyKind::Internal));
+        let tools = tools.map(|text| self.store_uncounted_text(text.into(), BodyVisibility::Internal));
         let output = match &role.output {
-            OutputFormat::Text => None,
-            OutputFormat::Json(schema) => {
-                Some(self.store_uncounted_text(canonical_json(schema).into(), BodyKind::Internal))
+            ModelOutputFormat::Text => None,
+            ModelOutputFormat::Json(schema) => {
+                Some(self.store_uncounted_text(canonical_json(schema).into(), BodyVisibility::Internal))
             }
         };
         let rendered = RenderedPrompt { opening: &opening, carried, ask: &ask, tools, output };
@@ -281,14 +288,18 @@ impl<'a> DecisionDraft<'a> {
         self.session().effective_window(model, self.env.model_selector.context_window_tokens(model))
     }
 
-    fn carried_history(&self, choice: &ThreadChoice) -> CarriedHistory {
-        let ThreadChoice::Continue(thread) = choice else { return CarriedHistory::default() };
-        let Some(thread) = self.session().threads.get(thread) else { return CarriedHistory::default() };
-        CarriedHistory { entries: u32::try_from(thread.entries.len()).unwrap_or(u32::MAX), tokens: thread.tokens }
+    fn carried_history(&self, choice: &ThreadChoice) -> ThreadHistorySize {
+        let ThreadChoice::Continue(thread) = choice else { return ThreadHistorySize::default() };
+        let Some(thread) = self.session().threads.get(thread) else { return ThreadHistorySize::default() };
+        ThreadHistorySize { entries: u32::try_from(thread.entries.len()).unwrap_or(u32::MAX), tokens: thread.tokens }
     }
 
     /// Renders fragments and fits each to its budget.
-    fn render_fragments(&mut self, specs: &[FragmentSpec], request: &FragmentRequest<'_>) -> Vec<FragmentReceipt> {
+    fn render_fragments(
+        &mut self,
+        specs: &[FragmentSpec],
+        request: &FragmentRenderContext<'_>,
+    ) -> Vec<FragmentReceipt> {
         specs.iter().map(|spec| self.render_fragment(spec, request)).collect()
     }
 
@@ -296,7 +307,7 @@ impl<'a> DecisionDraft<'a> {
     fn render_fragments_within(
         &mut self,
         specs: &[FragmentSpec],
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         tokens_max: u32,
     ) -> Vec<FragmentReceipt> {
         let mut fragments: Vec<FragmentReceipt> = Vec::with_capacity(specs.len());
@@ -308,7 +319,7 @@ impl<'a> DecisionDraft<'a> {
         fragments
     }
 
-    fn render_fragment(&mut self, spec: &FragmentSpec, request: &FragmentRequest<'_>) -> FragmentReceipt {
+    fn render_fragment(&mut self, spec: &FragmentSpec, request: &FragmentRenderContext<'_>) -> FragmentReceipt {
         let rendered = self.flow.render_fragment(self.flow_context(&EventSubject::default()), request, &spec.name);
         let mut fragment = FragmentReceipt {
             name: spec.name.clone(),
@@ -317,11 +328,12 @@ impl<'a> DecisionDraft<'a> {
             why: String::new(),
             text: None,
             tokens_before_cut: None,
-            pinned: spec.retention == crate::context::Retention::Pinned,
+            pinned: spec.retention == crate::context::FragmentRetention::Pinned,
             images: Vec::new(),
         };
         // The user's words are searchable; all other texts are internal.
-        let kind = if spec.layer == ContextLayer::UserWords { BodyKind::Conversation } else { BodyKind::Internal };
+        let kind =
+            if spec.layer == ContextLayer::UserWords { BodyVisibility::Conversation } else { BodyVisibility::Internal };
         let (content, text) = match rendered {
             RenderedFragment::Omitted(why) => {
                 fragment.why = why;
@@ -345,15 +357,15 @@ impl<'a> DecisionDraft<'a> {
             }
         };
         match fit_to_budget(spec, &content, text.tokens, self.env.token_counter) {
-            FitResult::Whole => {
+            FragmentFitResult::Whole => {
                 self.store_uncounted_text(content, kind);
                 fragment.text = Some(text);
             }
-            FitResult::Cut(cut) => {
+            FragmentFitResult::Cut(cut) => {
                 fragment.tokens_before_cut = Some(text.tokens);
-                fragment.text = Some(self.store_text(cut, BodyKind::Internal));
+                fragment.text = Some(self.store_text(cut, BodyVisibility::Internal));
             }
-            FitResult::Omitted => {
+            FragmentFitResult::Omitted => {
                 fragment.tokens_before_cut = Some(text.tokens);
                 fragment.images.clear();
                 fragment.why = format!("left out: its {} tokens exceed its budget", text.tokens);
@@ -391,7 +403,7 @@ impl<'a> DecisionDraft<'a> {
             carried: prompt.carried,
             opening: current.map_or_else(|| fragment_texts(prompt.opening).into(), |thread| thread.opening.clone()),
             ask: fragment_texts(prompt.ask).into(),
-            ask_status: CallAnswerStatus::Unanswered,
+            ask_status: PromptAskStatus::Unanswered,
             tools: prompt.tools,
         };
         let before =
@@ -498,8 +510,8 @@ impl<'a> DecisionDraft<'a> {
         let mut answered = false;
         for run in std::mem::take(&mut self.opened_tool_runs) {
             let Some(opened) = self.session().open_tool_runs.get(&run) else { continue };
-            let runner = self.spec().tools.get(&opened.tool).map_or(ToolRunner::Flow, |tool| tool.runner);
-            if runner == ToolRunner::Flow {
+            let runner = self.spec().tools.get(&opened.tool).map_or(ToolExecutionSite::Flow, |tool| tool.runner);
+            if runner == ToolExecutionSite::Flow {
                 let text = format!("the flow did not answer `{}`", opened.tool);
                 self.close_tool_run(run, ToolOutcome::Failed, text);
                 answered = true;
@@ -542,7 +554,7 @@ impl<'a> DecisionDraft<'a> {
 
     /// Returns true if a deferred call can be resumed. If several calls wait for one thread, only the first is resumed;
     /// the others keep waiting without a new event.
-    fn can_resume(&self, deferred: &CallDeferred) -> bool {
+    fn can_resume(&self, deferred: &CallQueuedOnThread) -> bool {
         let session = self.session();
         if session.open_calls.contains_key(&deferred.waits_for_call)
             || session.tool_rounds.contains_key(&deferred.waits_for_call)

@@ -1,17 +1,17 @@
 //! Ends work without a result: cancelled turns, abandoned calls and tools, and work that was in flight when the process
 //! died.
 
-use super::Dispatch;
+use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
-use crate::event::{Event, RetryDecision, ToolOutcome, TurnResult};
+use crate::event::{Event, RetryDecision, ToolOutcome, TurnOutcome};
 use crate::flow::UnknownOutcomePolicy;
 use crate::ids::{CallId, Seq, SessionId, TimerId, ToolRunId, TurnId};
 use crate::limits::ATTEMPTS_PER_CALL_MAX;
-use crate::session::{CallStatus, OpenCall};
+use crate::session::{OpenCall, OpenCallStatus};
 
 impl DecisionDraft<'_> {
     /// Ends the current turn and cancels its pending work.
-    pub(crate) fn stop_turn(&mut self, reason: &str, outcome: TurnResult) {
+    pub(crate) fn stop_turn(&mut self, reason: &str, outcome: TurnOutcome) {
         let Some(turn) = self.session().current_turn.as_ref().map(|turn| turn.id) else { return };
         self.cancel_pending_where(reason, |other| other == Some(turn));
         self.record_event(Event::TurnEnded { turn, outcome });
@@ -34,7 +34,7 @@ impl DecisionDraft<'_> {
 
     /// Fails the current turn and drops every tool round that no call will continue.
     pub(crate) fn fail_turn_and_rounds(&mut self, reason: &str) {
-        self.stop_turn(reason, TurnResult::Failed { reason: reason.to_owned() });
+        self.stop_turn(reason, TurnOutcome::Failed { reason: reason.to_owned() });
         let session = self.session();
         let runs = |call: CallId| {
             session.open_tool_runs.values().any(|tool| tool.requested_by.as_ref().is_some_and(|(of, _)| *of == call))
@@ -84,7 +84,7 @@ impl DecisionDraft<'_> {
     /// for repeated calls.
     pub(crate) fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
-        self.stop_turn("the session was forked in the middle of a turn", TurnResult::Cancelled);
+        self.stop_turn("the session was forked in the middle of a turn", TurnOutcome::Cancelled);
         let calls = self.session().open_calls.iter();
         let repeated: Vec<CallId> =
             calls.filter(|(_, open)| open.opened.recomputation.is_some()).map(|(call, _)| *call).collect();
@@ -115,12 +115,14 @@ impl DecisionDraft<'_> {
 
     /// Starts the calls that were pending in a copy, if this process makes calls.
     fn resume_copied_calls(&mut self) {
-        if self.env.dispatch == Dispatch::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             return;
         }
         let calls = self.session().open_calls.iter();
-        let inherited: Vec<CallId> =
-            calls.filter(|(_, open)| matches!(open.status, CallStatus::Inherited(_))).map(|(call, _)| *call).collect();
+        let inherited: Vec<CallId> = calls
+            .filter(|(_, open)| matches!(open.status, OpenCallStatus::Inherited(_)))
+            .map(|(call, _)| *call)
+            .collect();
         for call in inherited {
             self.record_event(Event::InheritedCallStarted { call });
         }

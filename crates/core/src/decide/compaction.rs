@@ -2,15 +2,15 @@
 
 use super::calls::{CallPurpose, reply_tokens_limit};
 use super::draft::DecisionDraft;
-use crate::body::{BodyKind, TextRef};
+use crate::body::{BodyVisibility, TextRef};
 use crate::context::compact::{CompactionBudget, CompactionPlan, plan_compaction};
-use crate::context::{ContextLayer, FitResult, FragmentSpec, OverflowPolicy, RenderedFragment, fit_to_budget};
+use crate::context::{ContextLayer, FragmentFitResult, FragmentSpec, OverflowPolicy, RenderedFragment, fit_to_budget};
 use crate::event::{CallOpened, CallRequest, Event, ThreadCompacted};
-use crate::flow::{CompactedMessages, EventSubject, FragmentRequest, RoleSpec};
+use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, SUMMARY_SPACE_PERCENT_MIN, WINDOW_RESERVE_TOKENS};
 use crate::session::OpenCall;
-use crate::thread::{FirstEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry};
+use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry};
 
 impl<'a> DecisionDraft<'a> {
     /// Makes space in `thread` for the requested call, which is then tried again. The prompt may have `space` tokens,
@@ -163,7 +163,7 @@ impl<'a> DecisionDraft<'a> {
         compacted_messages.summary = summary.map(|(_, text)| self.texts.resolve(text.body).to_string());
         let request = CallRequest::new(role.name.as_str(), crate::context::COMPACTION_FRAGMENT);
         let call = summary.map_or(thread.opened_by, |(call, _)| call);
-        let fragment_request = FragmentRequest {
+        let fragment_request = FragmentRenderContext {
             call_request: &request,
             call,
             turn: None,
@@ -184,10 +184,10 @@ impl<'a> DecisionDraft<'a> {
             .with_budget(tokens_max, OverflowPolicy::KeepStart);
         let tokens = self.env.token_counter.count_tokens(&content);
         let content = match fit_to_budget(&spec, &content, tokens, self.env.token_counter) {
-            FitResult::Cut(cut) => cut,
-            FitResult::Whole | FitResult::Omitted => content,
+            FragmentFitResult::Cut(cut) => cut,
+            FragmentFitResult::Whole | FragmentFitResult::Omitted => content,
         };
-        Some(self.store_text(content, BodyKind::Internal))
+        Some(self.store_text(content, BodyVisibility::Internal))
     }
 }
 
@@ -218,7 +218,7 @@ fn plan_without_model(thread: &Thread, budget: CompactionBudget) -> Option<(Comp
 /// Returns the summary at the beginning of a thread and the call that wrote it. A notice about messages left out does
 /// not count; it carries the call that opened the thread.
 fn earlier_summary(thread: &Thread) -> Option<(CallId, TextRef)> {
-    let first = thread.entries.first().filter(|_| thread.first_entry_kind == FirstEntryKind::Summary)?;
+    let first = thread.entries.first().filter(|_| thread.first_entry_kind == FirstThreadEntryKind::Summary)?;
     let text = first.parts.first().filter(|text| !first.user_texts.contains(text))?;
     (first.call != thread.opened_by).then_some((first.call, *text))
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{DecideError, Decision, DecisionEnv, Dispatch, InputRefusal};
-use crate::body::{BodyId, BodyKind, StoredText, TextRef};
-use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnResult};
+use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal};
+use crate::body::{BodyId, BodyVisibility, TextRef, TextToStore};
+use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
 use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
@@ -19,7 +19,7 @@ pub(super) struct DecisionDraft<'a> {
     pub message: Option<MessageId>,
     events: Vec<RecordedEvent>,
     subjects: Vec<EventSubject>,
-    bodies: Vec<StoredText>,
+    bodies: Vec<TextToStore>,
     stored: BTreeSet<BodyId>,
     /// The number of events that the flow has reacted to.
     reacted: usize,
@@ -134,18 +134,18 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Stores a text that an event will refer to.
-    pub(crate) fn store_text(&mut self, text: impl Into<Arc<str>>, kind: BodyKind) -> TextRef {
+    pub(crate) fn store_text(&mut self, text: impl Into<Arc<str>>, kind: BodyVisibility) -> TextRef {
         let text: Arc<str> = text.into();
         let tokens = self.env.token_counter.count_tokens(&text);
         TextRef { body: self.store_uncounted_text(text, kind), tokens }
     }
 
     /// Stores a text without counting its tokens, because it is not sent to a model as it is.
-    pub(crate) fn store_uncounted_text(&mut self, text: Arc<str>, kind: BodyKind) -> BodyId {
+    pub(crate) fn store_uncounted_text(&mut self, text: Arc<str>, kind: BodyVisibility) -> BodyId {
         let id = BodyId::hash_text(&text);
         if self.stored.insert(id) {
             self.texts.created.insert(id, text.clone());
-            self.bodies.push(StoredText { id, text, kind });
+            self.bodies.push(TextToStore { id, text, kind });
         }
         id
     }
@@ -192,7 +192,7 @@ impl<'a> DecisionDraft<'a> {
         {
             return true;
         }
-        if self.env.dispatch == Dispatch::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             return false;
         }
         if self.continue_after_tools() || self.resume_deferred_call() || self.expire_phases() {
@@ -214,7 +214,7 @@ impl<'a> DecisionDraft<'a> {
             || !session.timers.is_empty();
         let Some(turn) = session.current_turn.as_ref().filter(|_| !waits).map(|turn| turn.id) else { return false };
         let reason = "the flow left no pending work and did not end the turn".to_owned();
-        self.record_event(Event::TurnEnded { turn, outcome: TurnResult::Failed { reason } });
+        self.record_event(Event::TurnEnded { turn, outcome: TurnOutcome::Failed { reason } });
         true
     }
 

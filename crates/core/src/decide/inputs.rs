@@ -2,9 +2,9 @@
 
 use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
-use crate::body::{BodyKind, ImageRef};
+use crate::body::{BodyVisibility, ImageRef};
 use crate::event::{
-    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, ToolOutcome, TurnResult,
+    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, ToolOutcome, TurnOutcome,
     UsageSource, UserMessageReceived,
 };
 use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::phase::guard::Proposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage, ToolCall};
 use crate::scope::ThreadSlot;
-use crate::session::{CallStatus, OpenCall, QueuedMessage};
+use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
 
 impl DecisionDraft<'_> {
     pub(crate) fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
@@ -92,16 +92,16 @@ impl DecisionDraft<'_> {
             return Err(InputRefusal::QueueFull { waiting });
         }
         if turn_is_running && policy == MidTurnPolicy::Interrupt {
-            self.stop_turn("interrupted by another message", TurnResult::Interrupted);
+            self.stop_turn("interrupted by another message", TurnOutcome::Interrupted);
         }
         let message = MessageId(self.session().last_ids.message.0 + 1);
         if self.session().title.is_empty() {
             self.record_event(Event::SessionRenamed { title: shorten_to_title(&text) });
         }
-        let text = self.store_text(text, BodyKind::Conversation);
+        let text = self.store_text(text, BodyVisibility::Conversation);
         let images = images.into_iter();
         let images = images.map(|image| ImageRef {
-            body: self.store_uncounted_text(image.data, BodyKind::Internal),
+            body: self.store_uncounted_text(image.data, BodyVisibility::Internal),
             media_type: image.media_type,
         });
         let images = images.collect();
@@ -137,7 +137,7 @@ impl DecisionDraft<'_> {
     fn pending_call(&self, call: CallId, attempt: u32) -> Result<&OpenCall, InputRefusal> {
         let open = self.session().open_calls.get(&call);
         open.filter(|open| open.attempt == attempt)
-            .filter(|open| !matches!(open.status, CallStatus::AwaitingOperator | CallStatus::Inherited(_)))
+            .filter(|open| !matches!(open.status, OpenCallStatus::AwaitingOperator | OpenCallStatus::Inherited(_)))
             .ok_or(InputRefusal::CallNotPending { call, attempt })
     }
 
@@ -153,7 +153,7 @@ impl DecisionDraft<'_> {
         truncate_to_bytes(&mut reply.reasoning, REPLY_BYTES_MAX);
         if let Some(abandoned) = self.session().abandoned_calls.iter().find(|abandoned| abandoned.call == call) {
             let prompt_tokens = abandoned.prompt_tokens;
-            let text = self.store_text(reply.text, BodyKind::Internal);
+            let text = self.store_text(reply.text, BodyVisibility::Internal);
             let (usage, usage_source) = choose_usage(reply.usage, prompt_tokens, text.tokens);
             self.record_event(Event::CallAnsweredLate { call, text, usage, usage_source, cost_microusd: cost });
             return Ok(());
@@ -172,10 +172,12 @@ impl DecisionDraft<'_> {
         }
         reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
         self.drop_oversized_tool_calls(&mut reply.tool_calls);
-        let text = self.store_text(reply.text, if visible { BodyKind::Conversation } else { BodyKind::Internal });
-        let reasoning = (!reply.reasoning.is_empty()).then(|| self.store_text(reply.reasoning, BodyKind::Internal));
+        let text =
+            self.store_text(reply.text, if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal });
+        let reasoning =
+            (!reply.reasoning.is_empty()).then(|| self.store_text(reply.reasoning, BodyVisibility::Internal));
         let vendor_state = reply.vendor_state.filter(|state| state.len() <= VENDOR_STATE_BYTES_MAX);
-        let vendor_state = vendor_state.map(|state| self.store_uncounted_text(state.into(), BodyKind::Internal));
+        let vendor_state = vendor_state.map(|state| self.store_uncounted_text(state.into(), BodyVisibility::Internal));
         let reply_tokens = text.tokens + reasoning.map_or(0, |text| text.tokens);
         let (usage, usage_source) =
             choose_usage(reply.usage, self.session().current_prompt_tokens(&opened), reply_tokens);
@@ -299,7 +301,7 @@ impl DecisionDraft<'_> {
     /// Ends a tool run.
     pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
         truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
-        let text = self.store_text(text, BodyKind::Internal);
+        let text = self.store_text(text, BodyVisibility::Internal);
         let failed = outcome != ToolOutcome::Done;
         self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
     }
@@ -320,7 +322,7 @@ impl DecisionDraft<'_> {
             OperatorCommand::Cancel { turn } => {
                 let current = self.session().current_turn.as_ref().ok_or(InputRefusal::NoTurnRunning)?.id;
                 check_named_turn(turn, current)?;
-                self.stop_turn("cancelled on request", TurnResult::Cancelled);
+                self.stop_turn("cancelled on request", TurnOutcome::Cancelled);
                 Ok(())
             }
             OperatorCommand::Retry { turn: named } => {
@@ -340,7 +342,7 @@ impl DecisionDraft<'_> {
             }
             OperatorCommand::Resolve { call, resolution } => {
                 let open =
-                    self.session().open_calls.get(&call).filter(|open| open.status == CallStatus::AwaitingOperator);
+                    self.session().open_calls.get(&call).filter(|open| open.status == OpenCallStatus::AwaitingOperator);
                 open.ok_or(InputRefusal::NoResolutionNeeded { call })?;
                 let next = match resolution {
                     UnknownCallResolution::Retry => RetryDecision::Retry { at: self.env.now },
@@ -378,7 +380,7 @@ impl DecisionDraft<'_> {
             }
             OperatorCommand::Flow { command, arguments } => self.handle_flow_command(command, arguments),
             OperatorCommand::Close => {
-                self.stop_turn("the session was closed", TurnResult::Cancelled);
+                self.stop_turn("the session was closed", TurnOutcome::Cancelled);
                 if self.session().closed_reason.is_none() {
                     self.record_event(Event::SessionClosed { reason: "closed on request".to_owned() });
                 }

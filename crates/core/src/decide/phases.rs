@@ -6,7 +6,7 @@ use crate::event::{Event, PhaseEntered, PhaseGraphKey, PhaseTransitionRefused};
 use crate::flow::EventSubject;
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{GuardConditions, Proposer};
+use crate::phase::guard::{GuardInputs, Proposer};
 use crate::phase::limit::expiry_transition;
 use crate::phase::ruling::{ProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseTransition, TransitionNote};
@@ -102,11 +102,11 @@ impl<'a> DecisionDraft<'a> {
         graph: &PhaseGraph,
         phase: &PhaseGraphKey,
         status: &PhaseGraphStatus,
-    ) -> GuardConditions {
+    ) -> GuardInputs {
         let subject = EventSubject::default();
         let verdicts = graph.condition_names_from(&status.state.current).into_iter();
         let verdicts = verdicts
             .map(|name| (name.to_owned(), self.flow.evaluate_condition(self.flow_context(&subject), phase, name)));
-        GuardConditions { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
+        GuardInputs { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
     }
 }

@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::InputRefusal;
 use super::draft::DecisionDraft;
-use crate::body::{BodyId, BodyKind, StoredText};
+use crate::body::{BodyId, BodyVisibility, TextToStore};
 use crate::context::{FragmentReceipt, PrefixMatch, RenderedFragment, ThreadUse};
-use crate::event::{CallOpened, CallRecomputation, Event, RecordedEvent};
-use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRequest, TextResolver};
+use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
+use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRenderContext, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
 use crate::session::{PromptMessageRef, SessionState, to_call_request};
 
 /// The changes to a call that is repeated.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct RecomputeOptions {
+pub struct RecomputeChanges {
     /// Another model.
     pub model: Option<ModelName>,
     /// Other settings. Settings that are not given stay as they were.
@@ -34,7 +34,7 @@ pub struct PreparedRecomputation {
     /// The fragments that differ from the original prompt.
     pub changed_fragments: Vec<FragmentName>,
     /// The texts of the changed fragments.
-    pub bodies: Vec<StoredText>,
+    pub bodies: Vec<TextToStore>,
     pub model: ModelName,
 }
 
@@ -49,7 +49,7 @@ pub fn prepare_recomputation(
     before: &SessionState,
     opening: &RecordedEvent,
     since: &[RecordedEvent],
-    options: &RecomputeOptions,
+    options: &RecomputeChanges,
     texts: &dyn BodyTextLookup,
 ) -> Result<PreparedRecomputation, Vec<BodyId>> {
     let Event::CallOpened(opened) = &opening.event else { return Err(Vec::new()) };
@@ -76,8 +76,13 @@ pub fn prepare_recomputation(
         DynFlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
     let request = to_call_request(opened);
     let opens_thread = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
-    let fragment_request =
-        FragmentRequest { call_request: &request, call: opened.call, turn: opened.turn, opens_thread, compacted: None };
+    let fragment_request = FragmentRenderContext {
+        call_request: &request,
+        call: opened.call,
+        turn: opened.turn,
+        opens_thread,
+        compacted: None,
+    };
     let mut replace = |fragments: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {
         let Some(message) = message else { return };
         let sent = fragments.iter().filter(|fragment| fragment.text.is_some());
@@ -92,7 +97,7 @@ pub fn prepare_recomputation(
             if id != *part && fragment.tokens_before_cut.is_none() {
                 *part = id;
                 prepared.changed_fragments.push(fragment.name.clone());
-                prepared.bodies.push(StoredText { id, text, kind: BodyKind::Internal });
+                prepared.bodies.push(TextToStore { id, text, kind: BodyVisibility::Internal });
             }
         }
     };
@@ -119,7 +124,7 @@ impl DecisionDraft<'_> {
         receipt.vendor_tokens_estimate = Some(ratio.to_vendor_tokens(receipt.tokens)).filter(|_| !ratio.is_unity());
         receipt.prefix = PrefixMatch::First;
         let call = CallId(self.session().last_ids.call.0 + 1);
-        let recomputation = Some(Box::new(CallRecomputation { call: opened.call, messages, changed_fragments }));
+        let recomputation = Some(Box::new(CallRerunSpec { call: opened.call, messages, changed_fragments }));
         let repeated =
             CallOpened { call, turn: None, continues: None, model, recomputation, receipt, ..(*opened).clone() };
         self.record_event(Event::CallOpened(Arc::new(repeated)));

@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::calls::CallPurpose;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
-use crate::body::BodyKind;
-use crate::event::{AgentMessageSent, Event, PhaseGraphOwner, ReplySent, ToolRunOpened};
-use crate::flow::{FlowStep, ReplyText};
+use crate::body::BodyVisibility;
+use crate::event::{AgentMessageSent, Event, PhaseStateOwner, ReplySent, ToolRunOpened};
+use crate::flow::{FlowStep, ReplyTextSource};
 use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
@@ -72,7 +72,7 @@ impl DecisionDraft<'_> {
                     return;
                 }
                 let message = MessageId(self.session().last_ids.message.0 + 1);
-                let text = self.store_text(text, BodyKind::Internal);
+                let text = self.store_text(text, BodyVisibility::Internal);
                 self.record_event(Event::AgentMessageSent(AgentMessageSent {
                     message,
                     from,
@@ -142,7 +142,7 @@ impl DecisionDraft<'_> {
         let id = HandoverId(self.session().last_ids.handover.0 + 1);
         let at = self.env.now;
         let document = checked.document;
-        let owned_graph = self.cause_graph.clone().filter(|key| key.owner != PhaseGraphOwner::Session);
+        let owned_graph = self.cause_graph.clone().filter(|key| key.owner != PhaseStateOwner::Session);
         self.record_event(Event::HandoverCreated(Handover {
             id,
             kind,
@@ -178,10 +178,10 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn send_reply(&mut self, text: ReplyText, role: Option<RoleName>, call: Option<CallId>) {
+    fn send_reply(&mut self, text: ReplyTextSource, role: Option<RoleName>, call: Option<CallId>) {
         let text = match text {
-            ReplyText::New(text) => self.store_text(text, BodyKind::Conversation),
-            ReplyText::Stored(text) => text,
+            ReplyTextSource::New(text) => self.store_text(text, BodyVisibility::Conversation),
+            ReplyTextSource::Stored(text) => text,
         };
         let turn = self.active_cause_turn();
         self.record_event(Event::ReplySent(ReplySent { turn, text, role, call }));

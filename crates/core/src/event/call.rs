@@ -42,7 +42,7 @@ pub struct CallOpened {
     pub compacts_thread: Option<ThreadId>,
     /// The earlier call that this call repeats outside the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recomputation: Option<Box<CallRecomputation>>,
+    pub recomputation: Option<Box<CallRerunSpec>>,
     /// A value from the flow, returned to it with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
@@ -65,7 +65,7 @@ fn is_first_sample(sample: &u16) -> bool {
 /// An earlier call that is repeated from its recorded prompt, with another model or other fragments. It belongs to no
 /// thread, and the flow does not see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallRecomputation {
+pub struct CallRerunSpec {
     /// The call that is repeated.
     pub call: CallId,
     /// The messages to send.
@@ -75,12 +75,12 @@ pub struct CallRecomputation {
     pub changed_fragments: Vec<FragmentName>,
 }
 
-/// The value of [`CallDeferred::waits_for_call`] if the call waits for no other call.
+/// The value of [`CallQueuedOnThread::waits_for_call`] if the call waits for no other call.
 pub(crate) const NO_CALL: CallId = CallId(0);
 
 /// A call that waits for another call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallDeferred {
+pub struct CallQueuedOnThread {
     /// The number of the deferred call.
     pub deferred_id: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,16 +1,16 @@
 //! Lists the stored texts that an event refers to, which are exported together with it.
 
 use super::Event;
-use crate::body::{BodyId, BodyKind};
+use crate::body::{BodyId, BodyVisibility};
 use crate::context::FragmentReceipt;
 use crate::session::PromptMessageRef;
 
 impl Event {
     /// Returns the ids of the texts and images that the event refers to.
     #[must_use]
-    pub fn referenced_bodies(&self) -> Vec<(BodyId, BodyKind)> {
-        let internal = |id: BodyId| (id, BodyKind::Internal);
-        let conversation = |id: BodyId| (id, BodyKind::Conversation);
+    pub fn referenced_bodies(&self) -> Vec<(BodyId, BodyVisibility)> {
+        let internal = |id: BodyId| (id, BodyVisibility::Internal);
+        let conversation = |id: BodyId| (id, BodyVisibility::Conversation);
         match self {
             Self::UserMessageReceived(received) => {
                 let images = received.images.iter().map(|image| internal(image.body));

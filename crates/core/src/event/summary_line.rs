@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CallOpened, Event, NO_CALL, RetryDecision, TurnResult};
+use super::{CallOpened, Event, NO_CALL, RetryDecision, TurnOutcome};
 use crate::body::TextRef;
 use crate::context::{PrefixMatch, ThreadUse};
 
@@ -24,7 +24,7 @@ impl Event {
                 format!("{} user: {}{images}", received.message, text_of(received.text))
             }
             Self::AgentMessageSent(sent) => {
-                let urgent = if sent.priority == super::MessagePriority::Urgent { " (urgent)" } else { "" };
+                let urgent = if sent.priority == super::AgentMessagePriority::Urgent { " (urgent)" } else { "" };
                 format!("{} {} → {} {}{urgent}: {}", sent.message, sent.from, sent.to, sent.topic, text_of(sent.text))
             }
             Self::AgentMessageReceived { message } => format!("{message} received"),
@@ -159,11 +159,11 @@ fn describe_retry_decision(next: RetryDecision) -> String {
     }
 }
 
-fn describe_turn_result(outcome: &TurnResult) -> String {
+fn describe_turn_result(outcome: &TurnOutcome) -> String {
     match outcome {
-        TurnResult::Done => "done".to_owned(),
-        TurnResult::Failed { reason } => format!("failed: {reason}"),
-        TurnResult::Cancelled => "cancelled".to_owned(),
-        TurnResult::Interrupted => "interrupted".to_owned(),
+        TurnOutcome::Done => "done".to_owned(),
+        TurnOutcome::Failed { reason } => format!("failed: {reason}"),
+        TurnOutcome::Cancelled => "cancelled".to_owned(),
+        TurnOutcome::Interrupted => "interrupted".to_owned(),
     }
 }

@@ -124,12 +124,12 @@ pub struct ArtifactTableRow {
     pub why: String,
     /// Commands that can be run on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commands: Vec<SuggestedCommand>,
+    pub commands: Vec<ArtifactCommand>,
 }
 
 /// One of the flow's own commands, ready to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SuggestedCommand {
+pub struct ArtifactCommand {
     /// The text of the button.
     pub label: String,
     pub command: String,

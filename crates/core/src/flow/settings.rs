@@ -114,12 +114,12 @@ fn join_with_or(choices: impl Iterator<Item = String>) -> String {
 pub struct InvalidSetting {
     /// The path of the value, such as `quorum` or `experts[2].samples`; empty for the settings as a whole.
     pub path: String,
-    pub problem: SettingProblem,
+    pub problem: FlowSettingProblem,
 }
 
 /// What is wrong with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettingProblem {
+pub enum FlowSettingProblem {
     /// The name is unknown.
     UnknownName {
         given: String,
@@ -134,14 +134,16 @@ impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = if self.path.is_empty() { "the settings" } else { &self.path };
         match &self.problem {
-            SettingProblem::UnknownName { known, .. } if known.is_empty() => {
+            FlowSettingProblem::UnknownName { known, .. } if known.is_empty() => {
                 write!(f, "`{at}` is not a setting; this flow has none")
             }
-            SettingProblem::UnknownName { known, .. } => {
+            FlowSettingProblem::UnknownName { known, .. } => {
                 let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
                 write!(f, "`{at}` is not a setting; known are {}", known.join(", "))
             }
-            SettingProblem::InvalidValue { expected, found } => write!(f, "`{at}`: expected {expected}, found {found}"),
+            FlowSettingProblem::InvalidValue { expected, found } => {
+                write!(f, "`{at}`: expected {expected}, found {found}")
+            }
         }
     }
 }
@@ -264,7 +266,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
             let expected = SettingType::Table(specs.to_vec()).to_string();
             invalid.push(InvalidSetting {
                 path: table_path.to_owned(),
-                problem: SettingProblem::InvalidValue { expected, found: describe_value(other) },
+                problem: FlowSettingProblem::InvalidValue { expected, found: describe_value(other) },
             });
             return;
         }
@@ -279,7 +281,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
                 let known = specs.iter().map(|spec| spec.name.clone()).collect();
                 invalid.push(InvalidSetting {
                     path: path(name),
-                    problem: SettingProblem::UnknownName { given: name.clone(), known },
+                    problem: FlowSettingProblem::UnknownName { given: name.clone(), known },
                 });
             }
         }
@@ -322,7 +324,8 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
         _ => false,
     };
     if !is_valid {
-        let problem = SettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
+        let problem =
+            FlowSettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
         invalid.push(InvalidSetting { path: path.to_owned(), problem });
     }
 }

@@ -7,8 +7,8 @@ use crate::context::{FragmentSpec, PromptRecipe};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
 use crate::phase::PhaseGraph;
-use crate::prompt::{OutputFormat, ToolSpec};
-use crate::scope::{Scope, ThreadBoundary};
+use crate::prompt::{ModelOutputFormat, ToolSpec};
+use crate::scope::{Scope, ThreadEndTrigger};
 use crate::signal::BlockSet;
 
 /// The data of a flow.
@@ -22,7 +22,7 @@ pub struct FlowSpec {
     /// The documents that carry information between scopes.
     pub handovers: BTreeMap<HandoverKind, HandoverSpec>,
     /// The tools that models may call.
-    pub tools: BTreeMap<ToolName, ToolDeclaration>,
+    pub tools: BTreeMap<ToolName, FlowToolDeclaration>,
     pub settings: Vec<SettingSpec>,
     /// The flow's own commands for operators, in addition to the general ones.
     pub commands: BTreeMap<String, FlowCommandSpec>,
@@ -76,7 +76,7 @@ impl FlowSpec {
 
     /// Returns the flow with a tool added.
     #[must_use]
-    pub fn with_tool(mut self, tool: ToolDeclaration) -> Self {
+    pub fn with_tool(mut self, tool: FlowToolDeclaration) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
         self
     }
@@ -134,7 +134,7 @@ impl FlowSpec {
             {
                 add_error(format!("its summarizer `{}` must have a fresh scope and no tools", by.role));
             }
-            if role.graph.is_none() && role.scope.is_ended_by(ThreadBoundary::Phase) {
+            if role.graph.is_none() && role.scope.is_ended_by(ThreadEndTrigger::Phase) {
                 add_error("its scope ends with the phase, but it has no phase graph".to_owned());
             }
         }
@@ -164,9 +164,9 @@ pub struct RoleSpec {
     /// The phase graph that the role follows.
     pub graph: Option<PhaseGraphName>,
     pub recipe: PromptRecipe,
-    pub output: OutputFormat,
+    pub output: ModelOutputFormat,
     pub tools: Vec<ToolName>,
-    pub visibility: Visibility,
+    pub visibility: AnswerVisibility,
     /// Asks whose answers the user does not see, even if the role is visible.
     pub private_asks: BTreeSet<AskName>,
     pub reply_tokens_max: u32,
@@ -187,9 +187,9 @@ impl RoleSpec {
             scope,
             graph: None,
             recipe: PromptRecipe::default(),
-            output: OutputFormat::Text,
+            output: ModelOutputFormat::Text,
             tools: Vec::new(),
-            visibility: Visibility::Private,
+            visibility: AnswerVisibility::Private,
             private_asks: BTreeSet::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
@@ -230,7 +230,7 @@ impl RoleSpec {
     /// Returns the role with answers that are streamed to the user, without the given blocks.
     #[must_use]
     pub fn visible_to_user(mut self, blocks: BlockSet) -> Self {
-        self.visibility = Visibility::User { hidden_blocks: blocks };
+        self.visibility = AnswerVisibility::User { hidden_blocks: blocks };
         self
     }
 
@@ -238,8 +238,8 @@ impl RoleSpec {
     #[must_use]
     pub fn hidden_blocks(&self, ask: &AskName) -> Option<&BlockSet> {
         match &self.visibility {
-            Visibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
-            Visibility::User { .. } | Visibility::Private => None,
+            AnswerVisibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
+            AnswerVisibility::User { .. } | AnswerVisibility::Private => None,
         }
     }
 
@@ -253,7 +253,7 @@ impl RoleSpec {
 
 /// Who sees a role's answers while they are streamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Visibility {
+pub enum AnswerVisibility {
     /// The user, except for the content of some blocks.
     User { hidden_blocks: BlockSet },
     /// Only the flow.
@@ -302,7 +302,7 @@ pub enum UnknownOutcomePolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionPolicy {
     /// The role that writes the summary. Without one, the flow's own text replaces the folded messages.
-    pub summarizer: Option<Summarizer>,
+    pub summarizer: Option<SummarizerRole>,
     /// The fragment that replaces the folded messages. The flow renders it.
     pub summary_fragment: FragmentName,
     pub summary_tokens_max: u32,
@@ -320,7 +320,7 @@ impl Default for CompactionPolicy {
 
 /// A role that writes summaries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summarizer {
+pub struct SummarizerRole {
     /// The role, with a fresh scope and no tools.
     pub role: RoleName,
     /// The ask of its recipe.
@@ -329,17 +329,17 @@ pub struct Summarizer {
 
 /// A tool that a flow declares.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolDeclaration {
+pub struct FlowToolDeclaration {
     /// The description for models.
     pub spec: ToolSpec,
-    pub runner: ToolRunner,
+    pub runner: ToolExecutionSite,
     /// What happens to a run that was in progress when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
 }
 
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolRunner {
+pub enum ToolExecutionSite {
     /// The flow answers it in `react`.
     Flow,
     /// The engine's tool host runs it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::body::TextRef;
-use crate::event::{CallRequest, MessagePriority, PhaseGraphKey, ToolOutcome, TurnResult};
+use crate::event::{AgentMessagePriority, CallRequest, PhaseGraphKey, ToolOutcome, TurnOutcome};
 use crate::handover::{HandoverDocument, HandoverProvenance};
 use crate::ids::{AgentName, CallId, HandoverKind, MessageId, RoleName, ToolName, ToolRunId, WorkItemName};
 use crate::phase::state::PhaseProposal;
@@ -15,14 +15,14 @@ pub enum FlowStep {
     Call(CallRequest),
     /// Sends a reply to the user.
     Reply {
-        text: ReplyText,
+        text: ReplyTextSource,
         /// The role that replies.
         role: Option<RoleName>,
         /// The call that produced the text.
         call: Option<CallId>,
     },
     /// Ends the current turn and cancels its pending work.
-    EndTurn(TurnResult),
+    EndTurn(TurnOutcome),
     /// Proposes a phase transition.
     ProposePhase { phase: PhaseGraphKey, proposal: PhaseProposal },
     /// Creates a handover.
@@ -63,7 +63,7 @@ pub enum FlowStep {
     Send {
         from: AgentName,
         to: AgentName,
-        priority: MessagePriority,
+        priority: AgentMessagePriority,
         /// The kind of message, as named by the flow.
         topic: String,
         text: String,
@@ -89,7 +89,7 @@ pub enum FlowStep {
 
 /// The text of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyText {
+pub enum ReplyTextSource {
     /// A new text.
     New(String),
     /// A text that is already stored.

@@ -30,7 +30,7 @@ pub enum Guard {
 impl Guard {
     /// Returns what is missing for a proposal by `by`; `None` if the guard is met.
     #[must_use]
-    pub(crate) fn unmet_requirement(&self, by: &Proposer, conditions: &GuardConditions) -> Option<UnmetRequirement> {
+    pub(crate) fn unmet_requirement(&self, by: &Proposer, conditions: &GuardInputs) -> Option<UnmetRequirement> {
         match self {
             Self::Always => None,
             Self::Handover(kind) => {
@@ -182,7 +182,7 @@ impl fmt::Display for ProposerKind {
 
 /// The facts on which guards depend. [`super::PhaseGraph::condition_names_from`] lists the conditions to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GuardConditions {
+pub struct GuardInputs {
     /// The kinds of handovers that were created during this visit.
     pub handovers: BTreeSet<HandoverKind>,
     /// The flow's verdict on each named condition. A condition without a verdict does not hold.

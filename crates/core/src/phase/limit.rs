@@ -3,7 +3,7 @@
 //! instead.
 
 use super::guard::Proposer;
-use super::state::{ExpiredLimit, PhaseState, PhaseTransition, TransitionCause, TransitionNote};
+use super::state::{ExpiredPhaseLimit, PhaseState, PhaseTransition, TransitionCause, TransitionNote};
 use super::{PhaseGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
 
@@ -14,11 +14,11 @@ pub(crate) fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: Uni
     let turns_over = limit.turns_max.is_some_and(|max| state.turns_done >= max);
     let time_over = visit_deadline(graph, state).is_some_and(|deadline| now >= deadline);
     let expired = match (turns_over, time_over) {
-        (true, _) => ExpiredLimit::Turns,
-        (false, true) => ExpiredLimit::Time,
+        (true, _) => ExpiredPhaseLimit::Turns,
+        (false, true) => ExpiredPhaseLimit::Time,
         (false, false) => return None,
     };
-    let ResolvedExit { to, blocking_gates } =
+    let ResolvedPhaseExit { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
@@ -38,7 +38,7 @@ fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseState) -> Option<&'g Ph
     graph.find_phase(&state.current)?.limit.as_ref()
 }
 
-pub(super) struct ResolvedExit<'g> {
+pub(super) struct ResolvedPhaseExit<'g> {
     pub(super) to: &'g PhaseSpec,
     pub(super) blocking_gates: Vec<&'g PhaseGate>,
 }
@@ -49,13 +49,13 @@ pub(super) fn resolve_exit<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
     is_open: impl Fn(usize, &PhaseGate) -> bool,
-) -> Option<ResolvedExit<'g>> {
+) -> Option<ResolvedPhaseExit<'g>> {
     let mut to = graph.find_phase(exit)?;
     let mut blocking_gates = Vec::new();
     for _ in 0..=graph.gates.len() {
         let mut gates = graph.gates.iter().enumerate();
         let Some((_, gate)) = gates.find(|(index, gate)| is_open(*index, gate) && gate.blocks_phase(to)) else {
-            return Some(ResolvedExit { to, blocking_gates });
+            return Some(ResolvedPhaseExit { to, blocking_gates });
         };
         blocking_gates.push(gate);
         to = graph.find_phase(&gate.satisfied_by)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{GuardConditions, Proposer, UnmetRequirement};
+use super::guard::{GuardInputs, Proposer, UnmetRequirement};
 use super::state::{PhaseProposal, PhaseState, PhaseTransition, SkippedRequirement, TransitionCause};
 use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
@@ -84,10 +84,10 @@ pub fn rule_on_proposal(
     graph: &PhaseGraph,
     state: &PhaseState,
     proposal: &PhaseProposal,
-    conditions: &GuardConditions,
+    conditions: &GuardInputs,
 ) -> ProposalRuling {
     match check_phase_entry(graph, state, &proposal.to, &proposal.by, conditions) {
-        Ok(AllowedEntry { to, cause, skipped }) => {
+        Ok(AllowedPhaseEntry { to, cause, skipped }) => {
             let basis = (proposal.by.clone(), cause, proposal.note.clone());
             ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &skipped))
         }
@@ -108,7 +108,7 @@ pub fn allowed_phases(
     graph: &PhaseGraph,
     state: &PhaseState,
     by: &Proposer,
-    conditions: &GuardConditions,
+    conditions: &GuardInputs,
 ) -> Vec<PhaseName> {
     let may_enter = |phase: &&PhaseSpec| {
         check_phase_entry(graph, state, &phase.name, by, conditions)
@@ -117,7 +117,7 @@ pub fn allowed_phases(
     graph.phases.iter().filter(may_enter).map(|phase| phase.name.clone()).collect()
 }
 
-struct AllowedEntry<'g> {
+struct AllowedPhaseEntry<'g> {
     to: &'g PhaseSpec,
     cause: TransitionCause,
     skipped: Vec<&'g PhaseGate>,
@@ -128,8 +128,8 @@ fn check_phase_entry<'g>(
     state: &PhaseState,
     to: &PhaseName,
     by: &Proposer,
-    conditions: &GuardConditions,
-) -> Result<AllowedEntry<'g>, PhaseRefusalReason> {
+    conditions: &GuardInputs,
+) -> Result<AllowedPhaseEntry<'g>, PhaseRefusalReason> {
     let to = graph.find_phase(to).ok_or(PhaseRefusalReason::NoSuchPhase)?;
     if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
         return Err(PhaseRefusalReason::Terminal);
@@ -137,11 +137,11 @@ fn check_phase_entry<'g>(
     let edge_check = check_edge(graph, state, &to.name, by, conditions);
     if to.name == state.current && edge_check == EdgeCheck::NoEdge {
         // Nothing would change, so gates do not apply.
-        return Ok(AllowedEntry { to, cause: TransitionCause::SamePhase, skipped: Vec::new() });
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::SamePhase, skipped: Vec::new() });
     }
     let blocking = graph.gates_blocking(to, &state.open_gates);
     if edge_check == EdgeCheck::Clear && blocking.is_empty() {
-        return Ok(AllowedEntry { to, cause: TransitionCause::Proposed, skipped: Vec::new() });
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Proposed, skipped: Vec::new() });
     }
     if state.find_grant(&to.name).is_some() {
         let mut skips: Vec<SkippedRequirement> = blocking.iter().copied().map(SkippedRequirement::from_gate).collect();
@@ -152,7 +152,7 @@ fn check_phase_entry<'g>(
             }
             EdgeCheck::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
         }
-        return Ok(AllowedEntry { to, cause: TransitionCause::Granted { skips }, skipped: blocking });
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Granted { skips }, skipped: blocking });
     }
     Err(match edge_check {
         EdgeCheck::NoEdge => PhaseRefusalReason::NoEdge,
@@ -175,7 +175,7 @@ fn check_edge(
     state: &PhaseState,
     to: &PhaseName,
     by: &Proposer,
-    conditions: &GuardConditions,
+    conditions: &GuardInputs,
 ) -> EdgeCheck {
     let mut edge_check = EdgeCheck::NoEdge;
     for edge in graph.edges_from(&state.current).filter(|edge| edge.to == *to) {

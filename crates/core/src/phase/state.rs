@@ -221,7 +221,7 @@ pub enum TransitionCause {
     },
     /// A limit was reached.
     Expired {
-        limit: ExpiredLimit,
+        limit: ExpiredPhaseLimit,
         /// The gates that blocked the declared exit. The phase that satisfies them was entered instead.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         blocked_by: Vec<String>,
@@ -235,7 +235,7 @@ pub enum TransitionCause {
 /// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpiredLimit {
+pub enum ExpiredPhaseLimit {
     Turns,
     Time,
 }

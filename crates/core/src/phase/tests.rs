@@ -7,10 +7,10 @@ mod seven;
 mod validation;
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{Guard, GuardConditions, Proposer};
+use crate::phase::guard::{Guard, GuardInputs, Proposer};
 use crate::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
-use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 
 /// The seven phases and an end, as in a project's configuration.
 fn seven() -> PhaseGraph {
@@ -32,7 +32,7 @@ fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
 }
 
 fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> ProposalRuling {
-    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &GuardConditions::default())
+    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &GuardInputs::default())
 }
 
 fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseTransition {
@@ -61,7 +61,7 @@ fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
     };
     PhaseGraph {
         name: "test".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: phases[0].into(),
         phases: phases.iter().map(phase).collect(),
         edges: edges.iter().map(edge).collect(),

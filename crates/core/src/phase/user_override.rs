@@ -65,15 +65,15 @@ pub(crate) fn plan_rollback(
     past: &PhaseState,
     by: &Proposer,
     note: TransitionNote,
-) -> Result<PhaseTransition, RollbackRefusal> {
+) -> Result<PhaseTransition, PhaseRollbackRefusal> {
     if !by.has_user_authority() {
-        return Err(RollbackRefusal::NotAuthorized { by: by.clone() });
+        return Err(PhaseRollbackRefusal::NotAuthorized { by: by.clone() });
     }
     if past.visit > state.visit {
-        return Err(RollbackRefusal::NotPast { to: past.visit, current: state.visit });
+        return Err(PhaseRollbackRefusal::NotPast { to: past.visit, current: state.visit });
     }
     if graph.find_phase(&past.current).is_none() {
-        return Err(RollbackRefusal::PhaseGone { phase: past.current.clone() });
+        return Err(PhaseRollbackRefusal::PhaseGone { phase: past.current.clone() });
     }
     Ok(PhaseTransition {
         from: state.current.clone(),
@@ -88,7 +88,7 @@ pub(crate) fn plan_rollback(
 
 /// Why a rollback was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RollbackRefusal {
+pub enum PhaseRollbackRefusal {
     /// The proposer is neither the user nor an operator. A rollback can close a gate, so it needs the same authority as
     /// a grant.
     #[error("{by} cannot roll back: only the user can; ask them")]

@@ -1,9 +1,9 @@
 //! Keeps track of abandoned and cancelled calls until their outcome is known.
 
-use super::apply::{UnansweredAttempt, keep_newest, ledger_account};
+use super::apply::{UnansweredAttemptOutcome, keep_newest, ledger_account};
 use super::{AbandonedCall, OpenCall, Session};
 use crate::ids::CallId;
-use crate::ledger::LedgerAccount;
+use crate::ledger::CallAttribution;
 use crate::limits::ABANDONED_CALLS_MAX;
 use crate::prompt::TokenUsage;
 
@@ -43,8 +43,8 @@ impl Session {
     }
 
     /// Records the cost of a call that failed after it was abandoned.
-    pub(super) fn apply_late_failure(&mut self, call: CallId, attempt: UnansweredAttempt) {
-        let UnansweredAttempt::Failed(cost) = attempt else { return };
+    pub(super) fn apply_late_failure(&mut self, call: CallId, attempt: UnansweredAttemptOutcome) {
+        let UnansweredAttemptOutcome::Failed(cost) = attempt else { return };
         let Some(abandoned) = self.take_abandoned_call(call) else { return };
         self.ledger.record_failure(abandoned.ledger_account(), cost);
     }
@@ -61,8 +61,8 @@ impl Session {
 }
 
 impl AbandonedCall {
-    fn ledger_account(&self) -> LedgerAccount<'_> {
+    fn ledger_account(&self) -> CallAttribution<'_> {
         let Self { turn, role, model, ledger_phase, .. } = self;
-        LedgerAccount { role, model, phase: ledger_phase.as_deref(), turn: *turn }
+        CallAttribution { role, model, phase: ledger_phase.as_deref(), turn: *turn }
     }
 }

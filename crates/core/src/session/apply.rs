@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{CallStatus, OpenCall, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
-use crate::context::{CallAnswerStatus, PromptOutline, ThreadUse};
+use super::{
+    OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn,
+};
+use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
 use crate::event::{
-    CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseGraphOwner,
-    RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnResult, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner,
+    RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
-use crate::ledger::LedgerAccount;
+use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
-use crate::phase::PhaseOwnerKind;
+use crate::phase::PhaseGraphOwnerKind;
 use crate::prompt::{AttemptCost, ChatRole, FailureKind, ToolCall};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
@@ -77,11 +79,11 @@ impl Session {
             Event::CallAnswered(answered) => self.apply_call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
                 self.learn_refused_window(*call, failure.kind);
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Failed(failure.cost));
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Failed(failure.cost));
             }
             Event::CallFailedOver { call, to, .. } => self.apply_call_failed_over(*call, to),
             Event::CallOutcomeUnknown { call, next, .. } => {
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Unknown)
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Unknown)
             }
             Event::InheritedCallStarted { call } => {
                 if let Some(open) = self.open_calls.get_mut(call) {
@@ -89,7 +91,7 @@ impl Session {
                 }
             }
             Event::CallResolved { call, next } => {
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Resolved)
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Resolved)
             }
             Event::CallCancelled { call, in_flight, .. } => self.apply_call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
@@ -151,19 +153,19 @@ impl Session {
         self.opened_at = at;
         for graph in spec.graphs.values() {
             match graph.owner_kind {
-                PhaseOwnerKind::Session => {
+                PhaseGraphOwnerKind::Session => {
                     self.phase_graph_status_mut(
                         spec,
-                        &PhaseGraphKey { graph: graph.name.clone(), owner: PhaseGraphOwner::Session },
+                        &PhaseGraphKey { graph: graph.name.clone(), owner: PhaseStateOwner::Session },
                     );
                 }
-                PhaseOwnerKind::Role => {
+                PhaseGraphOwnerKind::Role => {
                     for role in spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name)) {
-                        let owner = PhaseGraphOwner::Role(role.name.clone());
+                        let owner = PhaseStateOwner::Role(role.name.clone());
                         self.phase_graph_status_mut(spec, &PhaseGraphKey { graph: graph.name.clone(), owner });
                     }
                 }
-                PhaseOwnerKind::Agent => {}
+                PhaseGraphOwnerKind::Agent => {}
             }
         }
     }
@@ -179,10 +181,10 @@ impl Session {
         self.ledger.start_turn(turn);
     }
 
-    fn apply_turn_ended(&mut self, turn: TurnId, outcome: &TurnResult) {
+    fn apply_turn_ended(&mut self, turn: TurnId, outcome: &TurnOutcome) {
         let ended = self.current_turn.take();
-        self.failed_turn = ended.filter(|_| matches!(outcome, TurnResult::Failed { .. }));
-        if matches!(outcome, TurnResult::Cancelled | TurnResult::Interrupted) {
+        self.failed_turn = ended.filter(|_| matches!(outcome, TurnOutcome::Failed { .. }));
+        if matches!(outcome, TurnOutcome::Cancelled | TurnOutcome::Interrupted) {
             let calls_of_turn = self.abandoned_calls.iter_mut().filter(|abandoned| abandoned.turn == Some(turn));
             calls_of_turn.for_each(|abandoned| abandoned.turn_stopped = true);
         }
@@ -230,7 +232,7 @@ impl Session {
                 carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
                 ask: ask.collect(),
-                ask_status: CallAnswerStatus::Unanswered,
+                ask_status: PromptAskStatus::Unanswered,
                 tools: opened.tools_body,
             });
             thread.last_prompt = Some(outline.clone());
@@ -265,7 +267,7 @@ impl Session {
                 opened: opened.clone(),
                 attempt: 1,
                 model_first_attempt: 1,
-                status: CallStatus::Due,
+                status: OpenCallStatus::Due,
                 opened_at: at,
                 root_call,
                 tool_round,
@@ -279,7 +281,7 @@ impl Session {
         let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
         let ledger_phase = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
         let (opened, root_call) = (opened.clone(), opened.call);
-        let (attempt, model_first_attempt, status, tool_round) = (1, 1, CallStatus::Due, 0);
+        let (attempt, model_first_attempt, status, tool_round) = (1, 1, OpenCallStatus::Due, 0);
         let open = OpenCall {
             opened,
             attempt,
@@ -318,7 +320,7 @@ impl Session {
                 });
             }
             if let Some(outline) = thread.last_prompt.as_mut().filter(|outline| outline.call == opened.call) {
-                Arc::make_mut(outline).ask_status = CallAnswerStatus::Answered;
+                Arc::make_mut(outline).ask_status = PromptAskStatus::Answered;
                 let slot_prompt =
                     self.last_prompts.get_mut(&thread.slot).filter(|slot_prompt| slot_prompt.call == opened.call);
                 slot_prompt.into_iter().for_each(|slot_prompt| slot_prompt.clone_from(outline));
@@ -348,21 +350,21 @@ impl Session {
         }
     }
 
-    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, ended: UnansweredAttempt) {
+    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, ended: UnansweredAttemptOutcome) {
         let Some(open) = self.open_calls.get_mut(&call) else {
             return self.apply_late_failure(call, ended);
         };
         match ended {
-            UnansweredAttempt::Failed(cost) => self.ledger.record_failure(ledger_account(open), cost),
-            UnansweredAttempt::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
-            UnansweredAttempt::Resolved => {}
+            UnansweredAttemptOutcome::Failed(cost) => self.ledger.record_failure(ledger_account(open), cost),
+            UnansweredAttemptOutcome::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
+            UnansweredAttemptOutcome::Resolved => {}
         }
         match next {
             RetryDecision::Retry { at } => {
                 open.attempt += 1;
-                open.status = CallStatus::WaitingUntil(at);
+                open.status = OpenCallStatus::WaitingUntil(at);
             }
-            RetryDecision::AwaitOperator => open.status = CallStatus::AwaitingOperator,
+            RetryDecision::AwaitOperator => open.status = OpenCallStatus::AwaitingOperator,
             RetryDecision::GiveUp => self.abandon_call(call),
         }
     }
@@ -531,18 +533,20 @@ impl OpenCall {
     /// Marks a call as inherited, because it has not started in the forked session.
     fn mark_inherited(&mut self) {
         self.status = match self.status {
-            CallStatus::Due => CallStatus::Inherited(UnixMillis(0)),
-            CallStatus::WaitingUntil(until) => CallStatus::Inherited(until),
-            unchanged @ (CallStatus::AwaitingOperator | CallStatus::Inherited(_)) => unchanged,
+            OpenCallStatus::Due => OpenCallStatus::Inherited(UnixMillis(0)),
+            OpenCallStatus::WaitingUntil(until) => OpenCallStatus::Inherited(until),
+            unchanged @ (OpenCallStatus::AwaitingOperator | OpenCallStatus::Inherited(_)) => unchanged,
         };
     }
 
     /// Makes an inherited call due.
     fn start_inherited(&mut self) {
         self.status = match self.status {
-            CallStatus::Inherited(UnixMillis(0)) => CallStatus::Due,
-            CallStatus::Inherited(until) => CallStatus::WaitingUntil(until),
-            unchanged @ (CallStatus::Due | CallStatus::WaitingUntil(_) | CallStatus::AwaitingOperator) => unchanged,
+            OpenCallStatus::Inherited(UnixMillis(0)) => OpenCallStatus::Due,
+            OpenCallStatus::Inherited(until) => OpenCallStatus::WaitingUntil(until),
+            unchanged @ (OpenCallStatus::Due | OpenCallStatus::WaitingUntil(_) | OpenCallStatus::AwaitingOperator) => {
+                unchanged
+            }
         };
     }
 }
@@ -562,15 +566,15 @@ impl ToolCallResult {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum UnansweredAttempt {
+pub(super) enum UnansweredAttemptOutcome {
     Failed(Option<AttemptCost>),
     Unknown,
     Resolved,
 }
 
-pub(super) fn ledger_account(open: &OpenCall) -> LedgerAccount<'_> {
+pub(super) fn ledger_account(open: &OpenCall) -> CallAttribution<'_> {
     let opened = &open.opened;
-    LedgerAccount { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
+    CallAttribution { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
 }
 
 /// Returns a request that would open the same call again.

@@ -11,7 +11,7 @@ use crate::body::{BodyId, ImageRef};
 use crate::event::CallOpened;
 use crate::flow::BodyTextLookup;
 use crate::ids::CallId;
-use crate::prompt::{ChatRole, OutputFormat, Prompt, PromptImage, PromptMessage, ToolCall};
+use crate::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptImage, PromptMessage, ToolCall};
 use crate::session::Session;
 use crate::thread::{ThreadEntries, ThreadEntry};
 
@@ -19,11 +19,11 @@ use crate::thread::{ThreadEntries, ThreadEntry};
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPlan {
     pub opened: Arc<CallOpened>,
-    content: PlanContent,
+    content: PromptMessageSource,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum PlanContent {
+enum PromptMessageSource {
     /// A thread and the ask of the call.
     Thread { opening: Vec<BodyId>, entries: ThreadEntries, compactions: u32 },
     /// The messages of an earlier call that is repeated.
@@ -85,13 +85,13 @@ impl Session {
         if let Some(repeated) = &open.opened.recomputation {
             return Some(PromptPlan {
                 opened: open.opened.clone(),
-                content: PlanContent::Recorded(repeated.messages.clone()),
+                content: PromptMessageSource::Recorded(repeated.messages.clone()),
             });
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread_id())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
-        let content = PlanContent::Thread { opening, entries, compactions };
+        let content = PromptMessageSource::Thread { opening, entries, compactions };
         Some(PromptPlan { opened: open.opened.clone(), content })
     }
 }
@@ -103,7 +103,7 @@ impl PromptPlan {
         let mut messages = Vec::with_capacity(self.message_count_max());
         let result = self.try_for_each_message(0, |message, parts| {
             let parts = parts.collect();
-            let MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
+            let PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
             messages.push(PromptMessageRef {
                 chat_role,
                 parts,
@@ -135,16 +135,16 @@ impl PromptPlan {
     /// Returns an upper bound of the number of messages.
     fn message_count_max(&self) -> usize {
         match &self.content {
-            PlanContent::Thread { entries, .. } => entries.len() + 2,
-            PlanContent::Recorded(messages) => messages.len(),
+            PromptMessageSource::Thread { entries, .. } => entries.len() + 2,
+            PromptMessageSource::Recorded(messages) => messages.len(),
         }
     }
 
     /// Returns the number of messages before the ask.
     fn thread_message_count(&self) -> usize {
         match &self.content {
-            PlanContent::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
-            PlanContent::Recorded(_) => 0,
+            PromptMessageSource::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
+            PromptMessageSource::Recorded(_) => 0,
         }
     }
 
@@ -152,9 +152,9 @@ impl PromptPlan {
     fn try_for_each_message<E>(
         &self,
         skip_count: usize,
-        mut each: impl FnMut(MessageHeader<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
+        mut each: impl FnMut(PromptMessageHeader<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let plain = |chat_role| MessageHeader {
+        let plain = |chat_role| PromptMessageHeader {
             chat_role,
             tool_calls: &[],
             tool_call_id: None,
@@ -163,15 +163,15 @@ impl PromptPlan {
             vendor_state: None,
         };
         let (opening, entries) = match &self.content {
-            PlanContent::Thread { opening, entries, .. } => (opening, entries),
-            PlanContent::Recorded(messages) => {
+            PromptMessageSource::Thread { opening, entries, .. } => (opening, entries),
+            PromptMessageSource::Recorded(messages) => {
                 return messages.iter().skip(skip_count).try_for_each(|message| {
                     let PromptMessageRef { chat_role, parts, tool_calls, tool_call_id, failed, images, vendor_state } =
                         message;
                     let (chat_role, tool_call_id, failed, vendor_state) =
                         (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
                     each(
-                        MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state },
+                        PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state },
                         &mut parts.iter().copied(),
                     )
                 });
@@ -185,14 +185,14 @@ impl PromptPlan {
             let ThreadEntry { chat_role, tool_calls, tool_call_id, failed, images, vendor_state, .. } = &**entry;
             let (chat_role, tool_call_id, failed, vendor_state) =
                 (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
-            let header = MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };
+            let header = PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };
             each(header, &mut entry.parts.iter().map(|text| text.body))?;
         }
         let ask = || self.opened.receipt.ask.iter().filter_map(|fragment| fragment.text).map(|text| text.body);
         if ask().next().is_some() {
             let ask_images = self.opened.receipt.ask.iter().flat_map(|fragment| &fragment.images);
             let images: Vec<ImageRef> = ask_images.copied().collect();
-            each(MessageHeader { images: &images, ..plain(ChatRole::User) }, &mut ask())?;
+            each(PromptMessageHeader { images: &images, ..plain(ChatRole::User) }, &mut ask())?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl PromptPlan {
             for part in parts {
                 loaded_parts.push(find(part)?);
             }
-            let MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
+            let PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
             let mut prompt_images = Vec::with_capacity(images.len());
             for image in images {
                 prompt_images.push(PromptImage { media_type: image.media_type, data: find(image.body)? });
@@ -250,8 +250,8 @@ impl PromptPlan {
             None => Vec::new(),
         };
         let output = match self.opened.output_schema {
-            Some(id) => OutputFormat::Json(serde_json::from_str(&find(id)?).map_err(|_| id)?),
-            None => OutputFormat::Text,
+            Some(id) => ModelOutputFormat::Json(serde_json::from_str(&find(id)?).map_err(|_| id)?),
+            None => ModelOutputFormat::Text,
         };
         Ok(Prompt {
             model: self.opened.model.clone(),
@@ -267,17 +267,19 @@ impl ThreadPromptCache {
     /// Removes messages that are no longer in the plan's thread.
     fn sync_with_plan(&mut self, plan: &PromptPlan) {
         match &plan.content {
-            PlanContent::Thread { compactions, .. } if *compactions == self.compactions => {
+            PromptMessageSource::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());
             }
-            PlanContent::Thread { compactions, .. } => *self = Self { compactions: *compactions, ..Self::default() },
-            PlanContent::Recorded(_) => *self = Self::default(),
+            PromptMessageSource::Thread { compactions, .. } => {
+                *self = Self { compactions: *compactions, ..Self::default() }
+            }
+            PromptMessageSource::Recorded(_) => *self = Self::default(),
         }
     }
 }
 
 /// A message without its parts.
-struct MessageHeader<'p> {
+struct PromptMessageHeader<'p> {
     chat_role: ChatRole,
     tool_calls: &'p [ToolCall],
     tool_call_id: Option<&'p String>,

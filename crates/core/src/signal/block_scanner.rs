@@ -2,8 +2,8 @@
 //! only checks whether a block was intended at all. The result does not depend on how the text is split into chunks.
 
 use super::markdown_lines::MarkdownTracker;
-use super::near_miss::{self, Fence, NearMiss};
-use super::user_quotes::{QuoteMatch, UserQuotes};
+use super::near_miss::{self, CodeFenceMarker, NearMiss};
+use super::user_quotes::{UserQuoteMatch, UserQuoteMatcher};
 use super::visible_text::VisibleText;
 use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint, shorten_excerpt};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
@@ -15,7 +15,7 @@ pub(super) const END_MARKER_NAME: &str = "END";
 #[derive(Debug)]
 pub(super) struct BlockScanner {
     names: BlockSet,
-    quotes: UserQuotes,
+    quotes: UserQuoteMatcher,
     lines: MarkdownTracker,
     visible: VisibleText,
     /// Text that may become a marker.
@@ -23,7 +23,7 @@ pub(super) struct BlockScanner {
     /// Text from the beginning of a line that may become a near-miss marker.
     held_line: Option<String>,
     /// The fence around a block that has ended. The line that closes it is hidden too.
-    fence_to_close: Option<Fence>,
+    fence_to_close: Option<CodeFenceMarker>,
     open: Option<OpenBlock>,
     found: Vec<(String, String)>,
     complaints: Vec<BlockComplaint>,
@@ -48,13 +48,13 @@ struct OpenBlock {
     /// The labels of possible end markers. Models often name the block that they close.
     ends: [String; 4],
     /// The matching positions in the user's texts.
-    quote_match: QuoteMatch,
+    quote_match: UserQuoteMatch,
     /// True if the content is too long to be kept. It is hidden.
     is_dropped: bool,
     /// True if the marker is a near miss.
     is_near_miss: bool,
     /// The fence around the block.
-    fence: Option<Fence>,
+    fence: Option<CodeFenceMarker>,
 }
 
 impl OpenBlock {
@@ -80,7 +80,7 @@ enum MarkerMatch {
 }
 
 impl BlockScanner {
-    pub(super) fn new(names: BlockSet, quotes: UserQuotes) -> Self {
+    pub(super) fn new(names: BlockSet, quotes: UserQuoteMatcher) -> Self {
         Self {
             names,
             quotes,

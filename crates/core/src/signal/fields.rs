@@ -183,11 +183,11 @@ pub(super) fn parse_block_fields(
     if schema.keys.is_empty() {
         return BlockFields::default();
     }
-    let mut reader = FieldParser { frames: vec![OpenSection::new(name.to_owned(), schema)], complaints };
+    let mut reader = FieldParser { frames: vec![OpenBlockSection::new(name.to_owned(), schema)], complaints };
     let mut offset = 0;
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
-        if let Some(mut key) = KeyLine::parse(line) {
+        if let Some(mut key) = FieldKeyLine::parse(line) {
             if offset == 0 {
                 // The key is on the line of the start marker, so its indentation means nothing.
                 key.indent = usize::MAX - 1;
@@ -213,7 +213,7 @@ pub(super) fn parse_block_fields(
 pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
     raw.lines().any(|line| {
         let line = line.trim_start().trim_start_matches(['-', '+']);
-        KeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
+        FieldKeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
     })
 }
 
@@ -224,13 +224,13 @@ pub(super) fn may_become_known_key(line: &str, schema: &BlockSchema) -> bool {
 }
 
 /// A line that looks like the beginning of a field.
-struct KeyLine<'a> {
+struct FieldKeyLine<'a> {
     name: String,
     indent: usize,
     rest: &'a str,
 }
 
-impl<'a> KeyLine<'a> {
+impl<'a> FieldKeyLine<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         const BOLD: &str = "**";
         let trimmed = line.trim_start_matches([' ', '\t']);
@@ -256,17 +256,17 @@ impl<'a> KeyLine<'a> {
 }
 
 /// A block or section in progress.
-struct OpenSection<'a> {
+struct OpenBlockSection<'a> {
     /// The path for complaints.
     path: String,
     schema: &'a BlockSchema,
     fields: BlockFields,
-    open: Option<OpenField<'a>>,
+    open: Option<OpenBlockField<'a>>,
     stray: Option<&'a str>,
 }
 
 /// A field in progress.
-struct OpenField<'a> {
+struct OpenBlockField<'a> {
     name: String,
     indent: usize,
     kind: &'a BlockFieldKind,
@@ -274,7 +274,7 @@ struct OpenField<'a> {
     lines: Vec<&'a str>,
 }
 
-impl<'a> OpenSection<'a> {
+impl<'a> OpenBlockSection<'a> {
     fn new(path: String, schema: &'a BlockSchema) -> Self {
         Self { path, schema, fields: BlockFields::default(), open: None, stray: None }
     }
@@ -282,13 +282,13 @@ impl<'a> OpenSection<'a> {
 
 struct FieldParser<'a, 'c> {
     /// The block, the open section, the open section in it, and so on.
-    frames: Vec<OpenSection<'a>>,
+    frames: Vec<OpenBlockSection<'a>>,
     complaints: &'c mut Vec<BlockComplaint>,
 }
 
 impl<'a> FieldParser<'a, '_> {
     /// Closes the fields that `key` ends and returns its type, if the key is known here.
-    fn resolve_key(&mut self, key: &KeyLine<'a>) -> Option<&'a BlockFieldKind> {
+    fn resolve_key(&mut self, key: &FieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
         let value_before = self.frames.last().and_then(|frame| frame.open.as_ref());
         if value_before.is_some_and(|field| key.indent > field.indent.saturating_add(INDENT_SLACK)) {
             return None;
@@ -312,16 +312,17 @@ impl<'a> FieldParser<'a, '_> {
         Some(kind)
     }
 
-    fn open_field(&mut self, key: KeyLine<'a>, kind: &'a BlockFieldKind) {
+    fn open_field(&mut self, key: FieldKeyLine<'a>, kind: &'a BlockFieldKind) {
         let Some(frame) = self.frames.last_mut() else { return };
         let path = format!("{}.{}", frame.path, key.name);
-        frame.open = Some(OpenField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
+        frame.open =
+            Some(OpenBlockField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
         if let BlockFieldKind::Section(schema) = kind {
-            self.frames.push(OpenSection::new(path, schema));
+            self.frames.push(OpenBlockSection::new(path, schema));
         }
     }
 
-    fn store_raw_value(&mut self, key: &KeyLine<'a>, text: &'a str) {
+    fn store_raw_value(&mut self, key: &FieldKeyLine<'a>, text: &'a str) {
         let blank_lines = text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
         let text = if blank_lines == 0 { text.trim_start() } else { &text[blank_lines..] };
         let text = text.trim_end();

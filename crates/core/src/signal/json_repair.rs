@@ -45,7 +45,7 @@ enum JsonContainer {
 }
 
 /// The next element of a container.
-enum NextToken {
+enum NextJsonElement {
     Entry,
     End,
 }
@@ -66,7 +66,7 @@ impl JsonRepairParser<'_> {
         self.at += 1;
         let mut members = Map::new();
         let mut comma = CommaState::NotYet;
-        while let NextToken::Entry = self.advance_to_entry(&mut comma, JsonContainer::Object) {
+        while let NextJsonElement::Entry = self.advance_to_entry(&mut comma, JsonContainer::Object) {
             let is_quoted = self.peek().is_some_and(is_quote);
             let key = if is_quoted { self.parse_string(None) } else { self.parse_bare_key()? };
             self.skip_space_and_comments();
@@ -101,7 +101,7 @@ impl JsonRepairParser<'_> {
         self.at += 1;
         let mut items = Vec::new();
         let mut comma = CommaState::NotYet;
-        while let NextToken::Entry = self.advance_to_entry(&mut comma, JsonContainer::Array) {
+        while let NextJsonElement::Entry = self.advance_to_entry(&mut comma, JsonContainer::Array) {
             if self.skip_truncated_word() {
                 break;
             }
@@ -115,13 +115,13 @@ impl JsonRepairParser<'_> {
     }
 
     /// Skips commas up to the next entry, or to the end of the container.
-    fn advance_to_entry(&mut self, comma: &mut CommaState, inside: JsonContainer) -> NextToken {
+    fn advance_to_entry(&mut self, comma: &mut CommaState, inside: JsonContainer) -> NextJsonElement {
         loop {
             self.skip_space_and_comments();
             match self.peek() {
                 None => {
                     self.is_truncated = true;
-                    return NextToken::End;
+                    return NextJsonElement::End;
                 }
                 Some(c @ ('}' | ']')) => {
                     self.is_repaired |= *comma == CommaState::Read;
@@ -131,7 +131,7 @@ impl JsonRepairParser<'_> {
                         // It closes an outer container; this one was not closed.
                         self.is_repaired = true;
                     }
-                    return NextToken::End;
+                    return NextJsonElement::End;
                 }
                 Some(',') => {
                     self.is_repaired |= *comma != CommaState::Due;
@@ -145,7 +145,7 @@ impl JsonRepairParser<'_> {
                 Some(_) => {
                     self.is_repaired |= *comma == CommaState::Due;
                     *comma = CommaState::Due;
-                    return NextToken::Entry;
+                    return NextJsonElement::Entry;
                 }
             }
         }

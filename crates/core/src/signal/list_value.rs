@@ -55,15 +55,15 @@ fn parse_inline_list(text: &str) -> InlineListParse {
     InlineListParse::NotInline
 }
 
-struct SplitItems {
+struct ParsedListItems {
     items: Vec<String>,
     /// The offset of the closing bracket of the list.
     end: Option<usize>,
 }
 
 /// Splits `text` at its commas, up to the bracket that closes the list. Brackets in `nesting` nest.
-fn split_at_commas(text: &str, nesting: &[char]) -> SplitItems {
-    let mut quotes = QuoteFinder::default();
+fn split_at_commas(text: &str, nesting: &[char]) -> ParsedListItems {
+    let mut quotes = ClosingQuoteFinder::default();
     let mut items = Vec::new();
     let (mut item, mut started) = (String::new(), false);
     let mut depth = Vec::new();
@@ -88,7 +88,7 @@ fn split_at_commas(text: &str, nesting: &[char]) -> SplitItems {
             }
             ']' if depth.is_empty() => {
                 items.push(join_trimmed_lines(&item));
-                return SplitItems { items, end: Some(at) };
+                return ParsedListItems { items, end: Some(at) };
             }
             _ => {
                 if nesting.contains(&c) {
@@ -102,7 +102,7 @@ fn split_at_commas(text: &str, nesting: &[char]) -> SplitItems {
         }
     }
     items.push(join_trimmed_lines(&item));
-    SplitItems { items, end: None }
+    ParsedListItems { items, end: None }
 }
 
 fn is_closing_bracket(open: char, c: char) -> bool {
@@ -112,12 +112,12 @@ fn is_closing_bracket(open: char, c: char) -> bool {
 /// Finds the ends of quoted items. A search without a result would have none from any later offset either, so it is not
 /// repeated.
 #[derive(Default)]
-struct QuoteFinder {
+struct ClosingQuoteFinder {
     no_more_double: bool,
     no_more_single: bool,
 }
 
-impl QuoteFinder {
+impl ClosingQuoteFinder {
     /// Returns the end of the quote that `c` at `at` opens: the next such quote before a comma, a bracket or the end.
     fn find_closing_quote(&mut self, text: &str, at: usize, c: char) -> Option<usize> {
         let no_more = match c {

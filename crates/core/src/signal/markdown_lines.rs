@@ -12,7 +12,7 @@ pub(super) struct MarkdownTracker {
     fence: Option<OpenCodeFence>,
     /// The column at which the content of the innermost list item begins; 0 outside lists.
     list_column: usize,
-    line: MarkdownLine,
+    line: MarkdownLineState,
 }
 
 #[derive(Debug)]
@@ -23,12 +23,12 @@ struct OpenCodeFence {
 }
 
 #[derive(Debug, Default)]
-struct MarkdownLine {
+struct MarkdownLineState {
     /// The current column, as long as the prefix is not final.
     column: usize,
     /// True if anything but whitespace was read.
     started: bool,
-    prefix: LinePrefix,
+    prefix: MarkdownLinePrefix,
     /// The length of the current run of backticks.
     run: usize,
     /// The length of the run that opened a code span.
@@ -37,7 +37,7 @@ struct MarkdownLine {
 
 /// The kind of a line, as far as it is known.
 #[derive(Debug, Default, Clone, Copy)]
-enum LinePrefix {
+enum MarkdownLinePrefix {
     /// Only whitespace and list markers so far.
     #[default]
     Blank,
@@ -71,7 +71,11 @@ impl MarkdownTracker {
     /// Returns the state in the middle of an ordinary line.
     pub(super) fn mid_line() -> Self {
         Self {
-            line: MarkdownLine { started: true, prefix: LinePrefix::Plain, ..MarkdownLine::default() },
+            line: MarkdownLineState {
+                started: true,
+                prefix: MarkdownLinePrefix::Plain,
+                ..MarkdownLineState::default()
+            },
             ..Self::default()
         }
     }
@@ -87,8 +91,9 @@ impl MarkdownTracker {
             return Some(IgnoredRegion::CodeFence);
         }
         match self.line.prefix {
-            LinePrefix::Quote => return Some(IgnoredRegion::Quote),
-            LinePrefix::FenceRun { mark: '~', length } | LinePrefix::FenceTail { mark: '~', length, .. }
+            MarkdownLinePrefix::Quote => return Some(IgnoredRegion::Quote),
+            MarkdownLinePrefix::FenceRun { mark: '~', length }
+            | MarkdownLinePrefix::FenceTail { mark: '~', length, .. }
                 if length >= FENCE_LENGTH_MIN =>
             {
                 return Some(IgnoredRegion::CodeFence);
@@ -112,66 +117,72 @@ impl MarkdownTracker {
         }
         self.line.prefix = self.next_prefix(c);
         self.line.started |= !is_blank(c);
-        if !matches!(self.line.prefix, LinePrefix::Plain | LinePrefix::Quote) {
+        if !matches!(self.line.prefix, MarkdownLinePrefix::Plain | MarkdownLinePrefix::Quote) {
             self.line.column += if c == '\t' { TAB_COLUMNS - self.line.column % TAB_COLUMNS } else { 1 };
         }
-        if matches!(self.line.prefix, LinePrefix::Blank) && self.line.started {
+        if matches!(self.line.prefix, MarkdownLinePrefix::Blank) && self.line.started {
             // A list marker was just read; the content of the item is indented by as much.
             self.list_column = self.line.column;
         }
     }
 
-    fn next_prefix(&mut self, c: char) -> LinePrefix {
+    fn next_prefix(&mut self, c: char) -> MarkdownLinePrefix {
         match self.line.prefix {
-            LinePrefix::Blank if is_blank(c) => LinePrefix::Blank,
-            LinePrefix::Blank => self.initial_prefix(c),
-            LinePrefix::Bullet { .. } if is_blank(c) => LinePrefix::Blank,
-            LinePrefix::Digits { indent, count } if c.is_ascii_digit() && count < LIST_NUMBER_DIGITS_MAX => {
-                LinePrefix::Digits { indent, count: count + 1 }
+            MarkdownLinePrefix::Blank if is_blank(c) => MarkdownLinePrefix::Blank,
+            MarkdownLinePrefix::Blank => self.initial_prefix(c),
+            MarkdownLinePrefix::Bullet { .. } if is_blank(c) => MarkdownLinePrefix::Blank,
+            MarkdownLinePrefix::Digits { indent, count } if c.is_ascii_digit() && count < LIST_NUMBER_DIGITS_MAX => {
+                MarkdownLinePrefix::Digits { indent, count: count + 1 }
             }
-            LinePrefix::Digits { indent, .. } if c == '.' || c == ')' => LinePrefix::Bullet { indent },
-            LinePrefix::Bullet { indent } | LinePrefix::Digits { indent, .. } => {
+            MarkdownLinePrefix::Digits { indent, .. } if c == '.' || c == ')' => MarkdownLinePrefix::Bullet { indent },
+            MarkdownLinePrefix::Bullet { indent } | MarkdownLinePrefix::Digits { indent, .. } => {
                 self.list_column = self.list_column.min(indent);
-                LinePrefix::Plain
+                MarkdownLinePrefix::Plain
             }
-            LinePrefix::FenceRun { mark, length } if c == mark => LinePrefix::FenceRun { mark, length: length + 1 },
-            LinePrefix::FenceRun { mark, length } => {
-                LinePrefix::FenceTail { mark, length, blank: is_blank(c), ticks: c == '`' }
+            MarkdownLinePrefix::FenceRun { mark, length } if c == mark => {
+                MarkdownLinePrefix::FenceRun { mark, length: length + 1 }
             }
-            LinePrefix::FenceTail { mark, length, blank, ticks } => {
-                LinePrefix::FenceTail { mark, length, blank: blank && is_blank(c), ticks: ticks || c == '`' }
+            MarkdownLinePrefix::FenceRun { mark, length } => {
+                MarkdownLinePrefix::FenceTail { mark, length, blank: is_blank(c), ticks: c == '`' }
             }
-            LinePrefix::Quote => LinePrefix::Quote,
-            LinePrefix::Plain => LinePrefix::Plain,
+            MarkdownLinePrefix::FenceTail { mark, length, blank, ticks } => {
+                MarkdownLinePrefix::FenceTail { mark, length, blank: blank && is_blank(c), ticks: ticks || c == '`' }
+            }
+            MarkdownLinePrefix::Quote => MarkdownLinePrefix::Quote,
+            MarkdownLinePrefix::Plain => MarkdownLinePrefix::Plain,
         }
     }
 
     /// Returns the kind of a line whose first character after the indentation is `c`.
-    fn initial_prefix(&mut self, c: char) -> LinePrefix {
+    fn initial_prefix(&mut self, c: char) -> MarkdownLinePrefix {
         let indent = self.line.column;
         if let Some(fence) = &self.fence {
             let may_close = c == fence.mark && indent <= fence.indent_max;
-            return if may_close { LinePrefix::FenceRun { mark: c, length: 1 } } else { LinePrefix::Plain };
+            return if may_close {
+                MarkdownLinePrefix::FenceRun { mark: c, length: 1 }
+            } else {
+                MarkdownLinePrefix::Plain
+            };
         }
         if indent > self.list_column + MARKDOWN_INDENT_MAX {
-            return LinePrefix::Plain;
+            return MarkdownLinePrefix::Plain;
         }
         match c {
-            '-' | '*' | '+' => return LinePrefix::Bullet { indent },
-            '0'..='9' => return LinePrefix::Digits { indent, count: 1 },
+            '-' | '*' | '+' => return MarkdownLinePrefix::Bullet { indent },
+            '0'..='9' => return MarkdownLinePrefix::Digits { indent, count: 1 },
             _ => self.list_column = self.list_column.min(indent),
         }
         match c {
-            '`' | '~' => LinePrefix::FenceRun { mark: c, length: 1 },
-            '>' => LinePrefix::Quote,
-            _ => LinePrefix::Plain,
+            '`' | '~' => MarkdownLinePrefix::FenceRun { mark: c, length: 1 },
+            '>' => MarkdownLinePrefix::Quote,
+            _ => MarkdownLinePrefix::Plain,
         }
     }
 
     fn end_line(&mut self) {
         let (mark, length, blank, ticks) = match self.line.prefix {
-            LinePrefix::FenceRun { mark, length } => (mark, length, true, false),
-            LinePrefix::FenceTail { mark, length, blank, ticks } => (mark, length, blank, ticks),
+            MarkdownLinePrefix::FenceRun { mark, length } => (mark, length, true, false),
+            MarkdownLinePrefix::FenceTail { mark, length, blank, ticks } => (mark, length, blank, ticks),
             _ => (' ', 0, false, false),
         };
         match &self.fence {
@@ -182,11 +193,11 @@ impl MarkdownTracker {
             }
             None => {}
         }
-        self.line = MarkdownLine::default();
+        self.line = MarkdownLineState::default();
     }
 }
 
-impl MarkdownLine {
+impl MarkdownLineState {
     /// Returns the length of the code span that is open after the current run of backticks.
     fn code_span_after_run(&self) -> Option<usize> {
         match (self.run, self.span) {

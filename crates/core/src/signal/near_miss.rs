@@ -20,7 +20,7 @@ pub(super) enum NearMiss {
         name: String,
         /// The length of the marker, with the fence before it.
         len: usize,
-        fence: Option<Fence>,
+        fence: Option<CodeFenceMarker>,
     },
     /// The text is the end of the open block.
     End {
@@ -33,13 +33,13 @@ pub(super) enum NearMiss {
 
 /// The characters that opened a code fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fence {
+pub(super) struct CodeFenceMarker {
     pub(super) mark: char,
     length: usize,
 }
 
 /// How a line relates to the names that a marker can have.
-enum LineMatch<'a> {
+enum MarkerLineMatch<'a> {
     Partial,
     /// The line is this name in brackets.
     Bracketed(&'a str),
@@ -74,7 +74,7 @@ pub(super) fn match_end(
     text: &str,
     labels: &[String],
     is_near_miss: bool,
-    fence: Option<Fence>,
+    fence: Option<CodeFenceMarker>,
     is_end: bool,
 ) -> NearMiss {
     if text.len() > NEAR_MISS_BYTES_MAX {
@@ -87,15 +87,15 @@ pub(super) fn match_end(
     }
     let (line, is_complete) = first_line(text, is_end);
     match classify_line(line, labels.iter().map(String::as_str), is_complete) {
-        LineMatch::Partial => NearMiss::Partial { is_named: false },
-        LineMatch::Bracketed(_) => NearMiss::End { len: line.trim_end().len() },
-        LineMatch::Decorated(_) if is_near_miss => NearMiss::End { len: line.trim_end().len() },
+        MarkerLineMatch::Partial => NearMiss::Partial { is_named: false },
+        MarkerLineMatch::Bracketed(_) => NearMiss::End { len: line.trim_end().len() },
+        MarkerLineMatch::Decorated(_) if is_near_miss => NearMiss::End { len: line.trim_end().len() },
         _ => NearMiss::NoMatch,
     }
 }
 
 /// Classifies a line that may close `fence`.
-pub(super) fn match_closing_fence(text: &str, fence: Fence, is_end: bool) -> NearMiss {
+pub(super) fn match_closing_fence(text: &str, fence: CodeFenceMarker, is_end: bool) -> NearMiss {
     let (line, is_complete) = first_line(text, is_end);
     let rest = line.trim_start_matches(fence.mark);
     if text.len() > NEAR_MISS_BYTES_MAX || !rest.trim().is_empty() {
@@ -112,13 +112,13 @@ pub(super) fn match_closing_fence(text: &str, fence: Fence, is_end: bool) -> Nea
 fn match_line(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
     let (line, is_complete) = first_line(text, is_end);
     match classify_line(line, names.names(), is_complete) {
-        LineMatch::Partial => NearMiss::Partial { is_named: is_bracketed_name_part(line) },
-        LineMatch::Bracketed(name) => {
+        MarkerLineMatch::Partial => NearMiss::Partial { is_named: is_bracketed_name_part(line) },
+        MarkerLineMatch::Bracketed(name) => {
             NearMiss::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }
         }
-        LineMatch::Decorated(name) => match_with_key(&text[line.len()..], name, names, is_end)
+        MarkerLineMatch::Decorated(name) => match_with_key(&text[line.len()..], name, names, is_end)
             .unwrap_or_else(|| NearMiss::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }),
-        LineMatch::Exact(_) | LineMatch::NoMatch => NearMiss::NoMatch,
+        MarkerLineMatch::Exact(_) | MarkerLineMatch::NoMatch => NearMiss::NoMatch,
     }
 }
 
@@ -147,7 +147,7 @@ fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
     let mark = if text.starts_with('`') { '`' } else { '~' };
     let (opening, is_complete) = first_line(text, is_end);
     let info = opening.trim_start_matches(mark);
-    let fence = Fence { mark, length: opening.len() - info.len() };
+    let fence = CodeFenceMarker { mark, length: opening.len() - info.len() };
     let is_open_run = info.is_empty() && !is_complete;
     if info.contains('`') || (fence.length < FENCE_LENGTH_MIN && !is_open_run) {
         return NearMiss::NoMatch;
@@ -159,15 +159,15 @@ fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
         return NearMiss::Partial { is_named: false };
     }
     match classify_line(line, names.names(), is_complete) {
-        LineMatch::Partial => NearMiss::Partial { is_named: false },
-        LineMatch::Bracketed(name) | LineMatch::Decorated(name) | LineMatch::Exact(name) => {
+        MarkerLineMatch::Partial => NearMiss::Partial { is_named: false },
+        MarkerLineMatch::Bracketed(name) | MarkerLineMatch::Decorated(name) | MarkerLineMatch::Exact(name) => {
             match_with_key(&inner[line.len()..], name, names, is_end).unwrap_or_else(|| NearMiss::Start {
                 name: name.to_owned(),
                 len: start + line.trim_end().len(),
                 fence: Some(fence),
             })
         }
-        LineMatch::NoMatch => NearMiss::NoMatch,
+        MarkerLineMatch::NoMatch => NearMiss::NoMatch,
     }
 }
 
@@ -179,7 +179,7 @@ fn first_line(text: &str, is_end: bool) -> (&str, bool) {
     }
 }
 
-fn classify_line<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> LineMatch<'a> {
+fn classify_line<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> MarkerLineMatch<'a> {
     if line.starts_with(['<', '>']) {
         classify_bracketed(line, names, is_complete)
     } else {
@@ -187,17 +187,17 @@ fn classify_line<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_comple
     }
 }
 
-fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> LineMatch<'a> {
+fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> MarkerLineMatch<'a> {
     let (opening, rest) = split_run(line);
     if opening.len() > MARKER_BRACKETS_MAX || (opening == ">" && !rest.is_empty()) {
-        return LineMatch::NoMatch;
+        return MarkerLineMatch::NoMatch;
     }
     let label = rest.trim_start_matches(is_blank);
     let end = label.find(['<', '>']).unwrap_or(label.len());
     let (label, closing) = label.split_at(end);
     let name = label.trim_end_matches(is_blank);
     if rest.len() - label.len() - closing.len() > MARKER_SPACES_MAX || label.len() - name.len() > MARKER_SPACES_MAX {
-        return LineMatch::NoMatch;
+        return MarkerLineMatch::NoMatch;
     }
     let (closing, tail) = split_run(closing);
     // While the text grows, more brackets may follow.
@@ -206,17 +206,17 @@ fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
         let is_same = if is_single && !closing.is_empty() { known == name } else { known.eq_ignore_ascii_case(name) };
         let is_part = known.get(..label.len()).is_some_and(|part| part.eq_ignore_ascii_case(label));
         if closing.is_empty() && !is_complete && (is_same || is_part) {
-            return LineMatch::Partial;
+            return MarkerLineMatch::Partial;
         }
         if is_same && !closing.is_empty() && closing.len() <= MARKER_BRACKETS_MAX && tail.trim().is_empty() {
             return match (opening, closing, is_complete) {
-                ("<<<", ">>>", true) => LineMatch::Exact(known),
-                (_, _, true) => LineMatch::Bracketed(known),
-                _ => LineMatch::Partial,
+                ("<<<", ">>>", true) => MarkerLineMatch::Exact(known),
+                (_, _, true) => MarkerLineMatch::Bracketed(known),
+                _ => MarkerLineMatch::Partial,
             };
         }
     }
-    LineMatch::NoMatch
+    MarkerLineMatch::NoMatch
 }
 
 /// Splits off the run of equal characters at the beginning.
@@ -226,18 +226,18 @@ fn split_run(text: &str) -> (&str, &str) {
 }
 
 /// Classifies a line such as `**NAME**`, `## NAME`, `[NAME]` or `NAME:`. The name must be in upper case.
-fn classify_decorated<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> LineMatch<'a> {
+fn classify_decorated<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> MarkerLineMatch<'a> {
     let name = line.trim_start_matches(['*', '_', '#', '[', ' ']);
     for known in names {
         if !is_complete && known.starts_with(name) {
-            return LineMatch::Partial;
+            return MarkerLineMatch::Partial;
         }
         let Some(tail) = name.strip_prefix(known) else { continue };
         if tail.trim_end().chars().all(|c| matches!(c, '*' | '_' | '#' | ']' | ':' | ' ')) {
-            return if is_complete { LineMatch::Decorated(known) } else { LineMatch::Partial };
+            return if is_complete { MarkerLineMatch::Decorated(known) } else { MarkerLineMatch::Partial };
         }
     }
-    LineMatch::NoMatch
+    MarkerLineMatch::NoMatch
 }
 
 /// Returns true if a line that ends the text is enough of a bracketed marker to be hidden.

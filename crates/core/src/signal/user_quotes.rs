@@ -7,7 +7,7 @@ use crate::limits::QUOTED_MARKERS_MAX;
 
 /// The user's texts that contain markers.
 #[derive(Debug, Default)]
-pub(super) struct UserQuotes {
+pub(super) struct UserQuoteMatcher {
     /// Without whitespace and in lower case.
     texts: Vec<Vec<char>>,
     /// For each marker, the block name, the index of the text, and the offset after the marker.
@@ -18,18 +18,18 @@ pub(super) struct UserQuotes {
 
 /// The positions in the user's texts that match a block so far.
 #[derive(Debug, Default)]
-pub(super) struct QuoteMatch {
+pub(super) struct UserQuoteMatch {
     positions: Vec<(usize, usize)>,
 }
 
-impl QuoteMatch {
+impl UserQuoteMatch {
     /// Returns true if the block so far occurs in the user's texts.
     pub(super) fn is_matching(&self) -> bool {
         !self.positions.is_empty()
     }
 }
 
-impl UserQuotes {
+impl UserQuoteMatcher {
     /// Prepares the user's texts for the given blocks.
     pub(super) fn new(user_texts: &[impl AsRef<str>], names: &BlockSet) -> Self {
         let mut quotes = Self::default();
@@ -64,19 +64,19 @@ impl UserQuotes {
     }
 
     /// Starts to compare a block with this name.
-    pub(super) fn start_match(&self, name: &str) -> QuoteMatch {
+    pub(super) fn start_match(&self, name: &str) -> UserQuoteMatch {
         let markers = self.markers.iter().filter(|(marked, _, _)| marked == name);
-        QuoteMatch { positions: markers.map(|(_, text, at)| (*text, *at)).collect() }
+        UserQuoteMatch { positions: markers.map(|(_, text, at)| (*text, *at)).collect() }
     }
 
     /// Returns true if the user's block ends here, with a marker or the end of the text.
-    pub(super) fn is_complete_quote(&self, quote_match: &QuoteMatch) -> bool {
+    pub(super) fn is_complete_quote(&self, quote_match: &UserQuoteMatch) -> bool {
         let follows = |(text, at): &(usize, usize)| self.texts[*text].get(*at..).unwrap_or_default();
         quote_match.positions.iter().map(follows).any(|rest| rest.is_empty() || rest.starts_with(&['<', '<', '<']))
     }
 
     /// Continues the comparison with the next character of the block.
-    pub(super) fn advance_match(&self, quote_match: &mut QuoteMatch, c: char) {
+    pub(super) fn advance_match(&self, quote_match: &mut UserQuoteMatch, c: char) {
         let Some(c) = normalize_char(c) else { return };
         quote_match.positions.retain_mut(|(text, at)| {
             let is_same = self.texts[*text].get(*at) == Some(&c);

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
 use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{
-    CallRequest, Event, MessagePriority, MidTurnPolicy, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision,
-    SessionOpened, ToolOutcome, TurnResult,
+    AgentMessagePriority, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
+    RetryDecision, SessionOpened, ToolOutcome, TurnOutcome,
 };
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, Summarizer, ToolDeclaration,
-    ToolRunner, UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, ReplyTextSource, RoleSpec,
+    SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
 };
 use segue_core::handover::{
     HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverFieldValue,
@@ -19,12 +19,12 @@ use segue_core::handover::{
 };
 use segue_core::ids::{CallId, FragmentName};
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionNote};
 use segue_core::prompt::{
-    CallFailure, FailureKind, ModelReply, OutputFormat, StopReason, TokenUsage, ToolCall, ToolSpec,
+    CallFailure, FailureKind, ModelOutputFormat, ModelReply, StopReason, TokenUsage, ToolCall, ToolSpec,
 };
-use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub struct All {
 }
 
 pub fn talk() -> PhaseGraphKey {
-    PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Session }
+    PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Session }
 }
 
 fn graph() -> PhaseGraph {
@@ -46,7 +46,7 @@ fn graph() -> PhaseGraph {
     end.kind = PhaseKind::End;
     PhaseGraph {
         name: "talk".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: "draft".into(),
         phases: vec![draft, PhaseSpec::new("review"), PhaseSpec::new("test"), end],
         edges: vec![
@@ -65,9 +65,9 @@ fn graph() -> PhaseGraph {
     }
 }
 
-fn tool(name: &str, runs: ToolRunner) -> ToolDeclaration {
+fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    ToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Fail }
+    FlowToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Fail }
 }
 
 impl All {
@@ -75,7 +75,7 @@ impl All {
         let said =
             || FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, OverflowPolicy::KeepStart);
         let note = || FragmentSpec::changing("note", ContextLayer::Task);
-        let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadBoundary::Model))
+        let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
             .with_opening_fragment(FragmentSpec::changing("brief", ContextLayer::Handover))
@@ -83,10 +83,10 @@ impl All {
             .with_ask("note", [note().pin(), said()])
             .with_tool("look")
             .with_tool("tick");
-        speaker.compaction.summarizer = Some(Summarizer { role: "scribe".into(), ask: "fold".into() });
+        speaker.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
         speaker.reply_tokens_max = 200;
         let mut expert = RoleSpec::new("expert", Scope::per_model().with_age_ms_max(5_000)).with_ask("note", [note()]);
-        expert.output = OutputFormat::Json(json!({"type": "object"}));
+        expert.output = ModelOutputFormat::Json(json!({"type": "object"}));
         expert.unknown_outcome = UnknownOutcomePolicy::AskOperator;
         let coder = RoleSpec::new("coder", Scope::per_peer_and_work_item()).with_ask("note", [note()]);
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
@@ -103,8 +103,8 @@ impl All {
             .with_role(expert)
             .with_role(coder)
             .with_role(scribe)
-            .with_tool(tool("look", ToolRunner::Host))
-            .with_tool(tool("tick", ToolRunner::Flow));
+            .with_tool(tool("look", ToolExecutionSite::Host))
+            .with_tool(tool("tick", ToolExecutionSite::Flow));
         Self { spec }
     }
 }
@@ -128,9 +128,9 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
             request.sample = 1;
             FlowStep::Call(request)
         }
-        "say" => FlowStep::Reply { text: ReplyText::New(word(1).to_owned()), role: None, call: None },
-        "end" => FlowStep::EndTurn(TurnResult::Done),
-        "fail" => FlowStep::EndTurn(TurnResult::Failed { reason: word(1).to_owned() }),
+        "say" => FlowStep::Reply { text: ReplyTextSource::New(word(1).to_owned()), role: None, call: None },
+        "end" => FlowStep::EndTurn(TurnOutcome::Done),
+        "fail" => FlowStep::EndTurn(TurnOutcome::Failed { reason: word(1).to_owned() }),
         "go" => {
             let note = TransitionNote {
                 reason: Some("it is time".into()),
@@ -160,7 +160,7 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
         "post" => FlowStep::Send {
             from: "pm".into(),
             to: word(1).into(),
-            priority: MessagePriority::Urgent,
+            priority: AgentMessagePriority::Urgent,
             topic: "story".into(),
             text: word(2).to_owned(),
             in_reply_to: view.session.next_inbox_message(&word(1).into()).map(|mail| mail.message),
@@ -195,7 +195,7 @@ impl Flow for All {
                 orders.filter_map(|order| step_for_order(view, &order)).collect()
             }
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
-                let text = ReplyText::Stored(answered.text);
+                let text = ReplyTextSource::Stored(answered.text);
                 let call = view.subject.call.as_ref();
                 let by = call.map(|call| call.role.clone());
                 let mut steps = vec![FlowStep::Reply { text, role: by, call: call.map(|call| call.call) }];
@@ -203,12 +203,12 @@ impl Flow for All {
                     && view.session.deferred_calls.is_empty()
                     && view.session.current_turn.is_some()
                 {
-                    steps.push(FlowStep::EndTurn(TurnResult::Done));
+                    steps.push(FlowStep::EndTurn(TurnOutcome::Done));
                 }
                 steps
             }
             Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } if view.subject.turn.is_some() => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             Event::ToolRunOpened(opened) if opened.tool == "tick" => {
                 vec![FlowStep::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text: "tock".into() }]
@@ -220,7 +220,7 @@ impl Flow for All {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        asking: &FragmentRequest<'_>,
+        asking: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {

@@ -2,8 +2,8 @@
 
 use segue_core::context::RenderedFragment;
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, RecordedEvent, TurnResult};
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText};
+use segue_core::event::{Event, RecordedEvent, TurnOutcome};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource};
 use segue_core::ids::FragmentName;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
@@ -32,15 +32,20 @@ impl Flow for Bell {
     }
 
     fn react(&self, view: &FlowContext<'_, u32>, event: &RecordedEvent) -> Vec<FlowStep> {
-        let say = |text: &str| FlowStep::Reply { text: ReplyText::New(text.to_owned()), role: None, call: None };
+        let say = |text: &str| FlowStep::Reply { text: ReplyTextSource::New(text.to_owned()), role: None, call: None };
         match &event.event {
-            Event::TurnStarted { .. } => vec![say("it is quiet"), FlowStep::EndTurn(TurnResult::Done)],
+            Event::TurnStarted { .. } => vec![say("it is quiet"), FlowStep::EndTurn(TurnOutcome::Done)],
             Event::CommandIssued { .. } => vec![say(&format!("rung {} times", view.state))],
             _ => Vec::new(),
         }
     }
 
-    fn render_fragment(&self, _: &FlowContext<'_, u32>, _: &FragmentRequest<'_>, _: &FragmentName) -> RenderedFragment {
+    fn render_fragment(
+        &self,
+        _: &FlowContext<'_, u32>,
+        _: &FragmentRenderContext<'_>,
+        _: &FragmentName,
+    ) -> RenderedFragment {
         RenderedFragment::Omitted("nobody is asked".to_owned())
     }
 

@@ -2,13 +2,13 @@
 
 use expect_test::expect;
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniProject;
 use serde_json::json;
 
 pub fn work() -> PhaseGraphKey {
-    PhaseGraphKey { graph: "work".into(), owner: PhaseGraphOwner::Session }
+    PhaseGraphKey { graph: "work".into(), owner: PhaseStateOwner::Session }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use segue_core::codec;
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::event::{CallRequest, Event, MidTurnPolicy, TurnResult};
+use segue_core::event::{CallRequest, Event, MidTurnPolicy, TurnOutcome};
 use segue_core::flow::{FlowStep, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::ledger::UsageTotals;
@@ -165,7 +165,7 @@ fn call_awaiting_an_operator_is_counted_once() {
 fn call_opened_and_ended_in_one_decision_was_never_made() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
-        Event::TurnStarted { .. } => vec![note("speaker", "go"), FlowStep::EndTurn(TurnResult::Done)],
+        Event::TurnStarted { .. } => vec![note("speaker", "go"), FlowStep::EndTurn(TurnOutcome::Done)],
         _ => Vec::new(),
     }));
     harness.send_message("hi");
@@ -176,7 +176,7 @@ fn call_opened_and_ended_in_one_decision_was_never_made() {
 fn turn_ended_over_a_call_lost_in_a_crash_counts_it_once() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
-        Event::CallOutcomeUnknown { .. } => vec![FlowStep::EndTurn(TurnResult::Done)],
+        Event::CallOutcomeUnknown { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         _ => ClosureFlow::react_as_chat(view, event),
     }));
     harness.send_message("hi").crash_and_recover();

@@ -1,8 +1,8 @@
 //! Closing a session, and forking it.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, SessionOpened, TurnResult};
-use segue_core::flow::{FlowStep, ToolRunner};
+use segue_core::event::{Event, SessionOpened, TurnOutcome};
+use segue_core::flow::{FlowStep, ToolExecutionSite};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -31,10 +31,10 @@ fn closing_cancels_work_outside_turns_and_nothing_new_starts() {
     let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(worker)
         .with_role(ClosureFlow::speaker_role())
-        .with_tool(tool("look", ToolRunner::Host));
+        .with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
-            FlowStep::EndTurn(TurnResult::Done),
+            FlowStep::EndTurn(TurnOutcome::Done),
             note("worker", "a"),
             note("worker", "b"),
             note("speaker", "c"),

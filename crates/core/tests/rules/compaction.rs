@@ -3,8 +3,8 @@
 
 use segue_core::context::{ContextLayer, FragmentSpec, PrefixMatch};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnResult};
-use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolRunner};
+use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnOutcome};
+use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolExecutionSite};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
@@ -411,7 +411,7 @@ fn a_long_run_of_tools_is_compacted_between_its_rounds() {
     for scribe in [true, false] {
         let worker = speaker().with_tool("look");
         let spec = if scribe { with_summarizer(worker) } else { ClosureFlow::spec_with_role(worker) };
-        let mut harness = harness(spec.with_tool(tool("look", ToolRunner::Host)));
+        let mut harness = harness(spec.with_tool(tool("look", ToolExecutionSite::Host)));
         harness.send_message("look around");
         for _ in 0..14 {
             harness.answer_with_tool_call("speaker", "look", json!({})).finish_tool("look", Ok(&words(200)));
@@ -433,7 +433,7 @@ fn a_long_run_of_tools_is_compacted_between_its_rounds() {
 
 #[test]
 fn call_requested_during_a_compacted_round_waits_until_the_round_ends() {
-    let spec = with_summarizer(speaker().with_tool("look")).with_tool(tool("look", ToolRunner::Host));
+    let spec = with_summarizer(speaker().with_tool("look")).with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::ThreadCompacted(_) => vec![super::note("speaker", "by the way")],
         Event::CallAnswered(_) => Vec::new(),
@@ -455,7 +455,7 @@ fn call_requested_during_a_compacted_round_waits_until_the_round_ends() {
 #[test]
 fn tool_call_is_never_separated_from_its_result() {
     let worker = speaker().with_tool("look");
-    let mut harness = harness(ClosureFlow::spec_with_role(worker).with_tool(tool("look", ToolRunner::Host)));
+    let mut harness = harness(ClosureFlow::spec_with_role(worker).with_tool(tool("look", ToolExecutionSite::Host)));
     for turn in 0..24 {
         harness.send_message("look");
         harness
@@ -522,7 +522,7 @@ fn a_second_call_on_a_thread_that_is_being_compacted_waits_too() {
                 vec![FlowStep::Call(CallRequest::new("speaker", "reply")), super::note("speaker", "and a second thing")]
             }
             Event::CallAnswered(_) if view.session.deferred_calls.is_empty() => {
-                vec![FlowStep::EndTurn(TurnResult::Done)]
+                vec![FlowStep::EndTurn(TurnOutcome::Done)]
             }
             _ => Vec::new(),
         }));

@@ -2,7 +2,7 @@
 
 use segue_core::body::BodyId;
 use segue_core::decide::{DecideError, OperatorCommand, SessionInput};
-use segue_core::event::{CallRequest, Event, TurnResult};
+use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
@@ -29,7 +29,7 @@ fn flow_by_answer_text() -> SessionHarness {
             // If a missing text misled this flow, it would never stop.
             match &*said {
                 "" => vec![FlowStep::RecordFact { kind: "lost".into(), value: json!(null) }],
-                _ => vec![FlowStep::EndTurn(TurnResult::Done)],
+                _ => vec![FlowStep::EndTurn(TurnOutcome::Done)],
             }
         }
         Event::FlowFactRecorded { .. } => vec![FlowStep::RecordFact { kind: "lost".into(), value: json!(null) }],

@@ -1,7 +1,7 @@
 //! Decisions with deferred dispatch: nothing is started, and another process starts the pending work.
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -59,7 +59,7 @@ fn requested_call_is_opened_by_the_process_that_makes_it() {
     let worker = ClosureFlow::test_role("worker", Scope::per_session());
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_role(worker);
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
-        Event::TurnEnded { outcome: TurnResult::Cancelled, .. } => {
+        Event::TurnEnded { outcome: TurnOutcome::Cancelled, .. } => {
             vec![note("worker", "clean up"), note("worker", "twice")]
         }
         _ => ClosureFlow::react_as_chat(view, event),

@@ -1,9 +1,9 @@
 //! Forks made while calls outside turns were in flight. The fork has made none of them: it makes them once it is
 //! started, and the original's cost is not counted in it.
 
-use segue_core::decide::{OperatorCommand, RecomputeOptions};
-use segue_core::event::{Event, TurnResult};
-use segue_core::flow::{FlowStep, ToolRunner, UnknownOutcomePolicy};
+use segue_core::decide::{OperatorCommand, RecomputeChanges};
+use segue_core::event::{Event, TurnOutcome};
+use segue_core::flow::{FlowStep, ToolExecutionSite, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::FailureKind;
@@ -20,7 +20,7 @@ fn at_work() -> SessionHarness {
     worker.unknown_outcome = UnknownOutcomePolicy::Retry;
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_role(worker);
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
-        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
+        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "dig")],
         _ => Vec::new(),
     }));
     harness.send_message("go");
@@ -115,7 +115,7 @@ fn call_awaiting_an_operator_is_resolved_in_the_fork() {
     worker.unknown_outcome = UnknownOutcomePolicy::AskOperator;
     let mut harness =
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(worker), |_, event| match &event.event {
-            Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
+            Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "dig")],
             _ => Vec::new(),
         }));
     harness.send_message("go").crash_and_recover();
@@ -131,7 +131,7 @@ fn call_awaiting_an_operator_is_resolved_in_the_fork() {
 fn repeated_call_is_not_made_in_the_fork() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     harness.send_message("hi").answer_call("speaker", "yes");
-    harness.recompute_call(CallId(1), &RecomputeOptions::default());
+    harness.recompute_call(CallId(1), &RecomputeChanges::default());
     let before = harness.session().ledger.total;
     harness.fork();
     assert_eq!(since_the_fork(&mut harness), "forked from test at event 9\nc2 cancelled: the session was forked\n");
@@ -141,9 +141,9 @@ fn repeated_call_is_not_made_in_the_fork() {
 /// A session whose worker, after the turn has ended, asked for two tools.
 fn worker_with_tools() -> SessionHarness {
     let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
-    let spec = ClosureFlow::spec_with_role(worker).with_tool(super::tool("look", ToolRunner::Host));
+    let spec = ClosureFlow::spec_with_role(worker).with_tool(super::tool("look", ToolExecutionSite::Host));
     let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
-        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
+        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "dig")],
         _ => Vec::new(),
     }));
     stage.send_message("go");

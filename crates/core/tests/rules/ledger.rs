@@ -1,11 +1,11 @@
 //! The ledger: usage by role, model, phase and turn.
 
 use segue_core::decide::SessionInput;
-use segue_core::event::{CallRequest, Event, TurnResult, UsageSource};
+use segue_core::event::{CallRequest, Event, TurnOutcome, UsageSource};
 use segue_core::flow::FlowStep;
 use segue_core::ledger::UsageTotals;
 use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -16,7 +16,7 @@ fn two_phases() -> PhaseGraph {
     let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
     PhaseGraph {
         name: "talk".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: "open".into(),
         phases: vec![PhaseSpec::new("open"), PhaseSpec::new("late")],
         edges: vec![edge("open", "late"), edge("late", "open")],
@@ -37,7 +37,7 @@ fn harness() -> SessionHarness {
             ]
         }
         Event::CallAnswered(_) | Event::CallFailed { .. } if view.session.open_calls.is_empty() => {
-            vec![FlowStep::EndTurn(TurnResult::Done)]
+            vec![FlowStep::EndTurn(TurnOutcome::Done)]
         }
         _ => Vec::new(),
     }));
@@ -65,7 +65,7 @@ fn sums_agree_by_role_model_phase_and_turn() {
     reply(&mut harness, "speaker", Some(vendors), Some(7));
     reply(&mut harness, "expert", None, Some(3));
     let phase =
-        segue_core::event::PhaseGraphKey { graph: "talk".into(), owner: segue_core::event::PhaseGraphOwner::Session };
+        segue_core::event::PhaseGraphKey { graph: "talk".into(), owner: segue_core::event::PhaseStateOwner::Session };
     harness.run_command(segue_core::decide::OperatorCommand::Propose { phase, to: "late".into(), reason: None });
     harness.send_message("again").fail_call("expert", FailureKind::Refused);
     reply(&mut harness, "speaker", Some(vendors), Some(5));

@@ -1,7 +1,7 @@
 //! Everything that grows has a limit, and what exceeds it is refused.
 
 use segue_core::decide::SessionInput;
-use segue_core::event::{Event, MessagePriority, TurnResult};
+use segue_core::event::{AgentMessagePriority, Event, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, ToolCall};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{outcomes, refused_steps, tool, wants};
 use segue_core::event::CallRequest;
-use segue_core::flow::ToolRunner;
+use segue_core::flow::ToolExecutionSite;
 use segue_core::handover::{
     HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverProvenance, HandoverSpec,
 };
@@ -20,7 +20,7 @@ fn once(steps: impl Fn() -> Vec<FlowStep> + Send + Sync + 'static) -> SessionHar
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
         .with_role(ClosureFlow::test_role("expert", Scope::per_peer()))
         .with_handover(HandoverSpec { kind: "intent".into(), fields: Vec::new(), repairs_max: 0 })
-        .with_tool(tool("look", ToolRunner::Host));
+        .with_tool(tool("look", ToolExecutionSite::Host));
     SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => steps(),
         _ => Vec::new(),
@@ -55,7 +55,7 @@ fn timers_inboxes_and_facts_are_bounded() {
     let post = || FlowStep::Send {
         from: "a".into(),
         to: "b".into(),
-        priority: MessagePriority::Normal,
+        priority: AgentMessagePriority::Normal,
         topic: "t".into(),
         text: "x".into(),
         in_reply_to: None,
@@ -67,7 +67,7 @@ fn timers_inboxes_and_facts_are_bounded() {
         let posts = (0..=SESSION_LIMITS.inbox_messages_max).map(|_| post());
         let fact =
             FlowStep::RecordFact { kind: "big".into(), value: json!("x".repeat(SESSION_LIMITS.flow_value_bytes_max)) };
-        timers.chain([renewed]).chain(posts).chain([fact, FlowStep::EndTurn(TurnResult::Done)]).collect()
+        timers.chain([renewed]).chain(posts).chain([fact, FlowStep::EndTurn(TurnOutcome::Done)]).collect()
     });
     harness.send_message("go");
     let refused = refused_steps(&harness);
@@ -164,7 +164,7 @@ fn values_of_a_flow_are_limited_in_size() {
 #[test]
 fn oversized_tool_call_is_dropped_and_the_others_run() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolRunner::Host));
+        .with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message("look");
     let giant =
@@ -218,7 +218,7 @@ fn calls_outside_turns_are_bounded_until_the_next_message() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     // Ends the turn and then calls for ever.
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
-        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), super::note("speaker", "hi")],
+        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done), super::note("speaker", "hi")],
         Event::CallAnswered(_) => vec![super::note("speaker", "hi")],
         _ => Vec::new(),
     }));

@@ -20,7 +20,7 @@ mod vendors;
 
 use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, RecordedEvent};
-use segue_core::flow::{FlowStep, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
+use segue_core::flow::{FlowStep, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
 use segue_core::prompt::{ToolCall, ToolSpec};
 use segue_testkit::SessionHarness;
 use serde_json::json;
@@ -36,9 +36,9 @@ fn note(role: &str, note: &str) -> FlowStep {
 }
 
 /// A tool that the host or the flow runs.
-fn tool(name: &str, runs: ToolRunner) -> ToolDeclaration {
+fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    ToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Retry }
+    FlowToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Retry }
 }
 
 /// A tool call.

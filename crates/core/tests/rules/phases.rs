@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, TurnResult};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionCause};
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
@@ -16,7 +16,7 @@ use segue_testkit::{ClosureFlow, SessionHarness};
 use super::{events, outcomes};
 
 fn key() -> PhaseGraphKey {
-    PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Session }
+    PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Session }
 }
 
 fn edge(from: &str, to: &str, guard: Guard) -> PhaseEdge {
@@ -24,7 +24,7 @@ fn edge(from: &str, to: &str, guard: Guard) -> PhaseEdge {
 }
 
 /// `draft` may last two turns or a second and leads to `review`; an edge leads back.
-fn graph(owner_kind: PhaseOwnerKind) -> PhaseGraph {
+fn graph(owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
     let mut draft = PhaseSpec::new("draft");
     draft.limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(1_000), exit: "review".into() });
     PhaseGraph {
@@ -40,7 +40,7 @@ fn graph(owner_kind: PhaseOwnerKind) -> PhaseGraph {
 fn spec(speaker: RoleSpec) -> FlowSpec {
     let notes = HandoverSpec { kind: "notes".into(), fields: Vec::new(), repairs_max: 0 };
     ClosureFlow::spec_with_role(speaker.with_phase_graph("talk"))
-        .with_graph(graph(PhaseOwnerKind::Session))
+        .with_graph(graph(PhaseGraphOwnerKind::Session))
         .with_handover(notes)
 }
 
@@ -130,7 +130,7 @@ fn turn_with_a_transition_counts_in_the_phases_with_calls() {
                     FlowStep::Call(CallRequest::new("speaker", "reply")),
                 ]
             }
-            _ => vec![FlowStep::EndTurn(TurnResult::Done)],
+            _ => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         },
         _ => ClosureFlow::react_as_chat(view, event),
     }));
@@ -165,7 +165,7 @@ fn refused_proposal_is_recorded_and_changes_nothing() {
     });
     assert_eq!(refused, ["review", "nowhere"]);
     assert_eq!(phase(&harness).1, 1, "a hand-off within a phase begins no visit");
-    let stranger = PhaseGraphKey { graph: "walk".into(), owner: PhaseGraphOwner::Session };
+    let stranger = PhaseGraphKey { graph: "walk".into(), owner: PhaseStateOwner::Session };
     let refusal =
         harness.try_input(SessionInput::Operator(OperatorCommand::RollBack { phase: stranger, visit: 1 })).err();
     assert_eq!(
@@ -182,7 +182,7 @@ fn permanently_blocked_exit_sets_no_wake() {
     a.limit = limit("b");
     let graph = PhaseGraph {
         name: "talk".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: "start".into(),
         phases: vec![PhaseSpec::new("start"), a, PhaseSpec::new("b")],
         edges: vec![edge("start", "a", Guard::Always), edge("a", "b", Guard::Always), edge("b", "a", Guard::Always)],
@@ -213,14 +213,14 @@ fn permanently_blocked_exit_sets_no_wake() {
 fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
     let notes = HandoverSpec { kind: "notes".into(), fields: Vec::new(), repairs_max: 0 };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk"))
-        .with_graph(graph(PhaseOwnerKind::Agent))
+        .with_graph(graph(PhaseGraphOwnerKind::Agent))
         .with_handover(notes);
-    let of_ann = PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Agent("ann".into()) };
+    let of_ann = PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Agent("ann".into()) };
     let proposed = of_ann.clone();
     let mut harness = SessionHarness::open(ClosureFlow::new(spec.clone(), move |_, event| match &event.event {
         Event::TurnStarted { .. } => {
             let request = CallRequest::new("speaker", "note").with_agent(&"ann".into());
-            vec![FlowStep::EndTurn(TurnResult::Done), FlowStep::Call(request)]
+            vec![FlowStep::EndTurn(TurnOutcome::Done), FlowStep::Call(request)]
         }
         Event::CallAnswered(_) => vec![
             FlowStep::MakeHandover {
@@ -254,9 +254,9 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
 fn handover_opens_guards_only_of_its_owners_graph() {
     let notes = HandoverSpec { kind: "notes".into(), fields: Vec::new(), repairs_max: 0 };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk"))
-        .with_graph(graph(PhaseOwnerKind::Agent))
+        .with_graph(graph(PhaseGraphOwnerKind::Agent))
         .with_handover(notes);
-    let graph_of = |agent: &str| PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Agent(agent.into()) };
+    let graph_of = |agent: &str| PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Agent(agent.into()) };
     let propose = move |agent: &str| FlowStep::ProposePhase {
         phase: graph_of(agent),
         proposal: PhaseProposal::new("review", Proposer::Agent(agent.into())),

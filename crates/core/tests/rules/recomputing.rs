@@ -1,7 +1,7 @@
 //! Repeated calls outside the timeline, and private asks.
 
-use segue_core::body::BodyKind;
-use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOptions, SessionInput, prepare_recomputation};
+use segue_core::body::BodyVisibility;
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeChanges, SessionInput, prepare_recomputation};
 use segue_core::event::Event;
 use segue_core::flow::{FlowStep, RoleSpec};
 use segue_core::prompt::{FailureKind, ModelReply};
@@ -30,7 +30,7 @@ fn past_call_is_repeated_and_nothing_else_changes() {
     let first = first_call(&harness);
     let (threads, turns) = (harness.session().threads.clone(), outcomes(&harness).len());
     let again =
-        harness.recompute_call(first, &RecomputeOptions { model: Some("other".into()), ..RecomputeOptions::default() });
+        harness.recompute_call(first, &RecomputeChanges { model: Some("other".into()), ..RecomputeChanges::default() });
     assert_eq!(
         harness.prompt_for_call(again).messages,
         harness.rebuild_prompt(first).messages,
@@ -50,7 +50,7 @@ fn past_call_is_repeated_and_nothing_else_changes() {
 fn repeated_call_is_retried_recovered_and_abandoned_like_any_other() {
     let mut harness = chat();
     harness.send_message("one").answer_call("speaker", "uno");
-    harness.recompute_call(first_call(&harness), &RecomputeOptions::default());
+    harness.recompute_call(first_call(&harness), &RecomputeChanges::default());
     harness.fail_call("speaker", FailureKind::Overload).advance_and_tick(100_000).crash_and_recover();
     assert_eq!(harness.oldest_open_call("speaker").1, 3);
     harness.fail_call("speaker", FailureKind::InvalidApiKey);
@@ -63,7 +63,7 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
     let mut harness = chat();
     harness.send_message("one").answer_call("speaker", "uno");
     let first = first_call(&harness);
-    harness.recompute_call(first, &RecomputeOptions::default());
+    harness.recompute_call(first, &RecomputeChanges::default());
     let aside = harness.oldest_open_call("speaker").0;
     harness.send_message("two");
     let (call, attempt) = (segue_core::ids::CallId(aside.0 + 1), 1);
@@ -84,7 +84,7 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
         &before,
         &harness.journal()[place],
         &[],
-        &RecomputeOptions::default(),
+        &RecomputeChanges::default(),
         harness.texts(),
     )
     .expect("every text is loaded");
@@ -105,7 +105,7 @@ fn answer_to_a_private_ask_is_not_visible_to_the_user() {
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(role), |view, event| match &event.event {
             Event::TurnStarted { .. } => vec![note("speaker", "psst")],
             Event::CallAnswered(_) if view.session.current_turn.is_some() => {
-                vec![FlowStep::EndTurn(segue_core::event::TurnResult::Done)]
+                vec![FlowStep::EndTurn(segue_core::event::TurnOutcome::Done)]
             }
             _ => Vec::new(),
         }));
@@ -115,6 +115,6 @@ fn answer_to_a_private_ask_is_not_visible_to_the_user() {
     let decision = harness
         .try_input(SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 1 })
         .expect("it is pending");
-    let kinds: Vec<BodyKind> = decision.bodies.iter().map(|body| body.kind).collect();
-    assert_eq!(kinds, [BodyKind::Internal]);
+    let kinds: Vec<BodyVisibility> = decision.bodies.iter().map(|body| body.kind).collect();
+    assert_eq!(kinds, [BodyVisibility::Internal]);
 }

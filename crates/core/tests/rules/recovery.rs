@@ -2,7 +2,7 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{Event, RetryDecision};
-use segue_core::flow::{RoleSpec, ToolRunner, UnknownOutcomePolicy};
+use segue_core::flow::{RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{FailureKind, ModelReply};
@@ -130,7 +130,8 @@ fn running_tool_is_retried_or_its_outcome_is_unknown() {
         (UnknownOutcomePolicy::Retry, "found it"),
         (UnknownOutcomePolicy::Fail, "the process died while this was running; it may or may not have taken effect"),
     ] {
-        let look = segue_core::flow::ToolDeclaration { unknown_outcome: policy, ..tool("look", ToolRunner::Host) };
+        let look =
+            segue_core::flow::FlowToolDeclaration { unknown_outcome: policy, ..tool("look", ToolExecutionSite::Host) };
         let mut harness = SessionHarness::open(ClosureFlow::new(
             ClosureFlow::spec_with_role(worker("speaker")).with_tool(look),
             ClosureFlow::react_as_chat,

@@ -7,7 +7,7 @@ use segue_core::ids::CallId;
 use segue_core::limits::RETRY_AFTER_MS_MAX;
 use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply};
 use segue_core::scope::Scope;
-use segue_core::session::{CallStatus, Effect};
+use segue_core::session::{Effect, OpenCallStatus};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::{events, outcomes};
@@ -94,7 +94,10 @@ fn retry_after_of_a_vendor_is_respected() {
 fn answer_to_an_earlier_attempt_is_refused_while_another_is_in_flight() {
     let mut harness = chat();
     harness.send_message("hi").apply_input(failure(1, 1, FailureKind::Timeout));
-    assert_eq!(harness.session().open_calls[&CallId(1)].status, CallStatus::WaitingUntil(harness.now().plus_ms(257)));
+    assert_eq!(
+        harness.session().open_calls[&CallId(1)].status,
+        OpenCallStatus::WaitingUntil(harness.now().plus_ms(257))
+    );
     assert_eq!(
         harness.try_input(answer(1, 1, "late")).err(),
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })

@@ -1,8 +1,8 @@
 //! Tool rounds, refused tools, and two calls that need the same thread.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, ToolOutcome, TurnResult};
-use segue_core::flow::{FlowStep, RoleSpec, ToolRunner};
+use segue_core::event::{Event, ToolOutcome, TurnOutcome};
+use segue_core::flow::{FlowStep, RoleSpec, ToolExecutionSite};
 use segue_core::ids::{CallId, Seq, ToolRunId, UnixMillis};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
@@ -17,7 +17,7 @@ fn user_of(tools: &[&str], scope: Scope) -> RoleSpec {
 }
 
 fn looking(scope: Scope) -> SessionHarness {
-    let spec = ClosureFlow::spec_with_role(user_of(&["look"], scope)).with_tool(tool("look", ToolRunner::Host));
+    let spec = ClosureFlow::spec_with_role(user_of(&["look"], scope)).with_tool(tool("look", ToolExecutionSite::Host));
     SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
 }
 
@@ -96,7 +96,7 @@ fn tools_that_the_role_lacks_are_refused_and_the_model_is_told() {
 #[test]
 fn flow_tool_without_an_answer_fails() {
     let spec = ClosureFlow::spec_with_role(user_of(&["complete"], Scope::per_session()))
-        .with_tool(tool("complete", ToolRunner::Flow));
+        .with_tool(tool("complete", ToolExecutionSite::Flow));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message("hi").answer_with_tool_call("speaker", "complete", json!({}));
     assert!(harness.prompt_lines("speaker").ends_with("Tool: the flow did not answer `complete`\n"));
@@ -168,13 +168,13 @@ fn fork_between_a_tool_call_and_its_run_has_no_tool_call_without_a_result() {
 
 /// Two calls per turn for one role with a thread for the session.
 fn twice() -> SessionHarness {
-    let spec =
-        ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session())).with_tool(tool("look", ToolRunner::Host));
+    let spec = ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session()))
+        .with_tool(tool("look", ToolExecutionSite::Host));
     SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => vec![note("speaker", "first"), note("speaker", "second")],
         Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
             let done = view.session.open_calls.is_empty() && view.session.deferred_calls.is_empty();
-            done.then_some(FlowStep::EndTurn(TurnResult::Done)).into_iter().collect()
+            done.then_some(FlowStep::EndTurn(TurnOutcome::Done)).into_iter().collect()
         }
         _ => Vec::new(),
     }))
@@ -220,8 +220,8 @@ fn a_cancelled_turn_drops_the_call_that_waited_in_it() {
 
 #[test]
 fn call_requested_during_a_round_waits_until_the_round_ends() {
-    let spec =
-        ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session())).with_tool(tool("look", ToolRunner::Host));
+    let spec = ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session()))
+        .with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::ToolRunEnded { .. } => vec![note("speaker", "by the way")],
         Event::CallAnswered(_) if view.subject.call.as_ref().is_some_and(|call| call.ask == "note") => Vec::new(),

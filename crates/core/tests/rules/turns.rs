@@ -1,8 +1,8 @@
 //! How turns end, what belongs to them, work outside turns, and timers.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{CallRequest, Event, MessagePriority, TurnResult};
-use segue_core::flow::{FlowSpec, FlowStep, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
+use segue_core::event::{AgentMessagePriority, CallRequest, Event, TurnOutcome};
+use segue_core::flow::{FlowSpec, FlowStep, FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePolicy};
 use segue_core::ids::TurnId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::FailureKind;
@@ -33,10 +33,10 @@ fn a_turn_whose_calls_were_all_refused_ends() {
             vec![
                 note("nobody", "x"),
                 FlowStep::Call(CallRequest::new("speaker", "sing")),
-                FlowStep::EndTurn(TurnResult::Done),
+                FlowStep::EndTurn(TurnOutcome::Done),
             ]
         }
-        Event::TurnEnded { .. } => vec![FlowStep::EndTurn(TurnResult::Done)],
+        Event::TurnEnded { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         _ => Vec::new(),
     }));
     harness.send_message("hi");
@@ -88,9 +88,9 @@ fn flow_that_keeps_calling_reaches_the_call_limit() {
 fn end_of_a_turn_cancels_its_pending_work() {
     let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![note("speaker", "a"), note("worker", "b")],
-        Event::CallAnswered(_) => vec![FlowStep::EndTurn(TurnResult::Done)],
+        Event::CallAnswered(_) => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         // Cancelled work must not count as a failure of the turn.
-        Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnResult::Failed { reason: "cancelled".into() })],
+        Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: "cancelled".into() })],
         _ => Vec::new(),
     }));
     harness.send_message("go").answer_call("worker", "done");
@@ -102,13 +102,13 @@ fn end_of_a_turn_cancels_its_pending_work() {
 fn with_background() -> SessionHarness {
     SessionHarness::open(ClosureFlow::new(spec(), |view, event| match (&event.event, view.subject.call.as_deref()) {
         (Event::TurnStarted { turn: TurnId(1), .. }, _) => {
-            vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "begin")]
+            vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "begin")]
         }
         (Event::CallAnswered(_), Some(call)) if call.role == "worker" => vec![
             FlowStep::Send {
                 from: "worker".into(),
                 to: "worker".into(),
-                priority: MessagePriority::Normal,
+                priority: AgentMessagePriority::Normal,
                 topic: "next".into(),
                 text: "go on".into(),
                 in_reply_to: None,
@@ -145,7 +145,7 @@ fn per_turn_scope_keeps_work_outside_turns_separate() {
     let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |view, event| {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { turn: TurnId(1), .. }, _) => {
-                vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "beside")]
+                vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "beside")]
             }
             (Event::TurnStarted { .. }, _) => vec![note("worker", "within")],
             (Event::CallAnswered(_), Some(call)) if call.turn.is_none() => vec![note("worker", "still beside")],
@@ -174,7 +174,7 @@ fn turns(harness: &SessionHarness) -> Vec<Option<TurnId>> {
 fn deferred_call_resumes_in_the_turn_that_requested_it() {
     let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { turn: TurnId(1), .. } => {
-            vec![FlowStep::EndTurn(TurnResult::Done), note("speaker", "beside"), note("speaker", "beside again")]
+            vec![FlowStep::EndTurn(TurnOutcome::Done), note("speaker", "beside"), note("speaker", "beside again")]
         }
         Event::TurnStarted { .. } => vec![note("speaker", "within"), note("worker", "within")],
         _ => Vec::new(),
@@ -188,12 +188,13 @@ fn deferred_call_resumes_in_the_turn_that_requested_it() {
 
 #[test]
 fn tool_round_continues_in_the_turn_that_started_it() {
-    let look = ToolDeclaration { unknown_outcome: UnknownOutcomePolicy::Fail, ..tool("look", ToolRunner::Host) };
+    let look =
+        FlowToolDeclaration { unknown_outcome: UnknownOutcomePolicy::Fail, ..tool("look", ToolExecutionSite::Host) };
     let role = |name: &str| ClosureFlow::test_role(name, Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(role("speaker")).with_role(role("worker")).with_tool(look);
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { turn: TurnId(1), .. } => {
-            vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "beside")]
+            vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "beside")]
         }
         Event::TurnStarted { .. } => vec![note("speaker", "within")],
         _ => Vec::new(),
@@ -214,7 +215,7 @@ fn with_timers() -> SessionHarness {
             FlowStep::SetTimer { name: format!("other {turn}"), after_ms: 200 },
             FlowStep::StopTimer { name: "never set".into() },
         ],
-        Event::TimerFired { name, .. } if name == "bell" => vec![FlowStep::EndTurn(TurnResult::Done)],
+        Event::TimerFired { name, .. } if name == "bell" => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         _ => Vec::new(),
     }))
 }
@@ -262,7 +263,7 @@ fn timer_due_during_downtime_fires_at_recovery() {
 fn interrupted_turn_does_not_affect_the_next_one() {
     let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |view, event| match &event.event {
         // A flow that ends the turn when a call is cancelled must not end the next turn.
-        Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnResult::Failed { reason: "cancelled".into() })],
+        Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: "cancelled".into() })],
         _ => ClosureFlow::react_as_chat(view, event),
     }));
     harness.send_message("one");

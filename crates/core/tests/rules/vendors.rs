@@ -5,7 +5,7 @@ use segue_core::decide::{InputRefusal, SessionInput};
 use segue_core::event::{
     CallRequest, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
 };
-use segue_core::flow::{FlowContext, FlowStep, ToolRunner};
+use segue_core::flow::{FlowContext, FlowStep, ToolExecutionSite};
 use segue_core::ids::CallId;
 use segue_core::limits::{IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, SESSION_LIMITS};
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage};
@@ -138,7 +138,7 @@ fn model_requested_by_the_flow_is_not_replaced() {
 #[test]
 fn tool_rounds_continue_with_the_fallback_model() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolRunner::Host));
+        .with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.set_fallback_model("speaker", "spare");
     harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
@@ -298,7 +298,7 @@ fn invalid_or_too_many_images_are_refused() {
 #[test]
 fn vendor_state_is_dropped_if_earlier_messages_change() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolRunner::Host));
+        .with_tool(tool("look", ToolExecutionSite::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message(&words(300)).answer_call("speaker", &words(300)).send_message("look");
     let vendor_state = Some("sealed".to_owned());

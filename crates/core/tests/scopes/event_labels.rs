@@ -1,10 +1,10 @@
 //! Labels what an event shows about its history, to check that random histories cover all cases.
 
 use segue_core::context::{PrefixMatch, ThreadUse};
-use segue_core::event::{CallOpened, Event, RetryDecision, TurnResult};
+use segue_core::event::{CallOpened, Event, RetryDecision, TurnOutcome};
 use segue_core::phase::TransitionCause;
 use segue_core::prompt::FailureKind;
-use segue_core::scope::{ThreadChange, ThreadOpenReason};
+use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 
 /// Returns the labels of an event.
 pub fn event_labels(event: &Event) -> Vec<&'static str> {
@@ -22,7 +22,7 @@ pub fn event_labels(event: &Event) -> Vec<&'static str> {
             vec!["too long"]
         }
         Event::CallFailed { next: RetryDecision::GiveUp, .. } => vec!["given up"],
-        Event::TurnEnded { outcome: TurnResult::Interrupted, .. } => vec!["interrupted"],
+        Event::TurnEnded { outcome: TurnOutcome::Interrupted, .. } => vec!["interrupted"],
         Event::ThreadCompacted(compacted) if compacted.summary_call.is_some() => vec!["summary"],
         Event::ThreadCompacted(_) => vec!["trimmed"],
         Event::PhaseEntered(entered) if matches!(entered.transition.cause, TransitionCause::Expired { .. }) => {
@@ -43,11 +43,11 @@ fn call_labels(opened: &CallOpened) -> Vec<&'static str> {
             ThreadOpenReason::FirstUse => labels.push("first"),
             ThreadOpenReason::TooOld => labels.push("aged"),
             ThreadOpenReason::Changed(parts) => labels.extend(parts.iter().map(|part| match part {
-                ThreadChange::Turn => "turn",
-                ThreadChange::Phase => "phase",
-                ThreadChange::Model => "model",
-                ThreadChange::WorkItem => "work",
-                ThreadChange::Reset => "reset",
+                ScopeTagChange::Turn => "turn",
+                ScopeTagChange::Phase => "phase",
+                ScopeTagChange::Model => "model",
+                ScopeTagChange::WorkItem => "work",
+                ScopeTagChange::Reset => "reset",
             })),
         },
     }

@@ -2,17 +2,19 @@
 //! contains the call in which it was created: `‹c7›`.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{
+    CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
+};
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec, Summarizer, ToolDeclaration, ToolRunner,
-    UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, RoleSpec, SummarizerRole,
+    ToolExecutionSite, UnknownOutcomePolicy,
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::ToolSpec;
-use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -51,14 +53,14 @@ pub fn marker(call: CallId) -> String {
 
 pub fn key(graph: usize) -> PhaseGraphKey {
     let (graph, owner) = match GRAPHS[graph] {
-        "track" => ("track", PhaseGraphOwner::Session),
-        "mood" => ("mood", PhaseGraphOwner::Role("host".into())),
-        steps => ("steps", PhaseGraphOwner::Agent(steps.trim_start_matches("steps ").into())),
+        "track" => ("track", PhaseStateOwner::Session),
+        "mood" => ("mood", PhaseStateOwner::Role("host".into())),
+        steps => ("steps", PhaseStateOwner::Agent(steps.trim_start_matches("steps ").into())),
     };
     PhaseGraphKey { graph: graph.into(), owner }
 }
 
-fn graph(name: &str, owner_kind: PhaseOwnerKind) -> PhaseGraph {
+fn graph(name: &str, owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
     let mut phases: Vec<PhaseSpec> = PHASES.map(PhaseSpec::new).into();
     phases[1].limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(700), exit: "c".into() });
     let edges = PHASES.iter().flat_map(|from| PHASES.iter().map(move |to| (from, to)));
@@ -85,7 +87,7 @@ impl Everything {
             .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
         scribe.reply_tokens_max = 100;
         let summarised = |mut role: RoleSpec| {
-            role.compaction.summarizer = Some(Summarizer { role: "scribe".into(), ask: "fold".into() });
+            role.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
             role
         };
         let unknown = |mut role: RoleSpec, policy| {
@@ -95,9 +97,9 @@ impl Everything {
         let opened = || FragmentSpec::changing("opened", ContextLayer::Task);
         let look = ToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
         let spec = FlowSpec::new("everything", "a role for every scope")
-            .with_graph(graph("track", PhaseOwnerKind::Session))
-            .with_graph(graph("mood", PhaseOwnerKind::Role))
-            .with_graph(graph("steps", PhaseOwnerKind::Agent))
+            .with_graph(graph("track", PhaseGraphOwnerKind::Session))
+            .with_graph(graph("mood", PhaseGraphOwnerKind::Role))
+            .with_graph(graph("steps", PhaseGraphOwnerKind::Agent))
             .with_role(role("fresh", Scope::Fresh))
             .with_role(summarised(role("turn", Scope::per_turn()).with_opening_fragment(opened())))
             .with_role(summarised(role("session", Scope::per_session())))
@@ -109,14 +111,14 @@ impl Everything {
             ))
             .with_role(role("review", Scope::per_peer_and_work_item()))
             .with_role(summarised(
-                role("host", Scope::per_phase().ended_by(ThreadBoundary::Model)).with_phase_graph("mood"),
+                role("host", Scope::per_phase().ended_by(ThreadEndTrigger::Model)).with_phase_graph("mood"),
             ))
             .with_role(role("aged", Scope::per_session().with_age_ms_max(AGED_MS)))
-            .with_role(role("coder", Scope::per_phase().ended_by(ThreadBoundary::WorkItem)).with_phase_graph("steps"))
+            .with_role(role("coder", Scope::per_phase().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("steps"))
             .with_role(scribe)
-            .with_tool(ToolDeclaration {
+            .with_tool(FlowToolDeclaration {
                 spec: look,
-                runner: ToolRunner::Host,
+                runner: ToolExecutionSite::Host,
                 unknown_outcome: UnknownOutcomePolicy::Retry,
             });
         Self { spec }
@@ -143,7 +145,7 @@ impl Everything {
             }
             Order::Timer { after_ms } => FlowStep::SetTimer { name: format!("after {after_ms}"), after_ms: *after_ms },
             Order::Run => FlowStep::RunTool { tool: "look".into(), arguments: json!({}), agent: None },
-            Order::End => FlowStep::EndTurn(TurnResult::Done),
+            Order::End => FlowStep::EndTurn(TurnOutcome::Done),
         })
     }
 
@@ -212,7 +214,7 @@ impl Flow for Everything {
         let running = view.session.current_turn.as_ref().map(|turn| turn.id);
         let mine = view.subject.turn.filter(|turn| running == Some(*turn) && is_idle(view.session, *turn));
         if mine.is_some() && ended && steps.is_empty() {
-            steps.push(FlowStep::EndTurn(TurnResult::Done));
+            steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         }
         steps
     }
@@ -220,7 +222,7 @@ impl Flow for Everything {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        fragment_request: &FragmentRequest<'_>,
+        fragment_request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let new = |text: String| RenderedFragment::New { text, source: FragmentSource::State, why: "always".into() };

@@ -1,7 +1,7 @@
 //! The labels of records, and records as results contain them: with the labels of linked records.
 
 use rusqlite::{Connection, OptionalExtension};
-use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
+use segue_flows::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 use segue_flows::assistant::tools::RecordRow;
 use serde_json::{Map, Value, json};
 
@@ -58,8 +58,8 @@ pub(super) fn build_record_row(
         let value = values.get(&field.name).cloned().unwrap_or(Value::Null);
         let to = field.to.as_deref().and_then(|to| domain.find_type(to));
         let value = match (field.kind, to, &value) {
-            (FieldKind::Link, Some(to), Value::String(id)) => link_with_label(connection, domain, to, id)?,
-            (FieldKind::Links, Some(to), Value::Array(ids)) => {
+            (RecordFieldKind::Link, Some(to), Value::String(id)) => link_with_label(connection, domain, to, id)?,
+            (RecordFieldKind::Links, Some(to), Value::Array(ids)) => {
                 let ids = ids.iter().filter_map(Value::as_str);
                 Value::Array(ids.map(|id| link_with_label(connection, domain, to, id)).collect::<Result<_, _>>()?)
             }

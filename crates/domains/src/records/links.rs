@@ -1,7 +1,7 @@
 //! Finds the records that link to a record that will be deleted.
 
 use rusqlite::Connection;
-use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
+use segue_flows::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 
 use super::schema::{link_table_name, quote_identifier, table_name};
 
@@ -14,7 +14,7 @@ pub(super) fn find_ids_linking_to(
     id: &str,
 ) -> rusqlite::Result<Vec<String>> {
     let sql = match field.kind {
-        FieldKind::Links => {
+        RecordFieldKind::Links => {
             format!(
                 "SELECT from_id FROM {} WHERE to_id = ? ORDER BY rowid",
                 quote_identifier(&link_table_name(domain, kind, field))

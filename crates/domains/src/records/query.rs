@@ -3,7 +3,7 @@
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
 use segue_flows::assistant::domain::{
-    DomainSchema, FieldKind, FilterOperator, ID_FIELD, RecordField, RecordFilter, RecordQuery, RecordType,
+    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordFilter, RecordQuery, RecordType,
 };
 use segue_flows::assistant::tools::{DomainToolRequest, DomainToolResult, RecordKey};
 use serde_json::Value;
@@ -93,7 +93,7 @@ fn order_by_clause(kind: &RecordType, query: &RecordQuery) -> Result<String, Rec
     let Some(sort) = &query.sort else { return Ok("t.rowid".to_owned()) };
     let field = kind.expect_field(&sort.field).map_err(RecordsError::refused)?;
     let column = format!("t.{}", quote_identifier(&field.name));
-    let column = if field.kind == FieldKind::Text { format!("segue_fold({column})") } else { column };
+    let column = if field.kind == RecordFieldKind::Text { format!("segue_fold({column})") } else { column };
     let direction = if sort.descending { "DESC" } else { "ASC" };
     Ok(format!("{column} {direction} NULLS LAST, t.rowid"))
 }
@@ -115,19 +115,21 @@ fn filter_condition(
     let field = kind.expect_field(&filter.field).map_err(RecordsError::refused)?;
     let column = format!("t.{}", quote_identifier(&field.name));
     Ok(match field.kind {
-        FieldKind::Text => comparison_condition(&column, filter.op, Insensitive, &values, bound),
-        FieldKind::List => {
+        RecordFieldKind::Text => comparison_condition(&column, filter.op, Insensitive, &values, bound),
+        RecordFieldKind::List => {
             let items = format!("json_each(segue_list({column}))");
             list_condition(&items, "value", filter.op, Insensitive, &values, bound)
         }
-        FieldKind::Links => {
+        RecordFieldKind::Links => {
             let table = quote_identifier(&link_table_name(domain, kind, field));
             let items = format!("(SELECT to_id FROM {table} WHERE from_id = t.id)");
             list_condition(&items, "to_id", filter.op, Sensitive, &values, bound)
         }
-        FieldKind::Integer | FieldKind::Number | FieldKind::YesNo | FieldKind::Date | FieldKind::Link => {
-            comparison_condition(&column, filter.op, Sensitive, &values, bound)
-        }
+        RecordFieldKind::Integer
+        | RecordFieldKind::Number
+        | RecordFieldKind::YesNo
+        | RecordFieldKind::Date
+        | RecordFieldKind::Link => comparison_condition(&column, filter.op, Sensitive, &values, bound),
     })
 }
 

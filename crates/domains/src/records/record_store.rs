@@ -2,7 +2,7 @@
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
-use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
+use segue_flows::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 use serde_json::{Map, Value};
 
 use super::schema::{column_fields, link_table_name, quote_identifier, table_name};
@@ -45,7 +45,7 @@ pub(super) fn load_record(
         })
         .optional()?;
     let Some(mut values): Option<Map<String, Value>> = found else { return Ok(None) };
-    for field in kind.fields.iter().filter(|field| field.kind == FieldKind::Links) {
+    for field in kind.fields.iter().filter(|field| field.kind == RecordFieldKind::Links) {
         let ids = load_linked_ids(connection, domain, kind, field, id)?;
         values.insert(field.name.clone(), Value::Array(ids.into_iter().map(Value::String).collect()));
     }
@@ -56,8 +56,8 @@ pub(super) fn load_record(
 pub(super) fn column_value(row: &Row<'_>, column: usize, field: &RecordField) -> rusqlite::Result<Value> {
     Ok(match (field.kind, row.get_ref(column)?) {
         (_, ValueRef::Null) => Value::Null,
-        (FieldKind::YesNo, ValueRef::Integer(number)) => Value::Bool(number != 0),
-        (FieldKind::List, ValueRef::Text(text)) => parse_text_list(&String::from_utf8_lossy(text)),
+        (RecordFieldKind::YesNo, ValueRef::Integer(number)) => Value::Bool(number != 0),
+        (RecordFieldKind::List, ValueRef::Text(text)) => parse_text_list(&String::from_utf8_lossy(text)),
         (_, ValueRef::Integer(number)) => Value::from(number),
         (_, ValueRef::Real(number)) => Value::from(number),
         (_, ValueRef::Text(text)) => Value::String(String::from_utf8_lossy(text).into_owned()),
@@ -113,7 +113,7 @@ pub(super) fn upsert_record(
     let mut bound: Vec<&dyn ToSql> = vec![&id];
     bound.extend(stored.iter().map(|value| value as &dyn ToSql));
     connection.prepare_cached(&sql)?.execute(bound.as_slice())?;
-    for field in kind.fields.iter().filter(|field| field.kind == FieldKind::Links) {
+    for field in kind.fields.iter().filter(|field| field.kind == RecordFieldKind::Links) {
         let name = quote_identifier(&link_table_name(domain, kind, field));
         connection.prepare_cached(&format!("DELETE FROM {name} WHERE from_id = ?"))?.execute([id])?;
         let sql = format!("INSERT OR IGNORE INTO {name} (from_id, to_id) VALUES (?, ?)");
@@ -134,7 +134,7 @@ pub(super) fn delete_record(
 ) -> rusqlite::Result<()> {
     let sql = format!("DELETE FROM {} WHERE id = ?", quote_identifier(&table_name(domain, kind)));
     connection.prepare_cached(&sql)?.execute([id])?;
-    for field in kind.fields.iter().filter(|field| field.kind == FieldKind::Links) {
+    for field in kind.fields.iter().filter(|field| field.kind == RecordFieldKind::Links) {
         let sql = format!("DELETE FROM {} WHERE from_id = ?", quote_identifier(&link_table_name(domain, kind, field)));
         connection.prepare_cached(&sql)?.execute([id])?;
     }

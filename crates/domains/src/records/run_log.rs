@@ -4,14 +4,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::BodyId;
 use segue_core::ids::{SessionId, ToolRunId};
 use segue_core::signal::canonical_json;
-use segue_engine::tools::ToolRequest;
+use segue_engine::tools::ToolInvocation;
 use serde_json::Value;
 
 use crate::limits::RUNS_KEPT_MAX;
 
 /// Identifies a run. The session's name is not enough: it may be reused, and a copy of a session has its own runs.
 #[derive(Debug, Clone)]
-pub(super) struct RunKey {
+pub(super) struct ToolRunKey {
     session: SessionId,
     session_opened_at: u64,
     run: ToolRunId,
@@ -26,8 +26,8 @@ pub(super) fn create_run_table(connection: &Connection) -> rusqlite::Result<()> 
     )
 }
 
-impl RunKey {
-    pub(super) fn from_request(request: &ToolRequest, arguments: &Value) -> Self {
+impl ToolRunKey {
+    pub(super) fn from_request(request: &ToolInvocation, arguments: &Value) -> Self {
         Self {
             session: request.session.clone(),
             session_opened_at: request.session_opened_at.0,

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 use segue_core::ids::UnixMillis;
 use segue_flows::assistant::calendar;
 use segue_flows::assistant::domain::{
-    DomainSchema, FieldKind, RecordCompleteness, RecordField, RecordType, SAMPLE_KEY_FIELD, check_record,
+    DomainSchema, RecordField, RecordFieldKind, RecordType, RecordValidationMode, SAMPLE_KEY_FIELD, check_record,
 };
 use serde_json::Value;
 
@@ -29,17 +29,21 @@ pub(super) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn column_type(kind: FieldKind) -> &'static str {
+fn column_type(kind: RecordFieldKind) -> &'static str {
     match kind {
-        FieldKind::Text | FieldKind::Date | FieldKind::List | FieldKind::Link | FieldKind::Links => "TEXT",
-        FieldKind::Integer | FieldKind::YesNo => "INTEGER",
-        FieldKind::Number => "REAL",
+        RecordFieldKind::Text
+        | RecordFieldKind::Date
+        | RecordFieldKind::List
+        | RecordFieldKind::Link
+        | RecordFieldKind::Links => "TEXT",
+        RecordFieldKind::Integer | RecordFieldKind::YesNo => "INTEGER",
+        RecordFieldKind::Number => "REAL",
     }
 }
 
 /// Returns the fields that are columns. Fields of several links have a table of their own.
 pub(super) fn column_fields(kind: &RecordType) -> impl Iterator<Item = &RecordField> {
-    kind.fields.iter().filter(|field| field.kind != FieldKind::Links)
+    kind.fields.iter().filter(|field| field.kind != RecordFieldKind::Links)
 }
 
 /// Creates missing tables and columns, and inserts the samples if the domain is new.
@@ -56,7 +60,7 @@ pub(super) fn create_domain_tables(
         let name = table_name(domain, kind);
         reserve_table_name(connection, &name, domain)?;
         create_type_table(connection, &name, kind)?;
-        for field in kind.fields.iter().filter(|field| field.kind == FieldKind::Links) {
+        for field in kind.fields.iter().filter(|field| field.kind == RecordFieldKind::Links) {
             let name = link_table_name(domain, kind, field);
             reserve_table_name(connection, &name, domain)?;
             connection.execute_batch(&format!(
@@ -126,7 +130,7 @@ fn insert_samples(connection: &Connection, domain: &DomainSchema, now: UnixMilli
                 let to = (field.to.clone().unwrap_or_default(), key.to_owned());
                 keys.get(&to).cloned().ok_or_else(|| format!("there is no sample `{key}`"))
             };
-            let values = check_record(kind, &values, RecordCompleteness::AllRequired, &link)
+            let values = check_record(kind, &values, RecordValidationMode::AllRequired, &link)
                 .map_err(|wrong| RecordsError::refused(format!("a sample of `{}`: {}", kind.name, wrong.join(", "))))?;
             record_store::upsert_record(connection, domain, kind, &id(&kind.name, index), &values)?;
         }

@@ -4,12 +4,12 @@
 use rusqlite::Connection;
 use segue_core::signal::canonical_json;
 use segue_flows::assistant::domain::{
-    DomainSchema, FieldKind, OnDelete, RecordCompleteness, RecordField, RecordType, check_record,
+    DomainSchema, OnDelete, RecordField, RecordFieldKind, RecordType, RecordValidationMode, check_record,
 };
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, RecordChange, RecordKey};
 use serde_json::{Map, Value};
 
-use super::run_log::RunKey;
+use super::run_log::ToolRunKey;
 use super::{RecordsError, labels, links, record_store};
 use crate::limits::BLOCKING_LABELS_MAX;
 
@@ -18,9 +18,9 @@ pub(super) fn execute_write(
     connection: &Connection,
     domain: &DomainSchema,
     request: &DomainToolRequest,
-    run: &RunKey,
+    run: &ToolRunKey,
 ) -> Result<DomainToolResult, RecordsError> {
-    let writer = RecordWriter { connection, domain };
+    let writer = DomainRecordWriter { connection, domain };
     let changes = match request.operation {
         DomainOperation::Create => writer.create_records(request, run)?,
         DomainOperation::Update => writer.update_records(request)?,
@@ -40,12 +40,12 @@ pub(super) fn execute_write(
     Ok(result)
 }
 
-struct RecordWriter<'w> {
+struct DomainRecordWriter<'w> {
     connection: &'w Connection,
     domain: &'w DomainSchema,
 }
 
-impl<'w> RecordWriter<'w> {
+impl<'w> DomainRecordWriter<'w> {
     fn expect_type(&self, name: &str) -> Result<&'w RecordType, RecordsError> {
         self.domain.expect_type(name).map_err(RecordsError::refused)
     }
@@ -80,7 +80,7 @@ impl<'w> RecordWriter<'w> {
         &self,
         kind: &RecordType,
         values: &Value,
-        completeness: RecordCompleteness,
+        completeness: RecordValidationMode,
     ) -> Result<Map<String, Value>, RecordsError> {
         let values = values.as_object().ok_or_else(|| RecordsError::refused("a record must be an object of fields"))?;
         let link = |field: &RecordField, id: &str| self.check_link_target(field, id);
@@ -102,13 +102,13 @@ impl<'w> RecordWriter<'w> {
         Ok(RecordChange { kind: kind.name.clone(), id: id.to_owned(), label, before, after })
     }
 
-    fn create_records(&self, request: &DomainToolRequest, run: &RunKey) -> Result<Vec<RecordChange>, RecordsError> {
+    fn create_records(&self, request: &DomainToolRequest, run: &ToolRunKey) -> Result<Vec<RecordChange>, RecordsError> {
         let kind = self.expect_type(text_parameter(request, "type"))?;
         let records = request.parameters.get("records").and_then(Value::as_array);
         let records = records.ok_or_else(|| RecordsError::refused("the request has no `records` to create"))?;
         let mut changes = Vec::new();
         for (index, values) in records.iter().enumerate() {
-            let values = self.check_fields(kind, values, RecordCompleteness::AllRequired)?;
+            let values = self.check_fields(kind, values, RecordValidationMode::AllRequired)?;
             changes.push(self.save_record(kind, &run.record_id(index), None, &values)?);
         }
         Ok(changes)
@@ -122,8 +122,11 @@ impl<'w> RecordWriter<'w> {
             let kind = self.expect_type(update.get("type").and_then(Value::as_str).unwrap_or_default())?;
             let id = update.get("id").and_then(Value::as_str).unwrap_or_default();
             let before = self.load_existing(kind, id)?;
-            let set =
-                self.check_fields(kind, update.get("set").unwrap_or(&Value::Null), RecordCompleteness::PartialUpdate)?;
+            let set = self.check_fields(
+                kind,
+                update.get("set").unwrap_or(&Value::Null),
+                RecordValidationMode::PartialUpdate,
+            )?;
             let mut values = before.clone();
             values.extend(set);
             changes.push(self.save_record(kind, id, Some(before), &values)?);
@@ -210,7 +213,7 @@ impl<'w> RecordWriter<'w> {
     fn change_links(&self, request: &DomainToolRequest) -> Result<Vec<RecordChange>, RecordsError> {
         let kind = self.expect_type(text_parameter(request, "type"))?;
         let field = kind.expect_field(text_parameter(request, "field")).map_err(RecordsError::refused)?;
-        if field.kind != FieldKind::Links {
+        if field.kind != RecordFieldKind::Links {
             return Err(RecordsError::refused(format!("`{}` is not a field of several links", field.name)));
         }
         let before = self.load_existing(kind, text_parameter(request, "id"))?;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_domains::SqliteRecordsTool;
-use segue_engine::tools::{Tool, ToolRegistry, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry};
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -26,7 +26,7 @@ struct SilentRecordsTool {
 
 #[async_trait]
 impl Tool for SilentRecordsTool {
-    async fn run(&self, request: ToolRequest) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
         let is_write = request.opened.arguments["operation"] == "create";
         let result = self.inner.run(request).await;
         if is_write && self.writes.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -53,7 +53,7 @@ async fn start(store: Arc<MemoryStore>, tool: Arc<dyn Tool>) -> Engine {
 async fn interrupted_write_is_not_executed_twice() {
     let folder = tempfile::tempdir().expect("a folder");
     let records =
-        SqliteRecordsTool::in_file(&folder.path().join("records.db"), DomainCatalog::new(DomainSchema::built_in()));
+        SqliteRecordsTool::in_file(&folder.path().join("records.db"), ConfiguredDomains::new(DomainSchema::built_in()));
     let disk = MemoryDisk::new();
     let (done, mut written) = tokio::sync::mpsc::unbounded_channel();
     let silent_tool = SilentRecordsTool { inner: records.clone(), writes: AtomicU32::new(0), done };
@@ -79,7 +79,7 @@ async fn interrupted_write_is_not_executed_twice() {
         if let segue_engine::SessionUpdate::Event(event) = listener.next_update().await.expect("it can be read")
             && let Event::TurnEnded { outcome, .. } = event.event
         {
-            assert_eq!(outcome, TurnResult::Done);
+            assert_eq!(outcome, TurnOutcome::Done);
             ended += 1;
         }
     }

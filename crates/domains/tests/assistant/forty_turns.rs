@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::spec::assistant_flow_spec;
 use segue_models::ScriptedModel;
 use serde_json::Value;
@@ -24,7 +24,7 @@ const MESSAGES: [&str; 4] = [
 
 /// Returns the largest prompt that a node's recipe allows, in tokens.
 fn budget(role: &str) -> u32 {
-    let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
+    let spec = assistant_flow_spec(&ConfiguredDomains::new(DomainSchema::built_in()));
     let recipe = &spec.roles[role].recipe;
     let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
         // Stable fragments have no budget; no instruction is longer than this.
@@ -43,7 +43,7 @@ async fn prompts_stay_within_budget_over_forty_turns() {
     for turn in 1..=TURNS {
         let message = MESSAGES[(turn as usize - 1) % MESSAGES.len()];
         let report = kitchen.send(&format!("{message} (this is message {turn})")).await;
-        assert_eq!(report.outcome, TurnResult::Done, "turn {turn}");
+        assert_eq!(report.outcome, TurnOutcome::Done, "turn {turn}");
         for call in kitchen.calls(turn).await.iter().filter(|call| call.ask == *"go" || call.role == *"summarize") {
             tokens.entry(call.role.to_string()).or_default().push((turn, call.receipt.tokens));
         }

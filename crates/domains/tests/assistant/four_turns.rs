@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::context::{FragmentReceipt, PrefixMatch};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_flows::assistant::tools::DomainToolRequest;
 use segue_models::ScriptedModel;
 use segue_models::scripted::Scenario;
@@ -22,7 +22,7 @@ async fn play_four_turns() -> (Kitchen, tempfile::TempDir) {
     let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
     for (turn, say) in (1..).zip(&scenario.user_messages) {
         let report = kitchen.send(&say.text).await;
-        assert_eq!(report.outcome, TurnResult::Done, "{}", say.text);
+        assert_eq!(report.outcome, TurnOutcome::Done, "{}", say.text);
         assert_eq!(Some(report.replies.join("\n")), say.expect.reply, "{}", say.text);
         assert_eq!(u32::try_from(kitchen.calls(turn).await.len()).ok(), say.expect.calls, "{}", say.text);
     }

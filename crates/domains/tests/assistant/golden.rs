@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
 use segue_engine::{Engine, UserMessage};
-use segue_flows::assistant::registry::RelevanceTier;
+use segue_flows::assistant::registry::EntityRelevanceTier;
 use segue_flows::assistant::state::AssistantState;
 use segue_models::RehearsalModel;
 use segue_store::memory::MemoryDisk;
@@ -42,7 +42,10 @@ async fn a24_golden_session_loads_with_the_expected_state() {
     let tier = |reference: &str| {
         assistant_state.entities.get(reference).map(|entity| entity.tier(assistant_state.current_turn_number()))
     };
-    assert_eq!((tier("recipe_1"), tier("recipe_3")), (Some(RelevanceTier::Active), Some(RelevanceTier::Demoted)));
+    assert_eq!(
+        (tier("recipe_1"), tier("recipe_3")),
+        (Some(EntityRelevanceTier::Active), Some(EntityRelevanceTier::Demoted))
+    );
 }
 
 #[tokio::test]
@@ -69,7 +72,7 @@ async fn a24_session_without_newer_fields_loads_and_continues() {
     assert_eq!(before.conversation.recent.len(), 4);
     assert!(before.entities.get("recipe_1").is_some_and(|entity| entity.label == "Lemon Herb Chicken"));
     let report = engine.send_and_wait(&session, UserMessage::from("what else could I cook?")).await.expect("answered");
-    assert_eq!(report.outcome, TurnResult::Done);
+    assert_eq!(report.outcome, TurnOutcome::Done);
     let after = assistant_state(&engine, &session).await;
     assert_eq!(after.reasoning.recent.iter().map(|summary| summary.turn).collect::<Vec<_>>(), [5]);
     assert_eq!(after.conversation.recent.back().map(|exchange| exchange.turn), Some(5));

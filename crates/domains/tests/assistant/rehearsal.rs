@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_models::RehearsalModel;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn rehearse(settings: Value, messages: &[&str]) -> (Kitchen, Vec<String>, 
     let mut replies = Vec::new();
     for message in messages {
         let report = kitchen.send(message).await;
-        assert_eq!(report.outcome, TurnResult::Done, "{message}");
+        assert_eq!(report.outcome, TurnOutcome::Done, "{message}");
         let reply = report.replies.join("\n");
         assert!(reply.contains("(rehearsal)"), "{message}: {reply}");
         replies.push(reply);

@@ -9,7 +9,7 @@ use segue_domains::SqliteRecordsTool;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{LanguageModel, ModelRegistry};
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -83,7 +83,7 @@ impl Kitchen {
 }
 
 pub async fn engine(disk: &MemoryDisk, model: Arc<dyn LanguageModel>, file: &Path) -> (Engine, SqliteRecordsTool) {
-    let domains = DomainCatalog::new(DomainSchema::built_in());
+    let domains = ConfiguredDomains::new(DomainSchema::built_in());
     let records = SqliteRecordsTool::in_file(file, domains);
     let store = Arc::new(MemoryStore::open(disk));
     let setup =

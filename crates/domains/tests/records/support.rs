@@ -3,9 +3,9 @@
 use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_domains::SqliteRecordsTool;
-use segue_engine::tools::{Tool, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::DomainToolResult;
 use serde_json::{Value, json};
 
@@ -46,9 +46,9 @@ fields = [
 ]
 "#;
 
-pub fn domains() -> DomainCatalog {
+pub fn domains() -> ConfiguredDomains {
     let things = DomainSchema::parse(THINGS).expect("sound");
-    DomainCatalog::new(DomainSchema::built_in().into_iter().chain([things]))
+    ConfiguredDomains::new(DomainSchema::built_in().into_iter().chain([things]))
 }
 
 impl RecordsHarness {
@@ -71,7 +71,7 @@ impl RecordsHarness {
             agent: None,
             phase: None,
         };
-        let request = ToolRequest {
+        let request = ToolInvocation {
             session: self.session.into(),
             session_opened_at: UnixMillis(self.since),
             settings: self.settings.clone(),

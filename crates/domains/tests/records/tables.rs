@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use segue_domains::SqliteRecordsTool;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use serde_json::json;
 
 use super::support::{RecordsHarness, THINGS, domains};
@@ -58,7 +58,7 @@ fn added_field_becomes_a_column() {
     let path = folder.path().join("records.db");
     RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains())).make(json!({"name": "old"}));
     let longer = THINGS.replacen("fields = [", "fields = [\n  { name = \"colour\", kind = \"text\" },", 1);
-    let domains = DomainCatalog::new([DomainSchema::parse(&longer).expect("sound")]);
+    let domains = ConfiguredDomains::new([DomainSchema::parse(&longer).expect("sound")]);
     let mut harness = RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains));
     harness.session = "later";
     harness.make(json!({"name": "new", "colour": "red"}));
@@ -77,7 +77,7 @@ fn unusable_table_is_reported_by_name() {
         "name = \"things_box\"\n[[type]]\nname = \"lid\"\nlabel = \"n\"\nfields = [{ name = \"n\", kind = \"text\" }]";
     let path = folder.path().join("other.db");
     let alike = THINGS.replace("name = \"key\"", "name = \"box_lid\"");
-    let both = DomainCatalog::new([
+    let both = ConfiguredDomains::new([
         DomainSchema::parse(&alike).expect("sound"),
         DomainSchema::parse(named_alike).expect("sound"),
     ]);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
-use segue_domains::McpServersTool;
+use segue_domains::McpGatewayTool;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::MCP_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -22,7 +22,7 @@ role = "understand"
 json = '{"expressed": "wants the oak done", "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null}'
 "#;
 
-async fn open(domains: DomainCatalog, script: &str) -> (Engine, SessionId) {
+async fn open(domains: ConfiguredDomains, script: &str) -> (Engine, SessionId) {
     let model: ScriptedModel = format!("{HEARD}{script}").parse().expect("a sound script");
     let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
     let setup = EngineConfig::new(
@@ -31,7 +31,7 @@ async fn open(domains: DomainCatalog, script: &str) -> (Engine, SessionId) {
         ModelRegistry::from_single_model(Arc::new(model)),
         "scripted",
     );
-    let tools = ToolRegistry::default().with_tool(MCP_TOOL, Arc::new(McpServersTool::new(domains)));
+    let tools = ToolRegistry::default().with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(domains)));
     let engine = Engine::start(EngineConfig { tools, ..setup }).await.expect("it starts");
     let opening = SessionOptions { settings: json!({"domain": "notes"}), ..SessionOptions::default() };
     let session = engine.open_session(&"assistant".into(), opening).await.expect("opened");
@@ -102,7 +102,7 @@ async fn conversation_with_server_tools_shows_references_and_no_ids() {
             .await;
     for said in ["finish the oak", "and again"] {
         let report = engine.send_and_wait(&session, UserMessage::from(said)).await.expect("answered");
-        assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["The oak is done.".to_owned()]));
+        assert_eq!((report.outcome, report.replies), (TurnOutcome::Done, vec!["The oak is done.".to_owned()]));
     }
     assert_eq!(Notes::new(folder.path()).done(&format!("finish_note {{\"note\":\"{OAK}\"}}")), 2, "it is told the id");
     let all = prompt_texts(&engine, &session, None).await;
@@ -144,7 +144,7 @@ async fn write_is_not_repeated_or_claimed_if_the_server_died() {
     let folder = tempfile::tempdir().expect("a folder");
     let (engine, session) = open(domain(&command_toml(folder.path()), TOOLS), STAMP).await;
     let report = engine.send_and_wait(&session, UserMessage::from("stamp it")).await.expect("answered");
-    assert_eq!(report.outcome, TurnResult::Done);
+    assert_eq!(report.outcome, TurnOutcome::Done);
     assert_eq!(Notes::new(folder.path()).done("stamp"), 1);
     let reply = prompt_texts(&engine, &session, Some("reply")).await;
     assert!(
@@ -160,10 +160,10 @@ async fn write_is_not_repeated_or_claimed_if_the_server_died() {
 async fn server_without_declared_tools_works() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = format!("name = \"notes\"\n[server]\n{}", command_toml(folder.path()));
-    let domains = DomainCatalog::new([segue_flows::assistant::domain::DomainSchema::parse(&text).expect("sound")]);
+    let domains = ConfiguredDomains::new([segue_flows::assistant::domain::DomainSchema::parse(&text).expect("sound")]);
     let (engine, session) = open(domains, &finish_script("notes", &["item_1"], "item_1")).await;
     let report = engine.send_and_wait(&session, UserMessage::from("finish the oak")).await.expect("answered");
-    assert_eq!(report.outcome, TurnResult::Done);
+    assert_eq!(report.outcome, TurnOutcome::Done);
     let all = prompt_texts(&engine, &session, None).await;
     assert!(!all.contains("5f0e8a12"), "{all}");
     assert!(all.contains("item_1") && all.contains("item_3"), "{all}");

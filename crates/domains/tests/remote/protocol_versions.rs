@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use segue_domains::McpServersTool;
+use segue_domains::McpGatewayTool;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use serde_json::json;
 
 use super::requests::{run, tool_request};
@@ -12,7 +12,7 @@ use super::requests::{run, tool_request};
 /// A minimal server, written as a shell script.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/server.sh");
 
-fn notes(style: &str, log: &Path) -> DomainCatalog {
+fn notes(style: &str, log: &Path) -> ConfiguredDomains {
     let text = format!(
         r#"
         name = "notes"
@@ -29,7 +29,7 @@ fn notes(style: &str, log: &Path) -> DomainCatalog {
         "#,
         log.display()
     );
-    DomainCatalog::new([DomainSchema::parse(&text).expect("sound")])
+    ConfiguredDomains::new([DomainSchema::parse(&text).expect("sound")])
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn both_protocol_versions_work() {
     for style in ["initialize", "discover"] {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
-        let host = McpServersTool::new(notes(style, &log));
+        let host = McpGatewayTool::new(notes(style, &log));
         let list_tools = run(&host, tool_request("list_tools", json!({}))).await.expect("it is described");
         let names: Vec<&str> = list_tools.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert_eq!(names, ["list_notes", "finish_note"], "{style}: what the domain does not name is not there");

@@ -10,12 +10,12 @@ use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::MessageId;
 use segue_core::session::SessionState;
-use segue_store::{Commit, PendingWork, SessionSummary, Snapshot};
+use segue_store::{JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
-use super::{SessionActor, SessionLost, find_pending_work, summarize_session};
+use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
 use crate::error::Error;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
-use crate::load::{CommitOutcome, body_ids_in_record, encode_events, find_commit_outcome};
+use crate::load::{UncertainCommitOutcome, body_ids_in_record, encode_events, find_commit_outcome};
 use crate::registry::ActorMessage;
 use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
 
@@ -31,19 +31,19 @@ impl SessionActor {
     pub(super) async fn commit_until_written(
         &mut self,
         input: SessionInput,
-    ) -> Result<Result<Option<MessageId>, Error>, SessionLost> {
+    ) -> Result<Result<Option<MessageId>, Error>, FatalSessionError> {
         self.resolve_commit_with_retry().await?;
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         loop {
             match self.commit_input(input.clone(), None).await {
                 Err(error) if error.is_transient() => {
-                    if self.resolve_commit_with_retry().await? == Some(CommitOutcome::Written) {
+                    if self.resolve_commit_with_retry().await? == Some(UncertainCommitOutcome::Written) {
                         return Ok(Ok(None));
                     }
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
                 }
-                Err(error) if error.is_fatal_to_session() => return Err(SessionLost(error)),
+                Err(error) if error.is_fatal_to_session() => return Err(FatalSessionError(error)),
                 result => return Ok(result),
             }
         }
@@ -72,8 +72,8 @@ impl SessionActor {
                 let error = Error::from_store_error(&self.session, error);
                 self.uncertain_commit = Some(UncertainCommit { decision, waiter, error: error.clone() });
                 match self.resolve_uncertain_commit().await {
-                    Ok(Some(CommitOutcome::Written)) => Ok(message),
-                    Ok(Some(CommitOutcome::NotWritten) | None) => Err(error),
+                    Ok(Some(UncertainCommitOutcome::Written)) => Ok(message),
+                    Ok(Some(UncertainCommitOutcome::NotWritten) | None) => Err(error),
                     Err(error) => Err(error),
                 }
             }
@@ -86,14 +86,14 @@ impl SessionActor {
     }
 
     /// Finds out whether an uncertain commit was written, if there is one, and applies or drops it.
-    async fn resolve_uncertain_commit(&mut self) -> Result<Option<CommitOutcome>, Error> {
+    async fn resolve_uncertain_commit(&mut self) -> Result<Option<UncertainCommitOutcome>, Error> {
         let Some(uncertain) = self.uncertain_commit.take() else { return Ok(None) };
         match find_commit_outcome(&*self.shared.store, &self.session, &uncertain.decision.events).await {
             Ok((outcome, epoch)) => {
                 self.epoch = epoch;
                 match outcome {
-                    CommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,
-                    CommitOutcome::NotWritten => send_error(uncertain.waiter, &uncertain.error),
+                    UncertainCommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,
+                    UncertainCommitOutcome::NotWritten => send_error(uncertain.waiter, &uncertain.error),
                 }
                 Ok(Some(outcome))
             }
@@ -104,7 +104,7 @@ impl SessionActor {
         }
     }
 
-    async fn resolve_commit_with_retry(&mut self) -> Result<Option<CommitOutcome>, SessionLost> {
+    async fn resolve_commit_with_retry(&mut self) -> Result<Option<UncertainCommitOutcome>, FatalSessionError> {
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         loop {
             match self.resolve_uncertain_commit().await {
@@ -113,7 +113,7 @@ impl SessionActor {
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
                 }
-                Err(error) => return Err(SessionLost(error)),
+                Err(error) => return Err(FatalSessionError(error)),
             }
         }
     }
@@ -186,7 +186,7 @@ impl SessionActor {
         }
         self.commit_gate.set_clear(false);
         let pending_work = find_pending_work(&decision.state.session, self.flow.spec());
-        let commit = Commit {
+        let commit = JournalCommit {
             session: self.session.clone(),
             epoch: self.epoch,
             expected_head: self.session().last_seq,
@@ -199,7 +199,7 @@ impl SessionActor {
     }
 
     /// Returns the session's row for lists, if it changed.
-    fn changed_summary(&self, decision: &Decision, pending_work: PendingWork) -> Option<SessionSummary> {
+    fn changed_summary(&self, decision: &Decision, pending_work: PendingWorkStatus) -> Option<SessionSummary> {
         let is_notable = decision.events.iter().any(|event| {
             matches!(
                 event.event,

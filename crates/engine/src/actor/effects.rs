@@ -11,21 +11,21 @@ use segue_core::flow::{BodyTextLookup, DynFlowContext, EventSubject, TextResolve
 use segue_core::ids::{CallId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_core::session::Effect;
-use segue_models::{ModelSource, RehearsalHints};
+use segue_models::{ModelKind, RehearsalHints};
 use tokio::task::JoinHandle;
 
-use super::{SessionActor, SessionLost};
-use crate::abandoned_calls::{AttemptId, AttemptStatus, InFlightCall};
-use crate::config::RecoveryPolicy;
+use super::{FatalSessionError, SessionActor};
+use crate::abandoned_calls::{AttemptId, InFlightCall, SharedAttemptState};
+use crate::config::SessionResumePolicy;
 use crate::dispatch::{CallTask, run_call, run_tool};
 use crate::error::Error;
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
-use crate::tools::ToolRequest;
+use crate::tools::ToolInvocation;
 
 impl SessionActor {
     /// Starts effects that are pending and not running; releases running ones that are no longer pending.
-    pub(super) async fn dispatch_effects(&mut self) -> Result<(), SessionLost> {
-        if self.shared.recovery == RecoveryPolicy::Never || self.mailbox.is_draining() {
+    pub(super) async fn dispatch_effects(&mut self) -> Result<(), FatalSessionError> {
+        if self.shared.recovery == SessionResumePolicy::Never || self.mailbox.is_draining() {
             return Ok(());
         }
         let effects = self.session().pending_effects(self.flow.spec());
@@ -89,7 +89,7 @@ impl SessionActor {
     /// Asks the flow for hints for the rehearsal model.
     fn collect_rehearsal_hints(&self, opened: &CallOpened, prompt: &Prompt) -> RehearsalHints {
         let model = self.shared.models.get(&opened.model);
-        if !model.is_ok_and(|model| model.describe().kind == ModelSource::Rehearsal) {
+        if !model.is_ok_and(|model| model.describe().kind == ModelKind::Rehearsal) {
             return RehearsalHints::default();
         }
         let texts = TextResolver::new(&self.cached.texts);
@@ -98,7 +98,12 @@ impl SessionActor {
         RehearsalHints { reply_template: self.flow.rehearsal_reply(context, opened, prompt) }
     }
 
-    async fn start_call(&mut self, call: CallId, attempt: u32, not_before: UnixMillis) -> Result<(), SessionLost> {
+    async fn start_call(
+        &mut self,
+        call: CallId,
+        attempt: u32,
+        not_before: UnixMillis,
+    ) -> Result<(), FatalSessionError> {
         let Some(plan) = self.session().prompt_plan(call) else { return Ok(()) };
         let mut rendered = self.cached.texts.render_prompt(&plan);
         // Usually all texts are cached; only otherwise are they looked up one by one.
@@ -111,7 +116,7 @@ impl SessionActor {
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
         let user_texts =
             plan.opened.receipt.user_words().filter_map(|text| self.cached.texts.find_text(text.body)).collect();
-        let progress = AttemptStatus::new();
+        let progress = SharedAttemptState::new();
         let task = CallTask {
             shared: self.shared.clone(),
             session: self.session.clone(),
@@ -134,7 +139,7 @@ impl SessionActor {
     }
 
     /// Loads texts, retrying while the store fails: a pending call must not be forgotten.
-    async fn fetch_texts_with_retry(&mut self, ids: Vec<BodyId>) -> Result<(), SessionLost> {
+    async fn fetch_texts_with_retry(&mut self, ids: Vec<BodyId>) -> Result<(), FatalSessionError> {
         let mut wait_ms = WRITE_RETRY_MS_MIN;
         loop {
             match self.fetch_texts(ids.clone()).await {
@@ -143,7 +148,7 @@ impl SessionActor {
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
                 }
-                Err(error) => return Err(SessionLost(error)),
+                Err(error) => return Err(FatalSessionError(error)),
             }
         }
     }
@@ -151,7 +156,7 @@ impl SessionActor {
     fn start_tool_run(&mut self, run: ToolRunId) {
         let Some(opened) = self.session().open_tool_runs.get(&run).cloned() else { return };
         let (opened_at, settings) = (self.session().opened_at, (*self.session().settings).clone());
-        let request = ToolRequest { session: self.session.clone(), session_opened_at: opened_at, settings, opened };
+        let request = ToolInvocation { session: self.session.clone(), session_opened_at: opened_at, settings, opened };
         let task = tokio::spawn(run_tool(self.shared.clone(), request, self.mailbox.sender.clone()));
         self.tools.insert(run, InFlightTool(task));
     }

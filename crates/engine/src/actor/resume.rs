@@ -15,14 +15,14 @@ use crate::text_cache::TextCache;
 
 /// Where a resumed session's state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StateSource {
+pub(super) enum ResumedStateSource {
     /// This process kept it, so none of its pending effects is running anywhere.
     Memory,
     /// The store. Its effects may have been running when another process lost the session.
     Store,
 }
 
-pub(super) type ResumedSession = (StateSource, Arc<dyn DynFlow>, Box<CachedSession>, LeaseEpoch);
+pub(super) type ResumedSession = (ResumedStateSource, Arc<dyn DynFlow>, Box<CachedSession>, LeaseEpoch);
 
 pub(super) async fn resume_session(
     shared: &EngineShared,
@@ -33,7 +33,7 @@ pub(super) async fn resume_session(
         Some(cached) if cached.lease_epoch.is_some() => {
             let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
             let epoch = cached.lease_epoch.unwrap_or_default();
-            return Ok((StateSource::Memory, flow, cached, epoch));
+            return Ok((ResumedStateSource::Memory, flow, cached, epoch));
         }
         parked => parked,
     };
@@ -44,12 +44,12 @@ pub(super) async fn resume_session(
         && is_cache_current(shared, session, &cached, lease).await?
     {
         let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
-        return Ok((StateSource::Memory, flow, cached, lease.epoch));
+        return Ok((ResumedStateSource::Memory, flow, cached, lease.epoch));
     }
     let flow = shared.find_flow(read_flow_name(shared, session).await?.as_ref())?;
     let (state, snapshot_seq) = load_state(&*shared.store, &*flow, session).await?;
     let cached = CachedSession { state, texts: TextCache::default(), lease_epoch: Some(lease.epoch), snapshot_seq };
-    Ok((StateSource::Store, flow, Box::new(cached), lease.epoch))
+    Ok((ResumedStateSource::Store, flow, Box::new(cached), lease.epoch))
 }
 
 /// Returns whether the cached state is current: no other process wrote to the session. Comparing the last event's time

@@ -2,7 +2,7 @@
 
 use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
 use segue_core::ids::HandoverId;
-use segue_core::scope::{ThreadChange, ThreadOpenReason};
+use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 use serde_json::Value;
 
 use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN, fragment_layout};
@@ -50,7 +50,7 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     let (explorer, second) = (&concierge[2], &concierge[3]);
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
-        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ThreadChange::Phase]),
+        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     assert_eq!(fragment_layout(explorer), "identity never part handover | message");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{Artifact, ArtifactContent};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, Subscription, UserMessage};
@@ -72,7 +72,7 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
     ];
     for message in messages {
         let report = engine.send_and_wait(&session, UserMessage::from(message)).await.expect("it is answered");
-        assert_eq!(report.outcome, TurnResult::Done, "{message}");
+        assert_eq!(report.outcome, TurnOutcome::Done, "{message}");
         assert!(!report.replies.is_empty(), "{message}");
         for reply in report.replies {
             assert!(reply.contains("(rehearsal)") && !reply.contains("<<<"), "{message}: {reply}");

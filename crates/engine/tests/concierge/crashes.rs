@@ -1,6 +1,6 @@
 //! The process dies and another resumes the session. Calls that were answered are not made again.
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use serde_json::{Value, json};
 
 use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN};
@@ -83,5 +83,5 @@ async fn the_process_dies_and_the_timeout_of_an_answer_still_applies() {
         Event::TurnEnded { outcome, .. } => Some(outcome),
         _ => None,
     });
-    assert_eq!(ended, Some(TurnResult::Done));
+    assert_eq!(ended, Some(TurnOutcome::Done));
 }

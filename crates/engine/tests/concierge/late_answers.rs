@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::CallId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ async fn a_late_answer_is_recorded_and_not_used() {
     let harness = ConciergeHarness::start(SNAIL, quorum_of_two()).await;
     let started = Instant::now();
     let report = harness.send(MESSAGES_TO_PLAN[0]).await;
-    assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnResult::Done, 4, 0));
+    assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnOutcome::Done, 4, 0));
     assert!(started.elapsed() < Duration::from_millis(200), "the turn does not wait for the third");
     assert_eq!(harness.engine.active_session_count(), 0, "the session is parked");
     let cancelled = harness.events().await.into_iter().find_map(|event| match event {
@@ -100,7 +100,7 @@ async fn a_late_answer_is_recorded_during_the_next_turn() {
 async fn an_answer_after_its_timeout_is_recorded_too() {
     let settings = json!({"experts": ["ant", "bee", {"model": "snail", "timeout_ms": 50}]});
     let harness = ConciergeHarness::start(SNAIL, settings).await;
-    assert_eq!(harness.send(MESSAGES_TO_PLAN[0]).await.outcome, TurnResult::Done);
+    assert_eq!(harness.send(MESSAGES_TO_PLAN[0]).await.outcome, TurnOutcome::Done);
     assert_eq!(harness.facts("answer_timed_out").await.len(), 1);
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(late_answers(&harness).await.len(), 1);

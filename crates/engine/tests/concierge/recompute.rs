@@ -1,6 +1,6 @@
 //! Running a past call again and comparing both answers; the conversation does not change.
 
-use segue_core::decide::RecomputeOptions;
+use segue_core::decide::RecomputeChanges;
 use segue_core::ids::CallId;
 use segue_engine::RecomputeResult;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ system_contains = "wants their view to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 
-async fn recompute(harness: &ConciergeHarness, call: CallId, change: RecomputeOptions) -> RecomputeResult {
+async fn recompute(harness: &ConciergeHarness, call: CallId, change: RecomputeChanges) -> RecomputeResult {
     harness.engine.recompute_call(&harness.session, call, &change).await.expect("the call is run again")
 }
 
@@ -37,7 +37,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let (replies, handovers) = (harness.replies().await, harness.handovers().await);
 
     let map =
-        recompute(&harness, mapper.call, RecomputeOptions { model: Some("owl".into()), ..RecomputeOptions::default() })
+        recompute(&harness, mapper.call, RecomputeChanges { model: Some("owl".into()), ..RecomputeChanges::default() })
             .await;
     let (original, rerun) = (map.original.answer.expect("it was answered"), map.rerun.answer.expect("it is answered"));
     assert!(original.text.contains("rent first") && rerun.text.contains("wait"));
@@ -53,7 +53,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let stance = recompute(
         &harness,
         starter.call,
-        RecomputeOptions { settings: json!({"stance": "challenge"}), ..RecomputeOptions::default() },
+        RecomputeChanges { settings: json!({"stance": "challenge"}), ..RecomputeChanges::default() },
     )
     .await;
     assert_eq!(stance.original.answer.expect("it was answered").text, "Rent, unless you stay for long.");
@@ -68,7 +68,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let concierge = recompute(
         &harness,
         starter.call,
-        RecomputeOptions { model: Some("dog".into()), ..RecomputeOptions::default() },
+        RecomputeChanges { model: Some("dog".into()), ..RecomputeChanges::default() },
     )
     .await;
     assert_eq!((concierge.original.model.as_str(), concierge.rerun.model.as_str()), ("scripted", "dog"));
@@ -98,20 +98,20 @@ async fn s32_an_invalid_rerun_is_refused_and_costs_nothing() {
     harness.send("rent or buy?").await;
     let mapper = harness.calls("mapper").await[0].call;
     let before = harness.events().await.len();
-    let refused = async |call: CallId, change: RecomputeOptions| {
+    let refused = async |call: CallId, change: RecomputeChanges| {
         let error = harness.engine.recompute_call(&harness.session, call, &change).await.expect_err("it is refused");
         (error.code(), error.to_string())
     };
-    assert_eq!(refused(CallId(99), RecomputeOptions::default()).await.0, "no-such-call");
+    assert_eq!(refused(CallId(99), RecomputeChanges::default()).await.0, "no-such-call");
     let (code, message) =
-        refused(mapper, RecomputeOptions { settings: json!({"stanze": "decide"}), ..RecomputeOptions::default() })
+        refused(mapper, RecomputeChanges { settings: json!({"stanze": "decide"}), ..RecomputeChanges::default() })
             .await;
     assert!(code == "bad-settings" && message.contains("`stanze` is not a setting"), "{message}");
     assert_eq!(harness.events().await.len(), before);
     harness.send("I stay five years").await;
     let second = harness.calls("concierge").await[1].call;
     let (code, message) =
-        refused(second, RecomputeOptions { settings: json!({"stance": "decide"}), ..RecomputeOptions::default() })
+        refused(second, RecomputeChanges { settings: json!({"stance": "decide"}), ..RecomputeChanges::default() })
             .await;
     assert_eq!(
         (code, message.as_str()),

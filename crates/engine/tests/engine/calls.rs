@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::RetryPolicy;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::{Engine, EngineConfig};
-use segue_models::{LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, ReplyChunkStream};
+use segue_models::{LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunkStream};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
 use crate::harness::{
@@ -26,7 +26,7 @@ async fn cancelling_a_turn_drops_the_reply_stream() {
     call.wait_until_dropped().await;
     assert_eq!(
         pending_turn.await.expect("the task does not panic").expect("it has ended").outcome,
-        TurnResult::Cancelled
+        TurnOutcome::Cancelled
     );
     assert_eq!(
         engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect_err("nothing runs").code(),
@@ -71,7 +71,7 @@ async fn a_transient_failure_is_retried_with_doubling_waits() {
         call.fail(FailureKind::Overload);
     }
     let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
-    assert_eq!(report.outcome, TurnResult::Failed { reason: "overloaded: requested by the test".to_owned() });
+    assert_eq!(report.outcome, TurnOutcome::Failed { reason: "overloaded: requested by the test".to_owned() });
     calls.expect_none().await;
 }
 
@@ -97,7 +97,7 @@ async fn a_permanent_failure_is_not_retried() {
     let pending_turn = send_in_background(&engine, &session, "hello");
     calls.next().await.fail(FailureKind::InvalidApiKey);
     let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
-    assert!(matches!(report.outcome, TurnResult::Failed { .. }));
+    assert!(matches!(report.outcome, TurnOutcome::Failed { .. }));
     calls.expect_none().await;
 }
 
@@ -111,7 +111,7 @@ async fn a_wait_between_attempts_ends_with_the_turn() {
     advance_ms(100).await;
     engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Cancelled]);
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl LanguageModel for PanickingModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelSource::Vendor, label: "panicking".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelKind::Vendor, label: "panicking".to_owned(), window_tokens: 100_000 }
     }
 }
 
@@ -137,7 +137,7 @@ async fn a_panicking_adapter_fails_only_its_call() {
     let session = open_session(&engine).await;
     for _ in 0..2 {
         let report = engine.send_and_wait(&session, "hello".into()).await.expect("it has ended");
-        assert!(matches!(&report.outcome, TurnResult::Failed { reason } if reason.contains("panicked")), "{report:?}");
+        assert!(matches!(&report.outcome, TurnOutcome::Failed { reason } if reason.contains("panicked")), "{report:?}");
     }
 }
 

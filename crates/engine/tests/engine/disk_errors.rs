@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::{Engine, SessionOptions};
@@ -64,7 +64,7 @@ async fn a_commit_that_was_written_despite_an_error_counts() {
     disk.inject_fault(AppendFault::AfterCommit);
     call.answer("yes");
     let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
-    assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["yes".to_owned()]));
+    assert_eq!((report.outcome, report.replies), (TurnOutcome::Done, vec!["yes".to_owned()]));
     disk.inject_fault(AppendFault::AfterCommit);
     engine.send_message(&session, "once".into()).await.expect("accepted");
     calls.next().await.answer("yes");
@@ -139,7 +139,7 @@ async fn session_with_uncertain_cancellation(fault: AppendFault) -> (Engine, Rec
 async fn a_call_is_not_made_if_its_cancellation_was_written() {
     let (engine, mut calls, session) = session_with_uncertain_cancellation(AppendFault::AfterCommit).await;
     calls.expect_none().await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Cancelled]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn a_call_is_made_once_its_cancellation_turns_out_unwritten() {
     assert_eq!(again.metadata.attempt, 2);
     again.answer("yes");
     advance_ms(10).await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Done]);
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Done]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn a_call_is_not_made_while_its_cancellation_is_being_written() {
     faults.append_delay_ms.store(3_000, Ordering::Relaxed);
     engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Cancelled]);
 }
 
 #[tokio::test(start_paused = true)]

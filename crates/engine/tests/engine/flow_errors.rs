@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, RecordedEvent, TurnResult};
+use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep, RoleSpec};
 use segue_core::scope::Scope;
 use segue_engine::Engine;
@@ -49,7 +49,7 @@ async fn a_flow_that_fails_on_an_answer_fails_the_turn_and_the_answer_is_kept() 
         advance_ms(1).await;
         call.answer("now go wrong");
         let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
-        assert!(matches!(report.outcome, TurnResult::Failed { .. }), "{report:?}");
+        assert!(matches!(report.outcome, TurnOutcome::Failed { .. }), "{report:?}");
         assert_eq!(report.spent.answered_calls, 1, "the answer is paid for");
         assert!(disk.contains_text("now go wrong"), "and recorded");
         calls.next().await.answer("all is well");
@@ -91,7 +91,7 @@ async fn a_flow_that_fails_can_be_cancelled() {
         .await
         .expect("it is stopped");
     call.wait_until_dropped().await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Cancelled]);
+    assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Cancelled]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,24 +7,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use segue_core::body::BodyId;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{DynFlow, RoleSpec};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
 use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
 use segue_core::session::SessionState;
 use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionOptions, TurnReport, UserMessage};
 use segue_models::{
-    CallMetadata, LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, ReplyChunk,
-    ReplyChunkStream, ReplyFinish,
+    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream,
+    ReplyFinish,
 };
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_store::{
-    Commit, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery, Snapshot,
-    Store, TakeoverPolicy,
+    ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage, SessionQuery,
+    Snapshot, Store, TakeoverPolicy,
 };
 use segue_testkit::{ClosureFlow, WordCounter};
 use tokio::sync::mpsc;
@@ -40,7 +40,7 @@ pub struct ReceivedCalls(mpsc::UnboundedReceiver<ReceivedCall>);
 /// A call that the model received. The test sends its reply.
 #[derive(Debug)]
 pub struct ReceivedCall {
-    pub metadata: CallMetadata,
+    pub metadata: CallOrigin,
     pub prompt: Arc<Prompt>,
     pub at: tokio::time::Instant,
     chunks: mpsc::UnboundedSender<Result<ReplyChunk, CallFailure>>,
@@ -59,7 +59,7 @@ impl LanguageModel for ControlledModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelSource::Scripted, label: "controlled".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelKind::Scripted, label: "controlled".to_owned(), window_tokens: 100_000 }
     }
 }
 
@@ -136,7 +136,7 @@ pub fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
     let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
     let graph = PhaseGraph {
         name: "heat".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: "hot".into(),
         phases: vec![hot, PhaseSpec::new("cold")],
         edges: vec![edge("hot", "cold"), edge("cold", "hot")],
@@ -218,7 +218,7 @@ pub async fn read_events(engine: &Engine, session: &SessionId) -> Vec<Event> {
 }
 
 /// Returns the results of all turns, in order.
-pub async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnResult> {
+pub async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnOutcome> {
     let events = read_events(engine, session).await.into_iter();
     let ended = events.filter_map(|event| match event {
         Event::TurnEnded { outcome, .. } => Some(outcome),
@@ -294,7 +294,7 @@ impl Store for FaultyStore {
         self.inner.release_lease(session, epoch).await
     }
 
-    async fn append_commit(&self, commit: Commit) -> StoreResult<Seq> {
+    async fn append_commit(&self, commit: JournalCommit) -> StoreResult<Seq> {
         if fail_if_requested(&self.faults.panicking_appends).is_err() {
             // Does not call the panic hook, so that the test prints nothing.
             std::panic::resume_unwind(Box::new("the store panics"));
@@ -332,7 +332,7 @@ impl Store for FaultyStore {
         self.inner.list_sessions(query).await
     }
 
-    async fn sessions_with_pending_work(&self) -> StoreResult<Vec<(SessionId, PendingWork)>> {
+    async fn sessions_with_pending_work(&self) -> StoreResult<Vec<(SessionId, PendingWorkStatus)>> {
         self.inner.sessions_with_pending_work().await
     }
 

@@ -1,7 +1,7 @@
 //! Messages that are sent again with the same idempotency key.
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
 use segue_core::prompt::FailureKind;
 use segue_engine::{Engine, Error, TurnReport, UserMessage};
@@ -76,7 +76,7 @@ async fn fail_and_retry_turn(engine: &Engine, calls: &mut ReceivedCalls, session
     let first = send_keyed_in_background(engine, session);
     calls.next().await.fail(FailureKind::InvalidApiKey);
     let first = first.await.expect("the task does not panic").expect("it has ended");
-    assert!(matches!(first.outcome, TurnResult::Failed { .. }), "{first:?}");
+    assert!(matches!(first.outcome, TurnOutcome::Failed { .. }), "{first:?}");
     engine.apply_command(session, OperatorCommand::Retry { turn: None }).await.expect("it is tried again");
     calls.next().await
 }
@@ -88,7 +88,7 @@ async fn a_message_sent_again_after_a_retry_gets_the_last_report() {
     fail_and_retry_turn(&engine, &mut calls, &session).await.answer("yes");
     advance_ms(10).await;
     let report = engine.send_and_wait(&session, message_with_key("hello")).await.expect("it was answered");
-    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnResult::Done, vec!["yes".to_owned()]));
+    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnOutcome::Done, vec!["yes".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn a_message_sent_again_while_another_process_resumes_the_retry_gets_its_r
     advance_ms(10).await;
     call.answer("yes");
     let report = again.await.expect("the task does not panic").expect("it is answered");
-    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnResult::Done, vec!["yes".to_owned()]));
+    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnOutcome::Done, vec!["yes".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{CallRequest, Event, TurnResult};
+use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::limits::SESSION_LIMITS;
@@ -69,7 +69,7 @@ fn late_answer(call: u32, text: &str) -> Vec<(u32, String)> {
 async fn a_late_answer_to_a_parked_session_is_recorded_and_counted() {
     let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
     let (report, second) = run_turn_without_second(&engine, &mut calls, &session).await;
-    assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnResult::Done, 1, 0));
+    assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnOutcome::Done, 1, 0));
     assert_eq!(report.spent.unknown_attempts, 1, "it may be billed, which is not known yet");
     advance_ms(10_000).await;
     assert_eq!(engine.active_session_count(), 0, "the session is parked although a call is in flight");

@@ -1,6 +1,6 @@
 //! Messages that arrive during a turn.
 
-use segue_core::event::{Event, MidTurnPolicy, TurnResult};
+use segue_core::event::{Event, MidTurnPolicy, TurnOutcome};
 use segue_engine::{SessionOptions, UserMessage};
 use segue_store::memory::MemoryDisk;
 
@@ -28,7 +28,7 @@ async fn queued_messages_get_their_own_turns_in_order() {
     }
     for (turn, pending_turn) in [one, two, three].into_iter().enumerate() {
         let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
-        assert_eq!((report.turn.0 as usize, report.outcome), (turn + 1, TurnResult::Done));
+        assert_eq!((report.turn.0 as usize, report.outcome), (turn + 1, TurnOutcome::Done));
         assert_eq!(report.spent.answered_calls, 1, "each turn has its own totals");
     }
 }
@@ -84,14 +84,20 @@ async fn an_interrupting_message_stops_the_turn_and_precedes_queued_messages() {
     engine.send_message(&session, UserMessage::from("two")).await.expect("it waits");
     engine.send_message(&session, message_with_policy("now", MidTurnPolicy::Interrupt)).await.expect("it is accepted");
     call.wait_until_dropped().await;
-    assert_eq!(stopped.await.expect("the task does not panic").expect("it has ended").outcome, TurnResult::Interrupted);
+    assert_eq!(
+        stopped.await.expect("the task does not panic").expect("it has ended").outcome,
+        TurnOutcome::Interrupted
+    );
     for expected in ["now", "two"] {
         let call = calls.next().await;
         assert_eq!(call.last_message(), expected);
         call.answer("yes");
     }
     advance_ms(10).await;
-    assert_eq!(turn_outcomes(&engine, &session).await, [TurnResult::Interrupted, TurnResult::Done, TurnResult::Done]);
+    assert_eq!(
+        turn_outcomes(&engine, &session).await,
+        [TurnOutcome::Interrupted, TurnOutcome::Done, TurnOutcome::Done]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +109,7 @@ async fn queued_callers_get_an_error_when_the_session_closes() {
     let queued_turn = send_in_background(&engine, &session, "two");
     advance_ms(1).await;
     engine.apply_command(&session, segue_core::decide::OperatorCommand::Close).await.expect("it closes");
-    assert_eq!(running.await.expect("the task does not panic").expect("it has ended").outcome, TurnResult::Cancelled);
+    assert_eq!(running.await.expect("the task does not panic").expect("it has ended").outcome, TurnOutcome::Cancelled);
     assert_eq!(queued_turn.await.expect("the task does not panic").expect_err("it gets no turn").code(), "closed");
     assert!(read_events(&engine, &session).await.iter().any(|event| matches!(event, Event::SessionClosed { .. })));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_store::memory::MemoryDisk;
 use segue_testkit::ClosureFlow;
@@ -55,7 +55,7 @@ async fn a_phase_limit_that_expires_during_a_turn_takes_effect_after_it() {
 fn timer_flow() -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::new(ClosureFlow::spec_with_role(speaker_role()), |_, recorded| match &recorded.event {
         Event::TurnStarted { .. } => {
-            vec![FlowStep::SetTimer { name: "tea".to_owned(), after_ms: 180_000 }, FlowStep::EndTurn(TurnResult::Done)]
+            vec![FlowStep::SetTimer { name: "tea".to_owned(), after_ms: 180_000 }, FlowStep::EndTurn(TurnOutcome::Done)]
         }
         Event::TimerFired { .. } => vec![FlowStep::SetTitle("tea is ready".to_owned())],
         _ => Vec::new(),
@@ -80,5 +80,5 @@ async fn a_timer_fires_in_a_parked_session_and_after_a_restart() {
     advance_ms(400_000).await;
     let fired = read_events(&engine, &sessions[1]).await.into_iter();
     assert_eq!(fired.filter(|event| matches!(event, Event::TimerFired { .. })).count(), 2);
-    assert_eq!(turn_outcomes(&engine, &sessions[1]).await, [TurnResult::Done, TurnResult::Done]);
+    assert_eq!(turn_outcomes(&engine, &sessions[1]).await, [TurnOutcome::Done, TurnOutcome::Done]);
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::event::{Event, ToolOutcome};
-use segue_core::flow::{DynFlow, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
+use segue_core::flow::{DynFlow, FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePolicy};
 use segue_core::prompt::ToolSpec;
 use segue_engine::limits::TOOL_RUN_MS_MAX;
-use segue_engine::tools::{Tool, ToolRegistry, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry};
 use segue_engine::{Engine, EngineConfig};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
@@ -20,9 +20,9 @@ use crate::harness::{ReceivedCalls, engine_config, open_session, read_events, se
 fn chat_with_tool(unknown: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
     let parameters = serde_json::json!({"type": "object"});
     let spec = ToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
-    let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look")).with_tool(ToolDeclaration {
+    let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look")).with_tool(FlowToolDeclaration {
         spec,
-        runner: ToolRunner::Host,
+        runner: ToolExecutionSite::Host,
         unknown_outcome: unknown,
     });
     Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
@@ -39,7 +39,7 @@ enum LookTool {
 
 #[async_trait]
 impl Tool for LookTool {
-    async fn run(&self, request: ToolRequest) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
         match self {
             Self::Returns(what) => Ok(format!("{what} at {}", request.opened.arguments["at"])),
             Self::Fails => Err("it is dark".to_owned()),

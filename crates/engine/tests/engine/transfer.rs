@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{CallRequest, Event, TurnResult};
+use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::scope::Scope;
-use segue_engine::{Engine, EngineConfig, Error, RecoveryPolicy, SessionExport};
+use segue_engine::{Engine, EngineConfig, Error, SessionExportStream, SessionResumePolicy};
 use segue_store::SessionQuery;
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
@@ -63,7 +63,7 @@ async fn an_export_reads_only_what_was_asked_for() {
     run_turn(&engine, &mut calls, &session, "one", "to one").await;
     let text_reads = || faults.text_reads.load(Ordering::Relaxed);
     let before = text_reads();
-    let mut export = SessionExport::new(&engine, &session);
+    let mut export = SessionExportStream::new(&engine, &session);
     let header = export.next_lines().await.expect("it can be read").expect("a header");
     assert!(header.contains("\"segue\""), "{header}");
     let opened = export.next_lines().await.expect("it can be read").expect("an event");
@@ -135,7 +135,7 @@ async fn a_fork_during_a_turn_cancels_the_turn_in_the_fork_only() {
     let running = send_in_background(&engine, &session, "three");
     let call = calls.next().await;
     let fork = engine.fork_session(&session, None, Some("fork".into())).await.expect("it forks");
-    assert_eq!(turn_outcomes(&engine, &fork).await.last(), Some(&TurnResult::Cancelled));
+    assert_eq!(turn_outcomes(&engine, &fork).await.last(), Some(&TurnOutcome::Cancelled));
     assert!(load_state(&engine, &fork).await.session.is_idle());
     call.answer("to three");
     assert_eq!(running.await.expect("the task does not panic").expect("it is answered").replies, ["to three"]);
@@ -153,7 +153,7 @@ fn background_worker_flow() -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => {
             let request = CallRequest::new("worker", "note").with_metadata(serde_json::json!("dig"));
-            vec![FlowStep::EndTurn(TurnResult::Done), FlowStep::Call(request)]
+            vec![FlowStep::EndTurn(TurnOutcome::Done), FlowStep::Call(request)]
         }
         _ => Vec::new(),
     }))
@@ -168,7 +168,7 @@ async fn a_fork_by_an_engine_without_recovery_makes_its_background_calls_when_re
     let there = calls.next().await;
     let (config, _calls_unused) = engine_config(MemoryStore::open(&disk), background_worker_flow());
     let recording_engine =
-        Engine::start(EngineConfig { recovery: RecoveryPolicy::Never, ..config }).await.expect("it starts");
+        Engine::start(EngineConfig { recovery: SessionResumePolicy::Never, ..config }).await.expect("it starts");
     let fork = recording_engine.fork_session(&session, None, Some("fork".into())).await.expect("it forks");
     recording_engine.shutdown().await;
     let here = calls.next().await;
@@ -195,7 +195,7 @@ async fn a_fork_by_an_engine_without_recovery_is_answered_when_resumed() {
     let at = Seq(position.expect("it was recorded") as u64 + 1);
     let (config, _calls_unused) = engine_config(MemoryStore::open(&disk), crate::harness::chat_flow());
     let recording_engine =
-        Engine::start(EngineConfig { recovery: RecoveryPolicy::Never, ..config }).await.expect("it starts");
+        Engine::start(EngineConfig { recovery: SessionResumePolicy::Never, ..config }).await.expect("it starts");
     let fork = recording_engine.fork_session(&session, Some(at), Some("fork".into())).await.expect("it forks");
     assert!(load_state(&recording_engine, &fork).await.session.open_calls.is_empty());
     recording_engine.shutdown().await;

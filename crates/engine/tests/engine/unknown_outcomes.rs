@@ -1,7 +1,7 @@
 //! ReceivedCalls that were in flight when the process died.
 
 use segue_core::decide::{OperatorCommand, UnknownCallResolution};
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::UnknownOutcomePolicy;
 use segue_core::ids::{CallId, SessionId};
 use segue_engine::Engine;
@@ -45,7 +45,7 @@ async fn a_retryable_call_is_made_again_and_recorded_as_unknown() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_an_operator_must_resolve_waits_for_the_operator() {
     for (resolution, outcome) in
-        [(UnknownCallResolution::Retry, TurnResult::Done), (UnknownCallResolution::Fail, failed())]
+        [(UnknownCallResolution::Retry, TurnOutcome::Done), (UnknownCallResolution::Fail, failed())]
     {
         let (engine, mut calls, session) = recovered_session(UnknownOutcomePolicy::AskOperator).await;
         calls.expect_none().await;
@@ -66,8 +66,8 @@ async fn a_call_that_an_operator_must_resolve_waits_for_the_operator() {
     }
 }
 
-fn failed() -> TurnResult {
-    TurnResult::Failed { reason: "its outcome is unknown".to_owned() }
+fn failed() -> TurnOutcome {
+    TurnOutcome::Failed { reason: "its outcome is unknown".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]

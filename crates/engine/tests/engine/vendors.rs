@@ -10,9 +10,11 @@ use segue_core::scope::Scope;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
 use segue_models::http::{ReqwestTransport, TimeoutProfile};
-use segue_models::vendor::{Credentials, GenerationParams, ModelCapabilities, ModelEndpoint, VendorModel, WireFormat};
+use segue_models::vendor::{
+    GenerationParams, ModelCapabilities, ModelEndpoint, VendorCredentials, VendorModelClient, WireFormat,
+};
 use segue_models::{
-    LanguageModel, ModelCard, ModelDescription, ModelRegistry, ModelRequest, PromptCaching, ReplyChunk,
+    CacheablePromptPart, LanguageModel, ModelCard, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
     ReplyChunkStream, TokenPrice,
 };
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -157,7 +159,7 @@ async fn a_fallback_model_takes_over_and_that_is_recorded() {
 
 #[test]
 fn the_fallback_of_flow_and_role_comes_first() {
-    use segue_core::decide::ModelSelector;
+    use segue_core::decide::RoleModelResolver;
     let assignment = ModelAssignment::new(Arc::new(ModelRegistry::new()), "main".into());
     let find = |assignment: &ModelAssignment, flow: &str, role: &str| {
         assignment.fallback_model(&flow.into(), &role.into()).map(|model| model.to_string())
@@ -174,7 +176,7 @@ fn the_fallback_of_flow_and_role_comes_first() {
 
 /// A model that records the caching hint of each request.
 #[derive(Debug, Default)]
-struct CachingRecorder(Mutex<Vec<PromptCaching>>);
+struct CachingRecorder(Mutex<Vec<CacheablePromptPart>>);
 
 impl LanguageModel for CachingRecorder {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
@@ -185,7 +187,7 @@ impl LanguageModel for CachingRecorder {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: segue_models::ModelSource::Vendor,
+            kind: segue_models::ModelKind::Vendor,
             label: "caching recorder".into(),
             window_tokens: 10_000,
         }
@@ -196,7 +198,7 @@ impl LanguageModel for CachingRecorder {
 async fn the_caching_hint_depends_on_the_scope() {
     let model = Arc::new(CachingRecorder::default());
     for (scope, expected) in
-        [(Scope::Fresh, PromptCaching::SystemOnly), (Scope::per_session(), PromptCaching::WholePrompt)]
+        [(Scope::Fresh, CacheablePromptPart::SystemOnly), (Scope::per_session(), CacheablePromptPart::WholePrompt)]
     {
         let flow = chat_with_role(ClosureFlow::test_role("speaker", scope));
         let (base, _calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), flow);
@@ -236,11 +238,11 @@ async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
             wire: WireFormat::Chat,
             base_url: start_stalling_server(reply),
             model: "m-1".into(),
-            credentials: Credentials::None,
+            credentials: VendorCredentials::None,
             capabilities: ModelCapabilities::with_unknown_support(8_192),
             params: GenerationParams::default(),
         };
-        let vendor = VendorModel::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)));
+        let vendor = VendorModelClient::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)));
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(vendor)));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
         let session = open_session(&engine).await;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::RecomputeOptions;
+use segue_core::decide::RecomputeChanges;
 use segue_core::event::{Event, MidTurnPolicy};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
 use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
-use segue_engine::{Engine, EngineConfig, Error, RecoveryPolicy, SessionUpdate, UserMessage};
+use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::ModelRegistry;
 use segue_store::Store;
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -107,7 +107,7 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Recompute { session, call, model } => {
             let Some(session) = client.session(session) else { return };
-            let change = RecomputeOptions { model: model.map(Into::into), ..RecomputeOptions::default() };
+            let change = RecomputeChanges { model: model.map(Into::into), ..RecomputeChanges::default() };
             match client.first.recompute_call(&session, CallId(call), &change).await {
                 Ok(_) | Err(Error::NoSuchCall { .. }) => {}
                 Err(error) => client.record_error("a rerun", &error),
@@ -189,7 +189,7 @@ async fn start_recording_engine(client: &SimClient) -> Engine {
     let store = Arc::new(MemoryStore::open(&client.world.disk));
     let flows = client.first.flows().cloned().collect();
     let config = EngineConfig {
-        recovery: RecoveryPolicy::Never,
+        recovery: SessionResumePolicy::Never,
         clock: Arc::new(TokioClock::starting_at(client.first.now())),
         random: RandomSource::from_seed(1),
         token_counter: Arc::new(WordCounter),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::TextRef;
 use segue_core::codec;
-use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ToolRunId, TurnId};
 use segue_core::ledger::UsageTotals;
@@ -13,7 +13,7 @@ use segue_core::session::SessionState;
 use segue_core::signal::parse_reply_ignoring_quotes;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryStore;
-use segue_store::{PendingWork, SessionQuery, Store};
+use segue_store::{PendingWorkStatus, SessionQuery, Store};
 use segue_testkit::assert_invariants;
 
 use crate::flows::tuned_flow;
@@ -166,7 +166,7 @@ fn check_turns_end(journal: &CheckedJournal) {
             }
             Event::TurnEnded { turn, outcome } => {
                 assert_eq!(running.take(), Some(*turn), "the running turn ends");
-                failed = matches!(outcome, TurnResult::Failed { .. }).then_some(*turn);
+                failed = matches!(outcome, TurnOutcome::Failed { .. }).then_some(*turn);
             }
             _ => {}
         }
@@ -189,7 +189,7 @@ fn check_turns_reply(journal: &CheckedJournal) {
                     |line: &str| ["<<<HANDOVER", "<<<BATCH", "<<<STEP"].iter().any(|it| line.starts_with(it));
                 assert!(!model_text.lines().any(is_marker), "part of a block is in a reply: {model_text}");
             }
-            Event::TurnEnded { turn, outcome: TurnResult::Done } => {
+            Event::TurnEnded { turn, outcome: TurnOutcome::Done } => {
                 assert!(replies.iter().any(|text| !text.trim().is_empty()), "{turn} is done without a reply");
             }
             _ => {}
@@ -301,7 +301,7 @@ fn count_late_in_journal(events: &[RecordedEvent]) -> usize {
             Event::CallOpened(opened) => {
                 turns.insert(opened.call, opened.turn);
             }
-            Event::TurnEnded { turn, outcome: TurnResult::Done | TurnResult::Failed { .. } } => {
+            Event::TurnEnded { turn, outcome: TurnOutcome::Done | TurnOutcome::Failed { .. } } => {
                 ended.insert(Some(*turn));
             }
             Event::CallAnsweredLate { call, .. } => late += usize::from(ended.contains(&turns[call])),
@@ -579,7 +579,7 @@ fn check_summaries(world: &SimWorld, journals: &[CheckedJournal]) {
         let journal = journals.iter().find(|journal| journal.session == entry.session).expect("it is there");
         let session = &journal.state.session;
         let _printer = JournalPrinter(journal);
-        assert_ne!(entry.summary.pending_work, PendingWork::Now, "the summary has pending work");
+        assert_ne!(entry.summary.pending_work, PendingWorkStatus::Now, "the summary has pending work");
         assert_eq!(entry.summary.title, session.title);
         assert_eq!(
             (entry.summary.turns, entry.summary.calls),

@@ -7,7 +7,7 @@ use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
 use segue_core::flow::Artifact;
 use segue_core::flow::{
-    DynFlow, DynFlowContext, FactDisplay, FlowSpec, FlowState, FlowStep, FragmentRequest, RetryPolicy,
+    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowSpec, FlowStep, FragmentRenderContext, RetryPolicy,
     UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
@@ -65,11 +65,11 @@ impl DynFlow for TunedFlow {
         self.inner.validate_settings(settings)
     }
 
-    fn initial_state(&self) -> FlowState {
+    fn initial_state(&self) -> DynFlowState {
         self.inner.initial_state()
     }
 
-    fn apply(&self, state: &mut FlowState, event: &RecordedEvent) {
+    fn apply(&self, state: &mut DynFlowState, event: &RecordedEvent) {
         self.inner.apply(state, event);
     }
 
@@ -80,7 +80,7 @@ impl DynFlow for TunedFlow {
     fn render_fragment(
         &self,
         context: DynFlowContext<'_>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         self.inner.render_fragment(context, request, name)
@@ -95,7 +95,7 @@ impl DynFlow for TunedFlow {
         self.inner.evaluate_condition(context, phase, condition)
     }
 
-    fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay {
+    fn describe_fact(&self, state: &DynFlowState, kind: &str, value: &Value) -> FactDisplay {
         self.inner.describe_fact(state, kind, value)
     }
 
@@ -115,11 +115,11 @@ impl DynFlow for TunedFlow {
         self.inner.check_command(context, command, arguments)
     }
 
-    fn serialize_state(&self, state: &FlowState) -> Option<Value> {
+    fn serialize_state(&self, state: &DynFlowState) -> Option<Value> {
         self.inner.serialize_state(state)
     }
 
-    fn deserialize_state(&self, value: Value) -> Option<FlowState> {
+    fn deserialize_state(&self, value: Value) -> Option<DynFlowState> {
         self.inner.deserialize_state(value)
     }
 }

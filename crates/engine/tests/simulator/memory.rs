@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use segue_core::event::{CallOpened, Event, PhaseGraphKey};
 use segue_core::ids::{AgentName, CallId, WorkItemName};
 use segue_core::prompt::ChatRole;
-use segue_core::scope::{Scope, ThreadBoundary, ThreadPartition, ThreadSlot};
+use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartition, ThreadSlot};
 use segue_core::session::Session;
 
 use crate::check::CheckedJournal;
@@ -111,13 +111,13 @@ fn compute_sharing_key(
                 ThreadPartition::Peer => format!("with {:?}", opened.peer),
             }));
             parts.extend(persistent.boundaries.iter().map(|boundary| match boundary {
-                ThreadBoundary::Turn => format!("in {:?}", opened.turn),
-                ThreadBoundary::Phase => {
+                ThreadEndTrigger::Turn => format!("in {:?}", opened.turn),
+                ThreadEndTrigger::Phase => {
                     let key = Session::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
                     format!("visit {:?}", key.and_then(|key| visits.get(&key).copied()))
                 }
-                ThreadBoundary::Model => model.clone(),
-                ThreadBoundary::WorkItem => {
+                ThreadEndTrigger::Model => model.clone(),
+                ThreadEndTrigger::WorkItem => {
                     let worker = opened.peer.as_ref().or(opened.agent.as_ref());
                     format!("work {:?}", worker.and_then(|worker| work_assignments.get(worker)))
                 }

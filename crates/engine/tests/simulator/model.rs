@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use segue_core::prompt::{CallFailure, FailureKind, StopReason, TokenUsage, ToolCall};
 use segue_engine::clock::{Clock, TokioClock};
 use segue_models::{
-    CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunk, ReplyChunkStream, ReplyFinish,
+    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 use serde_json::json;
 
@@ -63,7 +63,7 @@ impl SimModel {
     }
 
     /// Draws the whole course of a reply.
-    fn plan_steps(&self, random: &mut SeededRandom, call: &CallMetadata) -> Vec<StreamStep> {
+    fn plan_steps(&self, random: &mut SeededRandom, call: &CallOrigin) -> Vec<StreamStep> {
         let random_gap = |random: &mut SeededRandom| random.below(self.behavior.chunk_gap_ms_max + 1);
         let mut steps: Vec<StreamStep> = Vec::new();
         // Some experts take so long that a turn may end without them.
@@ -107,7 +107,7 @@ impl SimModel {
     }
 
     /// Returns the text of an answer. Its marker names the call and attempt.
-    fn text(&self, random: &mut SeededRandom, call: &CallMetadata) -> String {
+    fn text(&self, random: &mut SeededRandom, call: &CallOrigin) -> String {
         let marker = answer_mark(call);
         if random.chance_percent(4) {
             return marker;
@@ -180,7 +180,7 @@ fn random_concierge_reply(random: &mut SeededRandom, marker: &str, text: &str) -
 }
 
 /// Returns the marker that is part of every answer.
-pub fn answer_mark(call: &CallMetadata) -> String {
+pub fn answer_mark(call: &CallOrigin) -> String {
     format!("⟦{}.{}⟧", call.call, call.attempt)
 }
 
@@ -200,7 +200,7 @@ fn split_into_chunks(random: &mut SeededRandom, text: &str) -> Vec<String> {
     chunks
 }
 
-fn random_tool_calls(random: &mut SeededRandom, call: &CallMetadata) -> Vec<ToolCall> {
+fn random_tool_calls(random: &mut SeededRandom, call: &CallOrigin) -> Vec<ToolCall> {
     let percent = if call.role == "worker" { 50 } else { 3 };
     if !random.chance_percent(percent) {
         return Vec::new();
@@ -264,7 +264,7 @@ impl LanguageModel for SimModel {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelSource::Scripted,
+            kind: ModelKind::Scripted,
             label: "anything".to_owned(),
             window_tokens: self.behavior.window_tokens,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{MidTurnPolicy, PhaseGraphKey, PhaseGraphOwner};
+use segue_core::event::{MidTurnPolicy, PhaseGraphKey, PhaseStateOwner};
 use serde_json::{Value, json};
 
 use crate::flows::FLOWS;
@@ -275,10 +275,10 @@ fn random_message(random: &mut SeededRandom, flow: &str, text_count: &mut u64) -
 
 fn random_command(random: &mut SeededRandom, flow: &str) -> OperatorCommand {
     let phase = match flow {
-        "concierge" => PhaseGraphKey { graph: "conversation".into(), owner: PhaseGraphOwner::Role("concierge".into()) },
-        "mini-concierge" => PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Role("speaker".into()) },
-        "mini-team" => PhaseGraphKey { graph: "coder".into(), owner: PhaseGraphOwner::Agent("ann".into()) },
-        _ => PhaseGraphKey { graph: "work".into(), owner: PhaseGraphOwner::Session },
+        "concierge" => PhaseGraphKey { graph: "conversation".into(), owner: PhaseStateOwner::Role("concierge".into()) },
+        "mini-concierge" => PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Role("speaker".into()) },
+        "mini-team" => PhaseGraphKey { graph: "coder".into(), owner: PhaseStateOwner::Agent("ann".into()) },
+        _ => PhaseGraphKey { graph: "work".into(), owner: PhaseStateOwner::Session },
     };
     let to = (*random.pick(&["explorer", "starter", "executor", "execute", "verify", "end", "waiting"])).into();
     let role = (*random.pick(&["assistant", "speaker", "concierge", "expert", "worker", "coder", "architect"])).into();

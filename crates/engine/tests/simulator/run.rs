@@ -12,7 +12,7 @@ use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, Error, ModelAssignment, SessionOptions};
 use segue_models::{ModelCard, ModelRegistry, TokenPrice};
-use segue_store::{PendingWork, SessionQuery};
+use segue_store::{PendingWorkStatus, SessionQuery};
 use segue_testkit::WordCounter;
 use tokio::runtime::Builder;
 
@@ -107,7 +107,7 @@ async fn start_engine(
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with_model("cat", model));
     let config = EngineConfig {
-        recovery: segue_engine::RecoveryPolicy::Immediate,
+        recovery: segue_engine::SessionResumePolicy::Immediate,
         store: store.clone(),
         flows: vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))],
         model_assignment: ModelAssignment::new(models.clone(), "sim".into()),
@@ -207,7 +207,7 @@ async fn list_pending_work(client: &SimClient) -> Vec<String> {
     let mut pending_work = Vec::new();
     for entry in page.entries {
         let (session, head) = (&entry.session, entry.head);
-        if entry.summary.pending_work == PendingWork::Now {
+        if entry.summary.pending_work == PendingWorkStatus::Now {
             pending_work.push(format!("{session} has pending work"));
             resolve_unknown_calls(client, session).await;
         }

@@ -11,8 +11,8 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_store::memory::MemoryStore;
 use segue_store::{
-    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery,
-    Snapshot, Store, TakeoverPolicy,
+    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
+    SessionQuery, Snapshot, Store, TakeoverPolicy,
 };
 use tokio::sync::Notify;
 
@@ -150,7 +150,7 @@ impl Store for SimStore {
     }
 
     /// A write that has started continues even if its caller is gone.
-    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         let number = {
             let mut observations = self.world.observations();
             observations.appends += 1;
@@ -217,7 +217,7 @@ impl Store for SimStore {
         self.inner.list_sessions(query).await
     }
 
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
         self.inner.sessions_with_pending_work().await
     }
 

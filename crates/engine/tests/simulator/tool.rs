@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_engine::tools::{Tool, ToolRequest};
+use segue_engine::tools::{Tool, ToolInvocation};
 
 use crate::actions::read_head;
 use crate::seeded_random::SeededRandom;
@@ -23,7 +23,7 @@ impl SimTool {
 
 #[async_trait]
 impl Tool for SimTool {
-    async fn run(&self, request: ToolRequest) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
         let head = read_head(&self.world.disk, &request.session);
         self.world.observations().runs.push(StartedToolRun { session: request.session, run: request.opened.run, head });
         let (kind, ms) = {

@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::domain::{DomainSchema, format_name_list};
 use super::facts::{
-    AnswerQuality, MessageUnderstanding, PlannedStep, ReferenceWithReason, StepKind, ThinkDecision, TurnPlan,
-    UserResponseKind,
+    AnswerRepairLevel, AssistantPlanStep, AssistantStepKind, EntityRelevanceReason, MessageUnderstanding,
+    ThinkDecision, TurnPlan, UserResponseKind,
 };
-use super::registry::{EntityRegistry, LoadedFields};
+use super::registry::{KnownEntities, RecordLoadLevel};
 use super::tools::check_planned_write;
 use crate::limits::{
     ANSWER_COMPLAINTS_MAX, ASSISTANT_PLAN_STEPS_MAX, OUTCOME_CHARS_MAX, PARTIAL_ANALYSIS_CHARS_MAX, PROPOSAL_CHARS_MAX,
@@ -70,7 +70,7 @@ fn get_list<'v>(object: &'v Map<String, Value>, name: &str) -> &'v [Value] {
 fn parse_references(
     object: &Map<String, Value>,
     name: &str,
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     errors: &mut Vec<String>,
 ) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -93,7 +93,7 @@ fn parse_references(
 #[must_use]
 pub(super) fn parse_understand_answer(
     answer: &str,
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     turn: u32,
 ) -> ParsedAnswer<MessageUnderstanding> {
     let members = ["expressed", "references", "retain", "demote", "drop", "clear", "pending"];
@@ -113,7 +113,7 @@ pub(super) fn parse_understand_answer(
         };
         named
             .into_iter()
-            .map(|reference| ReferenceWithReason { reason: reason(&reference), reference })
+            .map(|reference| EntityRelevanceReason { reason: reason(&reference), reference })
             .collect::<Vec<_>>()
     };
     let (retained, demoted) = (reasoned("retain", &mut complaints), reasoned("demote", &mut complaints));
@@ -142,7 +142,7 @@ pub(super) fn parse_understand_answer(
         dropped: parse_references(&object, "drop", entities, &mut complaints),
         drops_all_saved: object.get("clear").and_then(Value::as_bool).unwrap_or(false),
         response_to_pending,
-        quality: AnswerQuality::FirstAttempt,
+        quality: AnswerRepairLevel::FirstAttempt,
         complaints: Vec::new(),
     };
     if understanding.intent.is_empty() {
@@ -156,7 +156,7 @@ pub(super) fn parse_understand_answer(
 pub(super) fn parse_think_answer(
     answer: &str,
     domain: &DomainSchema,
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     turn: u32,
 ) -> ParsedAnswer<TurnPlan> {
     let object = match find_answer_object(answer, &["decision", "steps"]) {
@@ -194,7 +194,7 @@ pub(super) fn parse_think_answer(
             }
         }
         sort_and_renumber_steps(&mut steps);
-        for step in steps.iter().filter(|step| step.kind == StepKind::Write && domain.server.is_none()) {
+        for step in steps.iter().filter(|step| step.kind == AssistantStepKind::Write && domain.server.is_none()) {
             if let Err(why) = check_planned_write(step, &steps, entities) {
                 complaints.push(format!("step {}: {why}", step.step));
                 is_valid = false;
@@ -205,8 +205,15 @@ pub(super) fn parse_think_answer(
         is_valid = false;
     }
     let goal = get_text(&object, "goal", OUTCOME_CHARS_MAX).unwrap_or_default();
-    let plan =
-        TurnPlan { turn, decision, goal, steps, message_to_user, skipped_steps, quality: AnswerQuality::FirstAttempt };
+    let plan = TurnPlan {
+        turn,
+        decision,
+        goal,
+        steps,
+        message_to_user,
+        skipped_steps,
+        quality: AnswerRepairLevel::FirstAttempt,
+    };
     let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, complaints);
     ParsedAnswer { value: value.filter(|_| is_valid), complaints }
 }
@@ -215,20 +222,20 @@ fn parse_planned_step(
     value: &Value,
     step: u32,
     domain: &DomainSchema,
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     errors: &mut Vec<String>,
-) -> Option<PlannedStep> {
+) -> Option<AssistantPlanStep> {
     let Value::Object(object) = value else {
         errors.push(format!("step {step} must be an object, not {}", truncate_chars(&value.to_string(), 80)));
         return None;
     };
     let mut complain = |why: String| errors.push(format!("step {step}: {why}"));
     let word = get_text(object, "type", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
-    let kind = StepKind::ALL.into_iter().find(|kind| kind.as_str() == word);
+    let kind = AssistantStepKind::ALL.into_iter().find(|kind| kind.as_str() == word);
     if kind.is_none() {
         complain(format!(
             "`type` must be {}, not `{word}`",
-            format_name_list(StepKind::ALL.iter().map(|kind| kind.as_str()))
+            format_name_list(AssistantStepKind::ALL.iter().map(|kind| kind.as_str()))
         ));
     }
     let description = get_text(object, "description", OUTCOME_CHARS_MAX);
@@ -241,8 +248,8 @@ fn parse_planned_step(
     if let Some(why) = domain.expect_type(&subdomain).err().filter(|_| !is_known) {
         complain(format!("`subdomain`: {why}"));
     }
-    let operation = get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(StepKind::Write));
-    if kind == Some(StepKind::Write) && operation.is_none() && domain.server.is_some() {
+    let operation = get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(AssistantStepKind::Write));
+    if kind == Some(AssistantStepKind::Write) && operation.is_none() && domain.server.is_some() {
         complain("`operation` is missing; name the tool that the write step calls".to_owned());
         return None;
     }
@@ -253,22 +260,22 @@ fn parse_planned_step(
     unknown.into_iter().for_each(complain);
     let kind = kind?;
     // A write needs all of its references; other steps can do without the unknown ones.
-    if !is_known || (!all_known && kind == StepKind::Write) {
+    if !is_known || (!all_known && kind == AssistantStepKind::Write) {
         return None;
     }
     let description = description?;
-    Some(PlannedStep { step, description, kind, operation, subdomain, group: group.unwrap_or(step), refs })
+    Some(AssistantPlanStep { step, description, kind, operation, subdomain, group: group.unwrap_or(step), refs })
 }
 
 /// Returns whether a step only reads records that are fully loaded.
-fn is_read_already_loaded(step: &PlannedStep, entities: &EntityRegistry) -> bool {
+fn is_read_already_loaded(step: &AssistantPlanStep, entities: &KnownEntities) -> bool {
     let is_full =
-        |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == LoadedFields::Full);
-    step.kind == StepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
+        |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == RecordLoadLevel::Full);
+    step.kind == AssistantStepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
 /// Sorts steps by group and numbers them from 1.
-fn sort_and_renumber_steps(steps: &mut [PlannedStep]) {
+fn sort_and_renumber_steps(steps: &mut [AssistantPlanStep]) {
     steps.sort_by_key(|step| step.group);
     for (step, number) in steps.iter_mut().zip(1..) {
         step.step = number;
@@ -281,7 +288,7 @@ pub(super) enum ActAction {
     /// Call a tool.
     ToolCall { tool: String, arguments: Map<String, Value> },
     /// Complete the step.
-    StepComplete(StepCompletion),
+    StepComplete(StepCompleteAction),
     /// Ask the user a question.
     AskUser {
         question: String,
@@ -302,17 +309,17 @@ pub(super) enum ActAction {
 
 /// The content of a `step_complete` action.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct StepCompletion {
+pub(super) struct StepCompleteAction {
     pub(super) outcome: String,
     pub(super) refs: Vec<String>,
     /// A note for the next step.
     pub(super) note: Option<String>,
-    pub(super) drafts: Vec<ModelDraft>,
+    pub(super) drafts: Vec<ProposedRecordDraft>,
 }
 
 /// A draft in an answer of Act.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ModelDraft {
+pub(super) struct ProposedRecordDraft {
     /// The draft that it replaces.
     pub(super) replaces: Option<String>,
     pub(super) kind: String,
@@ -329,8 +336,8 @@ pub(super) const STEP_ACTION_NAMES: [&str; 6] =
 pub(super) fn parse_act_answer(
     answer: &str,
     domain: &DomainSchema,
-    entities: &EntityRegistry,
-    step: &PlannedStep,
+    entities: &KnownEntities,
+    step: &AssistantPlanStep,
 ) -> ParsedAnswer<ActAction> {
     let object = match find_answer_object(answer, &["action"]) {
         Ok(object) => object,
@@ -350,7 +357,7 @@ pub(super) fn parse_act_answer(
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
             let mut refs = parse_references(&object, "refs", entities, &mut complaints);
-            if step.kind == StepKind::Analyze {
+            if step.kind == AssistantStepKind::Analyze {
                 refs.retain(|reference| is_loaded_or_complain(reference, entities, &mut complaints));
                 let result = object.get("result").map(ToString::to_string).unwrap_or_default();
                 let unknown = entities.find_unknown_references(&result, domain.type_names());
@@ -358,11 +365,11 @@ pub(super) fn parse_act_answer(
             }
             let note = get_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
             let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
-            ActAction::StepComplete(StepCompletion { outcome, refs, note, drafts })
+            ActAction::StepComplete(StepCompleteAction { outcome, refs, note, drafts })
         }),
         "ask_user" => need("question", PROPOSAL_CHARS_MAX).map(|question| {
             let partial_result = parse_partial_result(&object);
-            if partial_result.is_none() && step.kind == StepKind::Analyze {
+            if partial_result.is_none() && step.kind == AssistantStepKind::Analyze {
                 complaints
                     .push("`ask_user` in an analyze step needs `partial`: what you have found out so far".to_owned());
             }
@@ -386,8 +393,8 @@ pub(super) fn parse_act_answer(
 }
 
 /// Returns whether a reference may be cited: its record was read, or it is a draft.
-fn is_loaded_or_complain(reference: &str, entities: &EntityRegistry, errors: &mut Vec<String>) -> bool {
-    let is_loaded = entities.get(reference).is_some_and(|entity| entity.detail != LoadedFields::None);
+fn is_loaded_or_complain(reference: &str, entities: &KnownEntities, errors: &mut Vec<String>) -> bool {
+    let is_loaded = entities.get(reference).is_some_and(|entity| entity.detail != RecordLoadLevel::None);
     if !is_loaded {
         errors.push(format!("`refs`: `{reference}` was not read; name only records that were read"));
     }
@@ -408,12 +415,12 @@ fn parse_partial_result(object: &Map<String, Value>) -> Option<Value> {
 fn parse_drafts(
     object: &Map<String, Value>,
     domain: &DomainSchema,
-    entities: &EntityRegistry,
-    step: &PlannedStep,
+    entities: &KnownEntities,
+    step: &AssistantPlanStep,
     errors: &mut Vec<String>,
-) -> Vec<ModelDraft> {
+) -> Vec<ProposedRecordDraft> {
     let given = get_list(object, "drafts");
-    if !given.is_empty() && step.kind != StepKind::Generate {
+    if !given.is_empty() && step.kind != AssistantStepKind::Generate {
         errors.push(format!("only a generate step may have `drafts`; this is a `{}` step", step.kind.as_str()));
         return Vec::new();
     }
@@ -430,9 +437,9 @@ fn parse_drafts(
 fn parse_draft(
     value: &Value,
     domain: &DomainSchema,
-    entities: &EntityRegistry,
-    step: &PlannedStep,
-) -> Result<ModelDraft, Vec<String>> {
+    entities: &KnownEntities,
+    step: &AssistantPlanStep,
+) -> Result<ProposedRecordDraft, Vec<String>> {
     let replaces = value.get("ref").and_then(Value::as_str).map(str::to_owned);
     let named = value.get("type").and_then(Value::as_str).unwrap_or(&step.subdomain);
     let kind = domain.expect_type(named).map_err(|why| vec![why])?;
@@ -449,6 +456,6 @@ fn parse_draft(
     let known = |field: &super::domain::RecordField, reference: &str| {
         entities.expect_entity(reference, field.to.as_deref()).map(|_| reference.to_owned())
     };
-    let content = super::domain::check_record(kind, content, super::domain::RecordCompleteness::AllRequired, &known)?;
-    Ok(ModelDraft { replaces, kind: kind.name.clone(), content })
+    let content = super::domain::check_record(kind, content, super::domain::RecordValidationMode::AllRequired, &known)?;
+    Ok(ProposedRecordDraft { replaces, kind: kind.name.clone(), content })
 }

@@ -1,14 +1,14 @@
 //! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
 //! are left out.
 
-use segue_core::flow::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow, SuggestedCommand};
+use segue_core::flow::{Artifact, ArtifactCommand, ArtifactContent, ArtifactNote, ArtifactTableRow};
 use segue_core::ids::TurnId;
 use serde_json::json;
 
 use super::assistant_context::AssistantContext;
-use super::facts::{PendingQuestionKind, StepEndStatus};
-use super::reasoning::TurnSummary;
-use super::registry::RelevanceTier;
+use super::facts::{AssistantStepEndStatus, PendingQuestionKind};
+use super::reasoning::TurnDecisionSummary;
+use super::registry::EntityRelevanceTier;
 use super::spec::UNDO_COMMAND;
 use super::state::CompletedWrite;
 use crate::limits::ARTIFACT_ROWS_MAX;
@@ -29,7 +29,7 @@ fn table_cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
 fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     let state = context.state();
     let mut shown: Vec<_> = state.entities.entities_by_recency(state.current_turn_number());
-    shown.retain(|(_, _, tier)| !matches!(tier, RelevanceTier::Known | RelevanceTier::Dropped));
+    shown.retain(|(_, _, tier)| !matches!(tier, EntityRelevanceTier::Known | EntityRelevanceTier::Dropped));
     shown.sort_by_key(|(_, _, tier)| *tier);
     let rows = shown.iter().take(ARTIFACT_ROWS_MAX).map(|(reference, entity, tier)| {
         let saved = if entity.is_saved() { "yes" } else { "no" };
@@ -69,14 +69,14 @@ fn reasoning_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", ArtifactContent::Notes { items }))
 }
 
-fn turn_summary_note(summary: &TurnSummary) -> ArtifactNote {
+fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNote {
     let decision = summary.decision.map_or("nothing", |decision| decision.as_str());
     let goal = if summary.goal.is_empty() { String::new() } else { format!(" (goal: {})", summary.goal) };
     let mut lines = vec![format!("decision: {decision}{goal}")];
     for step in &summary.steps {
         let end = match step.status {
-            Some(StepEndStatus::Done) => String::new(),
-            other => format!(", {}", StepEndStatus::describe(other)),
+            Some(AssistantStepEndStatus::Done) => String::new(),
+            other => format!(", {}", AssistantStepEndStatus::describe(other)),
         };
         let outcome = if step.outcome.is_empty() { String::new() } else { format!(": {}", step.outcome) };
         lines.push(format!("step {} ({} {}){end}{outcome}", step.step, step.kind.as_str(), step.subdomain));
@@ -125,8 +125,8 @@ fn writes_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
 }
 
 /// A write that was not undone offers the `undo` command.
-fn undo_commands(write: &CompletedWrite) -> Vec<SuggestedCommand> {
-    let undo = || SuggestedCommand {
+fn undo_commands(write: &CompletedWrite) -> Vec<ArtifactCommand> {
+    let undo = || ArtifactCommand {
         label: "Undo".to_owned(),
         command: UNDO_COMMAND.to_owned(),
         arguments: json!({"run": write.run.0}),

@@ -6,10 +6,10 @@ use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
 use super::domain::DomainSchema;
-use super::facts::Fact;
+use super::facts::AssistantFact;
 use super::settings::Settings;
 use super::spec::{ACT_ROLE, ASK_REPAIR, ASK_RESULT, ASK_START, REPLY_ROLE};
-use super::state::{AssistantState, TurnProgress};
+use super::state::{AssistantState, AssistantTurnProgress};
 use crate::limits::NODE_REPAIRS_MAX;
 
 /// The session's view, settings and domain.
@@ -26,7 +26,7 @@ impl<'a> AssistantContext<'a> {
     }
 
     /// Returns the progress of the current turn, or `None` if no turn is running.
-    pub(super) fn current_turn(&self) -> Option<&'a TurnProgress> {
+    pub(super) fn current_turn(&self) -> Option<&'a AssistantTurnProgress> {
         let turn = self.view.session.current_turn.as_ref()?.id.0;
         self.state().current_turn.as_ref().filter(|running| running.turn == turn)
     }
@@ -44,7 +44,7 @@ impl<'a> AssistantContext<'a> {
         if repairs >= NODE_REPAIRS_MAX {
             return None;
         }
-        let rejected = Fact::AnswerRejected {
+        let rejected = AssistantFact::AnswerRejected {
             node: node.to_owned(),
             call: call.call,
             step: None,

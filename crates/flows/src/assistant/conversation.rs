@@ -7,19 +7,19 @@ use segue_core::ids::MessageId;
 use serde::{Deserialize, Serialize};
 
 use super::facts::PendingQuestion;
-use super::reasoning::CompactedTurns;
+use super::reasoning::CompactedTurnsSummary;
 use crate::limits::{EXCHANGES_AGED_MAX, UNDERSTAND_TURNS_SHOWN};
 
 /// The exchanges of a session, and the question or proposal that is open.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ConversationMemory {
+pub struct AssistantConversation {
     /// The newest exchanges, oldest first.
     pub recent: VecDeque<ConversationExchange>,
     /// Older exchanges that wait for compaction.
     pub uncompacted: VecDeque<ConversationExchange>,
     /// The summary of all exchanges before.
-    pub compacted: Option<CompactedTurns>,
+    pub compacted: Option<CompactedTurnsSummary>,
     /// The question or proposal that waits for the user's answer.
     pub pending: Option<PendingQuestion>,
 }
@@ -35,7 +35,7 @@ pub struct ConversationExchange {
     pub reply: Option<TextRef>,
 }
 
-impl ConversationMemory {
+impl AssistantConversation {
     pub(super) fn push_exchange(&mut self, exchange: ConversationExchange, pending: Option<PendingQuestion>) {
         self.recent.push_back(exchange);
         while self.recent.len() > UNDERSTAND_TURNS_SHOWN {
@@ -49,6 +49,6 @@ impl ConversationMemory {
 
     pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
         self.uncompacted.retain(|exchange| exchange.turn > through_turn);
-        self.compacted = Some(CompactedTurns { through_turn, text });
+        self.compacted = Some(CompactedTurnsSummary { through_turn, text });
     }
 }

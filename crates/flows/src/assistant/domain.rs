@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
-pub use record::{LinkResolver, RecordCompleteness, check_record, check_value, is_date, parse_days_from_today};
+pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};
 
 use crate::limits::{
     DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
@@ -70,7 +70,7 @@ pub struct RecordType {
 #[serde(deny_unknown_fields)]
 pub struct RecordField {
     pub name: String,
-    pub kind: FieldKind,
+    pub kind: RecordFieldKind,
     /// A description, if the name is not enough.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
@@ -98,7 +98,7 @@ fn is_false(value: &bool) -> bool {
 /// The kind of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FieldKind {
+pub enum RecordFieldKind {
     Text,
     Integer,
     Number,
@@ -113,7 +113,7 @@ pub enum FieldKind {
     Links,
 }
 
-impl FieldKind {
+impl RecordFieldKind {
     /// Returns the name used in declarations.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -247,7 +247,7 @@ impl DomainSchema {
             for (index, sample) in samples.iter().enumerate() {
                 let values = kind.resolve_sample_values(sample, |_| "2000-01-01".to_owned());
                 let known = |field: &RecordField, key: &str| self.resolve_sample_key(field, key);
-                if let Err(wrong) = check_record(kind, &values, RecordCompleteness::AllRequired, &known) {
+                if let Err(wrong) = check_record(kind, &values, RecordValidationMode::AllRequired, &known) {
                     errors.push(format!("sample {} of `{name}`: {}", index + 1, wrong.join(", ")));
                 }
             }
@@ -300,7 +300,7 @@ impl RecordType {
         date_after_days: impl Fn(i64) -> String,
     ) -> Map<String, Value> {
         let values = sample.iter().filter(|(name, _)| *name != SAMPLE_KEY_FIELD).map(|(name, value)| {
-            let is_date = self.field(name).is_some_and(|field| field.kind == FieldKind::Date);
+            let is_date = self.field(name).is_some_and(|field| field.kind == RecordFieldKind::Date);
             let days = value.as_str().filter(|_| is_date).and_then(parse_days_from_today);
             (name.clone(), days.map_or_else(|| value.clone(), |days| Value::String(date_after_days(days))))
         });
@@ -322,7 +322,8 @@ impl RecordType {
             self.fields.iter().map(|field| field.name.as_str()),
         ));
         match self.field(&self.label) {
-            Some(field) if matches!(field.kind, FieldKind::Text | FieldKind::Date | FieldKind::Link) => {}
+            Some(field)
+                if matches!(field.kind, RecordFieldKind::Text | RecordFieldKind::Date | RecordFieldKind::Link) => {}
             Some(_) => {
                 errors.push(format!("{what}: the label field `{}` must be a text, a date or a link", self.label))
             }
@@ -352,10 +353,10 @@ impl RecordField {
             }
             _ => {}
         }
-        if !self.one_of.is_empty() && !matches!(self.kind, FieldKind::Text | FieldKind::List) {
+        if !self.one_of.is_empty() && !matches!(self.kind, RecordFieldKind::Text | RecordFieldKind::List) {
             errors.push(format!("{what}: `one_of` is only for texts and lists"));
         }
-        let numeric = matches!(self.kind, FieldKind::Integer | FieldKind::Number);
+        let numeric = matches!(self.kind, RecordFieldKind::Integer | RecordFieldKind::Number);
         if (self.min.is_some() || self.max.is_some()) && !numeric {
             errors.push(format!("{what}: `min` and `max` are only for numbers"));
         }

@@ -4,51 +4,54 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::facts::{
-    CompactedLayer, Fact, MessageUnderstanding, StepEnd, StepEndStatus, ThinkDecision, ToolRunRecords, TurnPlan,
+    AssistantFact, AssistantMemoryLayer, AssistantStepEnd, AssistantStepEndStatus, MessageUnderstanding, ThinkDecision,
+    ToolRunRecords, TurnPlan,
 };
 use super::state::AssistantState;
 
 /// Describes a fact; `state` is the flow's state after it.
 pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value: &Value) -> FactDisplay {
-    let Some(fact) = Fact::parse(kind, value) else { return FactDisplay::Raw };
+    let Some(fact) = AssistantFact::parse(kind, value) else { return FactDisplay::Raw };
     match fact {
-        Fact::InvalidSettings { complaints } => FactDisplay::Notice(complaints.join("; ")),
-        Fact::MessageUnderstood(understanding) => FactDisplay::Detail(describe_understanding(&understanding)),
-        Fact::Planned(plan) => FactDisplay::Detail(describe_plan(&plan)),
-        Fact::PlanFailed { why } => FactDisplay::Detail(format!("no usable plan: {why}")),
-        Fact::AnswerRejected { call, complaints, .. } => {
+        AssistantFact::InvalidSettings { complaints } => FactDisplay::Notice(complaints.join("; ")),
+        AssistantFact::MessageUnderstood(understanding) => FactDisplay::Detail(describe_understanding(&understanding)),
+        AssistantFact::Planned(plan) => FactDisplay::Detail(describe_plan(&plan)),
+        AssistantFact::PlanFailed { why } => FactDisplay::Detail(format!("no usable plan: {why}")),
+        AssistantFact::AnswerRejected { call, complaints, .. } => {
             FactDisplay::Detail(format!("{call} must be corrected: {}", complaints.join("; ")))
         }
-        Fact::RecordsReceived(records) => describe_tool_run_records(&records),
-        Fact::ToolFailed { run, why, .. } => FactDisplay::Detail(format!("{run} failed: {why}")),
-        Fact::AlreadyLoaded { step, refs } => {
+        AssistantFact::RecordsReceived(records) => describe_tool_run_records(&records),
+        AssistantFact::ToolFailed { run, why, .. } => FactDisplay::Detail(format!("{run} failed: {why}")),
+        AssistantFact::AlreadyLoaded { step, refs } => {
             FactDisplay::Detail(format!("step {step} uses already loaded {}", refs.join(", ")))
         }
-        Fact::StepResultRetrieved { step, source_turn, source_step } => {
+        AssistantFact::StepResultRetrieved { step, source_turn, source_step } => {
             FactDisplay::Detail(format!("step {step} retrieves the result of step {source_step} of t{source_turn}"))
         }
-        Fact::StepEnded(end) => FactDisplay::Detail(describe_step_end(&end)),
-        Fact::ReasoningCompacted { through_turn, .. } => {
+        AssistantFact::StepEnded(end) => FactDisplay::Detail(describe_step_end(&end)),
+        AssistantFact::ReasoningCompacted { through_turn, .. } => {
             FactDisplay::Detail(format!("reasoning up to t{through_turn} is compacted"))
         }
-        Fact::ConversationCompacted { through_turn, .. } => {
+        AssistantFact::ConversationCompacted { through_turn, .. } => {
             FactDisplay::Detail(format!("conversation up to t{through_turn} is compacted"))
         }
-        Fact::CompactionFailed { layer, why } => {
+        AssistantFact::CompactionFailed { layer, why } => {
             let layer = match layer {
-                CompactedLayer::Conversation => "conversation",
-                CompactedLayer::Reasoning => "reasoning",
+                AssistantMemoryLayer::Conversation => "conversation",
+                AssistantMemoryLayer::Reasoning => "reasoning",
             };
             FactDisplay::Detail(format!("{layer} could not be compacted: {why}"))
         }
-        Fact::ServerToolsListed { tools } => FactDisplay::Detail(format!("the server lists {} tools", tools.len())),
-        Fact::UndoFailed { run, why } => FactDisplay::Detail(format!("{run} could not be undone: {why}")),
-        Fact::WriteUndone { run } => {
+        AssistantFact::ServerToolsListed { tools } => {
+            FactDisplay::Detail(format!("the server lists {} tools", tools.len()))
+        }
+        AssistantFact::UndoFailed { run, why } => FactDisplay::Detail(format!("{run} could not be undone: {why}")),
+        AssistantFact::WriteUndone { run } => {
             let is_known = state.writes.iter().any(|write| write.run == run);
             if is_known { FactDisplay::Detail(format!("{run} was undone")) } else { FactDisplay::Raw }
         }
         // The turn itself shows its content.
-        Fact::TurnSummarized(_) => FactDisplay::Hidden,
+        AssistantFact::TurnSummarized(_) => FactDisplay::Hidden,
     }
 }
 
@@ -90,10 +93,10 @@ fn describe_tool_run_records(records: &ToolRunRecords) -> FactDisplay {
     FactDisplay::Detail(format!("{} ({}) returned {found} records", records.run, records.tool))
 }
 
-fn describe_step_end(end: &StepEnd) -> String {
+fn describe_step_end(end: &AssistantStepEnd) -> String {
     let status = match end.status {
-        StepEndStatus::Done => String::new(),
-        other => format!(" {}", StepEndStatus::describe(Some(other))),
+        AssistantStepEndStatus::Done => String::new(),
+        other => format!(" {}", AssistantStepEndStatus::describe(Some(other))),
     };
     format!("step {}{status}: {}", end.step, end.outcome)
 }

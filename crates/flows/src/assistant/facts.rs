@@ -8,14 +8,14 @@ use segue_core::ids::{CallId, MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::reasoning::TurnSummary;
-use super::registry::{EntityAction, RecordDraft, ReferencedRecord};
+use super::reasoning::TurnDecisionSummary;
+use super::registry::{LastEntityAction, RecordDraft, RecordWithReference};
 use crate::fact;
 
 /// A fact that the assistant flow records in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
-pub enum Fact {
+pub enum AssistantFact {
     /// Some of the session's settings are invalid.
     InvalidSettings { complaints: Vec<String> },
     /// Understand interpreted the user's message.
@@ -51,7 +51,7 @@ pub enum Fact {
         source_step: u32,
     },
     /// A step ended.
-    StepEnded(Box<StepEnd>),
+    StepEnded(Box<AssistantStepEnd>),
     /// A turn ended; this is its entry in the memory.
     TurnSummarized(Box<TurnSummarized>),
     /// Older turn summaries were replaced by one text.
@@ -67,7 +67,7 @@ pub enum Fact {
         text: TextRef,
     },
     /// A compaction failed; the memory stays as it was.
-    CompactionFailed { layer: CompactedLayer, why: String },
+    CompactionFailed { layer: AssistantMemoryLayer, why: String },
     /// The domain's server listed its tools.
     ServerToolsListed { tools: Vec<McpToolInfo> },
     /// A write was undone.
@@ -100,7 +100,7 @@ pub struct McpToolInfo {
 /// The memory layers that are compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CompactedLayer {
+pub enum AssistantMemoryLayer {
     Conversation,
     Reasoning,
 }
@@ -108,7 +108,7 @@ pub enum CompactedLayer {
 /// How much repair a node's answer needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AnswerQuality {
+pub enum AnswerRepairLevel {
     /// It was valid at once.
     #[default]
     FirstAttempt,
@@ -128,16 +128,16 @@ pub struct MessageUnderstanding {
     /// The records that the message refers to.
     pub references: Vec<String>,
     /// Older records that stay relevant.
-    pub retained: Vec<ReferenceWithReason>,
+    pub retained: Vec<EntityRelevanceReason>,
     /// Records that the user ruled out for now.
-    pub demoted: Vec<ReferenceWithReason>,
+    pub demoted: Vec<EntityRelevanceReason>,
     /// Records that no longer matter in this conversation.
     pub dropped: Vec<String>,
     /// Whether all saved records are dropped because the user starts over.
     pub drops_all_saved: bool,
     /// How the message answers the pending question or proposal.
     pub response_to_pending: Option<UserResponseKind>,
-    pub quality: AnswerQuality,
+    pub quality: AnswerRepairLevel,
     /// The parts of the answer that were invalid and not used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
@@ -145,7 +145,7 @@ pub struct MessageUnderstanding {
 
 /// A reference, and why it is retained or demoted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReferenceWithReason {
+pub struct EntityRelevanceReason {
     #[serde(rename = "ref")]
     pub reference: String,
     #[serde(default)]
@@ -196,7 +196,7 @@ pub struct TurnPlan {
     pub goal: String,
     /// The steps, sorted by group.
     #[serde(default)]
-    pub steps: Vec<PlannedStep>,
+    pub steps: Vec<AssistantPlanStep>,
     /// The proposal or question for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_to_user: Option<String>,
@@ -204,17 +204,17 @@ pub struct TurnPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped_steps: Vec<String>,
     #[serde(default)]
-    pub quality: AnswerQuality,
+    pub quality: AnswerRepairLevel,
 }
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlannedStep {
+pub struct AssistantPlanStep {
     /// The number of the step in the plan, from 1.
     pub step: u32,
     pub description: String,
     #[serde(rename = "type")]
-    pub kind: StepKind,
+    pub kind: AssistantStepKind,
     /// The only operation that a write step may execute: one of the operations on tables, or a tool of the domain's server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
@@ -232,7 +232,7 @@ pub struct PlannedStep {
 /// What a step of a plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepKind {
+pub enum AssistantStepKind {
     /// Finds records.
     Read,
     /// Compares, filters or chooses among loaded records.
@@ -243,7 +243,7 @@ pub enum StepKind {
     Write,
 }
 
-impl StepKind {
+impl AssistantStepKind {
     /// Every kind of step.
     pub const ALL: [Self; 4] = [Self::Read, Self::Analyze, Self::Generate, Self::Write];
 
@@ -267,12 +267,12 @@ pub struct ToolRunRecords {
     pub turn: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    pub action: EntityAction,
+    pub action: LastEntityAction,
     /// The tool's name as models know it.
     #[serde(default)]
     pub tool: String,
     #[serde(default)]
-    pub rows: Vec<ReferencedRecord>,
+    pub rows: Vec<RecordWithReference>,
     /// References of records that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
@@ -295,7 +295,7 @@ pub struct ToolRunRecords {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepEndStatus {
+pub enum AssistantStepEndStatus {
     Done,
     /// The user must answer a question first.
     AwaitingUser,
@@ -304,7 +304,7 @@ pub enum StepEndStatus {
     Failed,
 }
 
-impl StepEndStatus {
+impl AssistantStepEndStatus {
     /// Returns a short description for users and models. `None` is a step that has not started.
     #[must_use]
     pub fn describe(status: Option<Self>) -> &'static str {
@@ -320,10 +320,10 @@ impl StepEndStatus {
 
 /// How a step ended, and with what result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepEnd {
+pub struct AssistantStepEnd {
     pub turn: u32,
     pub step: u32,
-    pub status: StepEndStatus,
+    pub status: AssistantStepEndStatus,
     /// The outcome in one sentence.
     #[serde(default)]
     pub outcome: String,
@@ -361,7 +361,7 @@ pub struct TurnSummarized {
     pub pending: Option<PendingQuestion>,
     /// What was done and why; absent if `turn_narratives` is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<TurnSummary>,
+    pub summary: Option<TurnDecisionSummary>,
 }
 
 /// A question or proposal that waits for the user's answer.
@@ -383,7 +383,7 @@ pub enum PendingQuestionKind {
     Question,
 }
 
-impl Fact {
+impl AssistantFact {
     /// Returns the flow step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {

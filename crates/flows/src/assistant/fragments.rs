@@ -2,7 +2,7 @@
 
 use segue_core::body::TextRef;
 use segue_core::context::{FragmentSource, RenderedFragment};
-use segue_core::flow::FragmentRequest;
+use segue_core::flow::FragmentRenderContext;
 use segue_core::signal::canonical_json;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::answer::truncate_chars;
 use super::assistant_context::AssistantContext;
 use super::calendar;
-use super::domain::{DomainSchema, FieldKind, FilterOperator, RecordType};
-use super::facts::{PlannedStep, StepKind};
-use super::prompt_context::{self, PromptConversation, PromptReasoning, RecordRenderer, sample_record_and_change};
+use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
+use super::facts::{AssistantPlanStep, AssistantStepKind};
+use super::prompt_context::{self, PromptConversation, PromptTurnSummaries, RecordRenderer, sample_record_and_change};
 use super::spec::*;
-use super::tools::{AvailableTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
+use super::tools::{AvailableMcpTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
 use crate::limits::{COMPACTED_WORDS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
@@ -29,7 +29,7 @@ macro_rules! prompt {
 /// Renders a fragment of a prompt.
 pub(super) fn render_fragment(
     context: &AssistantContext<'_>,
-    request: &FragmentRequest<'_>,
+    request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
     match (request.call_request.role.as_str(), name) {
@@ -91,7 +91,7 @@ fn render_today(context: &AssistantContext<'_>) -> RenderedFragment {
     render_template(prompt!("shared/today"), &arguments, "the current date")
 }
 
-fn render_repair(request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_repair(request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let complaints = request.call_request.metadata.get("complaints").cloned().unwrap_or_else(|| json!([]));
     render_template(prompt!("shared/repair"), &json!({"complaints": complaints}), "what was invalid in the answer")
 }
@@ -116,7 +116,7 @@ fn server_tools_template_data(context: &AssistantContext<'_>) -> Vec<Value> {
         .as_ref()
         .map(|server| list_available_tools(server, &context.state().server_tools))
         .unwrap_or_default();
-    let tool_data = |tool: &AvailableTool<'_>| {
+    let tool_data = |tool: &AvailableMcpTool<'_>| {
         let about = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
         json!({"name": tool.name, "about": truncate_chars(&about, TOOL_SUMMARY_CHARS_MAX), "writes": tool.is_write})
     };
@@ -178,7 +178,7 @@ fn render_conversation(conversation: &PromptConversation) -> RenderedFragment {
     )
 }
 
-fn render_pending_input(pending: &Option<prompt_context::PromptPendingInput>) -> RenderedFragment {
+fn render_pending_input(pending: &Option<prompt_context::PromptPendingQuestion>) -> RenderedFragment {
     match pending {
         Some(pending) => render_from_state(prompt!("shared/pending"), pending, "it waits for the user's answer"),
         None => omit_fragment("no question or proposal is open"),
@@ -221,7 +221,11 @@ fn render_think_fragment(context: &AssistantContext<'_>, name: &str) -> Rendered
     }
 }
 
-fn render_act_fragment(context: &AssistantContext<'_>, request: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
+fn render_act_fragment(
+    context: &AssistantContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    name: &str,
+) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
         return render_template(
             prompt!("act/instruction"),
@@ -255,7 +259,7 @@ fn render_act_fragment(context: &AssistantContext<'_>, request: &FragmentRequest
 }
 
 /// Renders the guide for a kind of step, with its tools.
-fn render_step_guide(context: &AssistantContext<'_>, step: &PlannedStep) -> RenderedFragment {
+fn render_step_guide(context: &AssistantContext<'_>, step: &AssistantPlanStep) -> RenderedFragment {
     let domain = context.domain;
     let about = domain.find_type(&step.subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| sample_record_and_change(about).0).unwrap_or_else(|| json!({}));
@@ -265,32 +269,36 @@ fn render_step_guide(context: &AssistantContext<'_>, step: &PlannedStep) -> Rend
         "tools": render_tools_section(context, step, about),
     });
     let (prompt, why) = match step.kind {
-        StepKind::Read => (prompt!("act/read"), "the guide for read steps"),
-        StepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
-        StepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
-        StepKind::Write => (prompt!("act/write"), "the guide for write steps"),
+        AssistantStepKind::Read => (prompt!("act/read"), "the guide for read steps"),
+        AssistantStepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
+        AssistantStepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
+        AssistantStepKind::Write => (prompt!("act/write"), "the guide for write steps"),
     };
     render_template(prompt, &arguments, why)
 }
 
-fn render_tools_section(context: &AssistantContext<'_>, step: &PlannedStep, about: Option<&RecordType>) -> String {
+fn render_tools_section(
+    context: &AssistantContext<'_>,
+    step: &AssistantPlanStep,
+    about: Option<&RecordType>,
+) -> String {
     let domain = context.domain;
-    let is_callable = |tool: &&AvailableTool<'_>| !tool.is_write || step.operation.as_deref() == Some(tool.name);
+    let is_callable = |tool: &&AvailableMcpTool<'_>| !tool.is_write || step.operation.as_deref() == Some(tool.name);
     let server = domain.server.as_ref().map(|server| {
-        let tools: Vec<AvailableTool<'_>> = list_available_tools(server, &context.state().server_tools);
-        let tools: Vec<&AvailableTool<'_>> = tools.iter().filter(is_callable).collect();
+        let tools: Vec<AvailableMcpTool<'_>> = list_available_tools(server, &context.state().server_tools);
+        let tools: Vec<&AvailableMcpTool<'_>> = tools.iter().filter(is_callable).collect();
         // The more tools there are, the shorter each schema is cut.
         let chars_max = TOOL_SCHEMAS_CHARS_MAX / tools.len().max(1);
         tools.iter().map(|tool| tool_template_data(tool, chars_max)).collect::<Vec<_>>()
     });
     let (sample, change) = about.map(sample_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
-    let links = about.into_iter().flat_map(|about| &about.fields).find(|field| field.kind == FieldKind::Links);
+    let links = about.into_iter().flat_map(|about| &about.fields).find(|field| field.kind == RecordFieldKind::Links);
     let links = links.map(|field| json!({"field": field.name, "to": field.to}));
     let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
     let arguments = json!({
         "server": server,
         "type": about.map(|about| about.name.as_str()),
-        "label": about.map(|about| about.fields.iter().find(|field| field.kind == FieldKind::Text).map_or(&about.label, |field| &field.name)),
+        "label": about.map(|about| about.fields.iter().find(|field| field.kind == RecordFieldKind::Text).map_or(&about.label, |field| &field.name)),
         "operators": operators.join(", "),
         "operation": step.operation,
         "sample": canonical_json(&sample),
@@ -301,7 +309,7 @@ fn render_tools_section(context: &AssistantContext<'_>, step: &PlannedStep, abou
 }
 
 /// The template data of a server's tool, with its arguments.
-fn tool_template_data(tool: &AvailableTool<'_>, chars_max: usize) -> Value {
+fn tool_template_data(tool: &AvailableMcpTool<'_>, chars_max: usize) -> Value {
     let references = tool.config.into_iter().flat_map(|declared| &declared.references);
     let references = references.map(|(name, kind)| json!({"name": name, "type": kind}));
     json!({
@@ -312,7 +320,11 @@ fn tool_template_data(tool: &AvailableTool<'_>, chars_max: usize) -> Value {
 }
 
 /// Renders the result that a step asked for.
-fn render_tool_result(context: &AssistantContext<'_>, request: &FragmentRequest<'_>, number: u32) -> RenderedFragment {
+fn render_tool_result(
+    context: &AssistantContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    number: u32,
+) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     let used =
         context.current_turn().and_then(|running| running.steps.get(&number)).map_or(0, |state| state.tool_calls);
@@ -375,7 +387,7 @@ fn render_reply_fragment(context: &AssistantContext<'_>, name: &str) -> Rendered
 
 fn render_summarize_fragment(
     context: &AssistantContext<'_>,
-    request: &FragmentRequest<'_>,
+    request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
     let arguments = json!({"words_max": COMPACTED_WORDS_MAX});
@@ -388,7 +400,7 @@ fn render_summarize_fragment(
         }
         (UNCOMPACTED_FRAGMENT, ASK_REASONING) => render_from_state(
             prompt!("summarize/older_reasoning"),
-            &PromptReasoning::uncompacted(context.view),
+            &PromptTurnSummaries::uncompacted(context.view),
             "turns that are no longer kept in full",
         ),
         (UNCOMPACTED_FRAGMENT, _) => render_from_state(

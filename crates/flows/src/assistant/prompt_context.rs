@@ -16,23 +16,23 @@ use segue_core::flow::FlowContext;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use conversation::{PromptConversation, PromptPendingInput};
+pub use conversation::{PromptConversation, PromptPendingQuestion};
 pub use entity::{PromptEntity, RecordLines, RecordRenderer, sample_record_and_change};
-pub use reasoning::{PromptReasoning, PromptTurnSummary};
+pub use reasoning::{PromptTurnSummaries, PromptTurnSummary};
 
 use super::answer::truncate_chars;
 use super::domain::DomainSchema;
-use super::facts::{PlannedStep, ReferenceWithReason, StepEnd, StepEndStatus};
-use super::reasoning::ConversationPhase;
-use super::registry::RelevanceTier;
+use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, EntityRelevanceReason};
+use super::reasoning::ConversationProgress;
+use super::registry::EntityRelevanceTier;
 use super::settings::Settings;
-use super::state::{AssistantState, TurnProgress};
+use super::state::{AssistantState, AssistantTurnProgress};
 use crate::limits::{
     MESSAGE_EXCERPT_CHARS_MAX, REGISTRY_ROWS_MAX, REPLY_TURNS_SHOWN, STEP_RESULT_CHARS_MAX, THINK_ROWS_MAX,
     THINK_TURNS_SHOWN, UNDERSTAND_TURNS_SHOWN,
 };
 
-type AssistantView<'a> = FlowContext<'a, AssistantState>;
+type AssistantFlowContext<'a> = FlowContext<'a, AssistantState>;
 
 /// The data of Understand's prompt.
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +44,7 @@ pub struct UnderstandContext {
     pub conversation: PromptConversation,
     /// How it interpreted earlier messages.
     pub past_understandings: Vec<PromptUnderstanding>,
-    pub pending: Option<PromptPendingInput>,
+    pub pending: Option<PromptPendingQuestion>,
 }
 
 /// How Understand interpreted an earlier message.
@@ -59,13 +59,13 @@ pub struct PromptUnderstanding {
 
 /// Builds the data of Understand's prompt.
 #[must_use]
-pub fn build_understand_context(view: &AssistantView<'_>, settings: &Settings) -> UnderstandContext {
+pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> UnderstandContext {
     let state = view.state;
     let all = state.entities.entities_by_recency(state.current_turn_number());
-    let known = all.iter().filter(|(_, _, tier)| *tier != RelevanceTier::Dropped);
+    let known = all.iter().filter(|(_, _, tier)| *tier != EntityRelevanceTier::Dropped);
     let rows: Vec<PromptEntity> = known.map(PromptEntity::from_entity).collect();
     let hidden_count = rows.len().saturating_sub(REGISTRY_ROWS_MAX);
-    let names = |reasoned: &[ReferenceWithReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
+    let names = |reasoned: &[EntityRelevanceReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
     let past_understandings =
         state.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| PromptUnderstanding {
             turn: past.turn,
@@ -79,7 +79,7 @@ pub fn build_understand_context(view: &AssistantView<'_>, settings: &Settings) -
         hidden_count,
         conversation: PromptConversation::recent(view, UNDERSTAND_TURNS_SHOWN),
         past_understandings: past_understandings.collect(),
-        pending: PromptPendingInput::from_state(state),
+        pending: PromptPendingQuestion::from_state(state),
     }
 }
 
@@ -95,8 +95,8 @@ pub struct ThinkContext {
     /// Types of which all records are loaded.
     pub fully_loaded_types: Vec<String>,
     pub conversation: PromptConversation,
-    pub pending: Option<PromptPendingInput>,
-    pub reasoning: Option<PromptReasoning>,
+    pub pending: Option<PromptPendingQuestion>,
+    pub reasoning: Option<PromptTurnSummaries>,
     pub curation: Option<PromptCuration>,
 }
 
@@ -105,15 +105,15 @@ pub struct ThinkContext {
 pub struct PromptCuration {
     intent: String,
     references: Vec<String>,
-    retained: Vec<ReferenceWithReason>,
-    demoted: Vec<ReferenceWithReason>,
+    retained: Vec<EntityRelevanceReason>,
+    demoted: Vec<EntityRelevanceReason>,
     dropped: Vec<String>,
     pending: Option<Value>,
 }
 
 /// Builds the data of Think's prompt.
 #[must_use]
-pub fn build_think_context(view: &AssistantView<'_>, settings: &Settings) -> ThinkContext {
+pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> ThinkContext {
     let state = view.state;
     let relevant: Vec<PromptEntity> =
         state.entities.relevant_entities(state.current_turn_number()).iter().map(PromptEntity::from_entity).collect();
@@ -135,20 +135,20 @@ pub fn build_think_context(view: &AssistantView<'_>, settings: &Settings) -> Thi
         loaded: loaded.into_iter().take(THINK_ROWS_MAX).collect(),
         fully_loaded_types,
         conversation: PromptConversation::recent(view, THINK_TURNS_SHOWN),
-        pending: PromptPendingInput::from_state(state),
-        reasoning: Some(PromptReasoning::recent(view)).filter(|past| settings.turn_narratives && !past.is_empty()),
+        pending: PromptPendingQuestion::from_state(state),
+        reasoning: Some(PromptTurnSummaries::recent(view)).filter(|past| settings.turn_narratives && !past.is_empty()),
         curation,
     }
 }
 
 /// The data of Act's prompt for a step.
 #[derive(Debug, Clone, Serialize)]
-pub struct ActContext {
+pub struct ActPromptContext {
     /// The goal of the plan.
     pub goal: String,
     /// The number of steps in the plan.
     pub step_count: usize,
-    pub step: PlannedStep,
+    pub step: AssistantPlanStep,
     /// Notes from the previous group of steps.
     pub notes: Vec<PromptStepNote>,
     /// The records that the step names, or the relevant ones of its type if it names none.
@@ -179,14 +179,18 @@ pub struct PromptStepResult {
 
 /// Builds the data of Act's prompt for a step.
 #[must_use]
-pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: u32) -> Option<ActContext> {
+pub fn build_act_context(
+    view: &AssistantFlowContext<'_>,
+    domain: &DomainSchema,
+    step: u32,
+) -> Option<ActPromptContext> {
     let state = view.state;
     let running = state.current_turn.as_ref()?;
     let plan = running.plan.as_ref()?;
     let planned = running.planned_step(step)?;
     let relevant = state.entities.relevant_entities(state.current_turn_number());
     let named = |reference: &str| planned.refs.iter().any(|own| own == reference);
-    let belongs_to_step = |row: &(&str, _, RelevanceTier)| {
+    let belongs_to_step = |row: &(&str, _, EntityRelevanceTier)| {
         if planned.refs.is_empty() {
             state.entities.get(row.0).is_some_and(|known| known.kind == planned.subdomain)
         } else {
@@ -203,16 +207,16 @@ pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: 
         .entities
         .entities_by_recency(state.current_turn_number())
         .into_iter()
-        .filter(|(name, _, tier)| *tier == RelevanceTier::Demoted && !named(name));
+        .filter(|(name, _, tier)| *tier == EntityRelevanceTier::Demoted && !named(name));
     let others = relevant.iter().filter(|row| !belongs_to_step(row)).map(PromptEntity::from_entity);
     let others = others.chain(demoted.map(|row| PromptEntity::from_entity(&row))).take(THINK_ROWS_MAX).collect();
     let before = plan.steps.iter().filter(|other| other.group < planned.group);
-    let ended: Vec<(&PlannedStep, &StepEnd)> =
+    let ended: Vec<(&AssistantPlanStep, &AssistantStepEnd)> =
         before.filter_map(|other| Some((other, running.steps.get(&other.step)?.end.as_ref()?))).collect();
     let last_group = ended.iter().map(|(other, _)| other.group).max();
     let notes = ended.iter().filter(|(other, _)| Some(other.group) == last_group);
     let notes = notes.filter_map(|(other, end)| Some(PromptStepNote { step: other.step, note: end.note.clone()? }));
-    Some(ActContext {
+    Some(ActPromptContext {
         goal: plan.goal.clone(),
         step_count: plan.steps.len(),
         step: planned.clone(),
@@ -234,7 +238,7 @@ pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: 
 
 /// The data of Reply's prompt.
 #[derive(Debug, Clone, Serialize)]
-pub struct ReplyContext {
+pub struct ReplyPromptContext {
     /// The number of the turn, from 1.
     pub turn: u32,
     pub phase: &'static str,
@@ -246,12 +250,12 @@ pub struct ReplyContext {
     /// The entities that the conversation is about.
     pub rows: Vec<PromptEntity>,
     pub conversation: PromptConversation,
-    pub execution: TurnExecution,
+    pub execution: PromptTurnOutcome,
 }
 
 /// What was actually executed in a turn.
 #[derive(Debug, Clone, Serialize)]
-pub struct TurnExecution {
+pub struct PromptTurnOutcome {
     pub plan_failure: Option<String>,
     pub decision: Option<&'static str>,
     /// The proposal or question for the user.
@@ -259,14 +263,14 @@ pub struct TurnExecution {
     pub goal: String,
     /// Planned reads that were left out because their records are loaded.
     pub skipped_steps: Vec<String>,
-    pub steps: Vec<PromptStepOutcome>,
+    pub steps: Vec<PromptPlanStepOutcome>,
     /// One line for each change.
     pub write_summaries: Vec<String>,
 }
 
 /// The outcome of one step, with labels in place of references.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptStepOutcome {
+pub struct PromptPlanStepOutcome {
     description: String,
     #[serde(skip)]
     pub is_done: bool,
@@ -281,14 +285,14 @@ pub struct PromptStepOutcome {
 
 /// Builds the data of Reply's prompt.
 #[must_use]
-pub fn build_reply_context(view: &AssistantView<'_>, domain: &DomainSchema) -> ReplyContext {
+pub fn build_reply_context(view: &AssistantFlowContext<'_>, domain: &DomainSchema) -> ReplyPromptContext {
     let state = view.state;
     let running = state.current_turn.clone().unwrap_or_default();
     let phase = running.phase(&state.entities);
     let last_reply = state.conversation.recent.iter().rev().find_map(|exchange| exchange.reply);
     let rows = state.entities.entities_by_recency(state.current_turn_number()).into_iter();
-    let rows = rows.filter(|(_, _, tier)| tier.is_relevant() || *tier == RelevanceTier::Demoted);
-    ReplyContext {
+    let rows = rows.filter(|(_, _, tier)| tier.is_relevant() || *tier == EntityRelevanceTier::Demoted);
+    ReplyPromptContext {
         turn: running.turn,
         phase: phase.as_str(),
         phase_description: describe_phase(phase),
@@ -300,12 +304,12 @@ pub fn build_reply_context(view: &AssistantView<'_>, domain: &DomainSchema) -> R
     }
 }
 
-fn describe_phase(phase: ConversationPhase) -> &'static str {
+fn describe_phase(phase: ConversationProgress) -> &'static str {
     match phase {
-        ConversationPhase::Exploring => "finding out what the user wants",
-        ConversationPhase::Narrowing => "choosing among what was found",
-        ConversationPhase::Confirming => "a draft waits for the user's approval",
-        ConversationPhase::Executing => "the changes are being made",
+        ConversationProgress::Exploring => "finding out what the user wants",
+        ConversationProgress::Narrowing => "choosing among what was found",
+        ConversationProgress::Confirming => "a draft waits for the user's approval",
+        ConversationProgress::Executing => "the changes are being made",
     }
 }
 
@@ -315,7 +319,11 @@ fn one_line_excerpt(text: &str) -> String {
 
 /// Collects what was executed in a turn, with labels in place of references.
 #[must_use]
-pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, running: &TurnProgress) -> TurnExecution {
+pub fn build_turn_execution(
+    view: &AssistantFlowContext<'_>,
+    domain: &DomainSchema,
+    running: &AssistantTurnProgress,
+) -> PromptTurnOutcome {
     let entities = &view.state.entities;
     let plan = running.plan.as_ref();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
@@ -323,10 +331,10 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
         let with_labels = |text: &str| entities.replace_references_with_labels(text);
         let rows = RecordRenderer::new(view, domain);
         let drafts = end.into_iter().flat_map(|end| &end.drafts);
-        PromptStepOutcome {
+        PromptPlanStepOutcome {
             description: with_labels(&planned.description),
-            is_done: end.is_some_and(|end| end.status == StepEndStatus::Done),
-            status: StepEndStatus::describe(end.map(|end| end.status)),
+            is_done: end.is_some_and(|end| end.status == AssistantStepEndStatus::Done),
+            status: AssistantStepEndStatus::describe(end.map(|end| end.status)),
             outcome: end.map(|end| with_labels(&end.outcome)).unwrap_or_default(),
             question: end.and_then(|end| end.question.as_deref().map(with_labels)),
             partial: end
@@ -340,7 +348,7 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
                 .collect(),
         }
     });
-    TurnExecution {
+    PromptTurnOutcome {
         plan_failure: running.plan_failure.clone(),
         decision: plan.map(|plan| plan.decision.as_str()),
         message_to_user: plan
@@ -355,7 +363,7 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
     }
 }
 
-impl PromptStepOutcome {
+impl PromptPlanStepOutcome {
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
@@ -374,7 +382,7 @@ impl PromptStepOutcome {
 
 /// Returns the full result of a step from the answer that completed it.
 #[must_use]
-pub fn load_step_result(view: &AssistantView<'_>, end: &StepEnd) -> Option<String> {
+pub fn load_step_result(view: &AssistantFlowContext<'_>, end: &AssistantStepEnd) -> Option<String> {
     extract_step_result(&view.read_text(end.answer?))
 }
 

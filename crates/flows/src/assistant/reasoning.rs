@@ -6,24 +6,24 @@ use std::collections::VecDeque;
 use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{StepEndStatus, StepKind, ThinkDecision};
+use super::facts::{AssistantStepEndStatus, AssistantStepKind, ThinkDecision};
 use crate::limits::{FULL_SUMMARIES_MAX, SUMMARIES_AGED_MAX};
 
 /// What was decided so far, and why.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ReasoningMemory {
+pub struct TurnDecisionHistory {
     /// The newest turns in full, oldest first.
-    pub recent: VecDeque<TurnSummary>,
+    pub recent: VecDeque<TurnDecisionSummary>,
     /// Older turns that wait for compaction.
-    pub uncompacted: VecDeque<TurnSummary>,
+    pub uncompacted: VecDeque<TurnDecisionSummary>,
     /// The summary of all turns before.
-    pub compacted: Option<CompactedTurns>,
+    pub compacted: Option<CompactedTurnsSummary>,
 }
 
 /// The text that replaces older turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompactedTurns {
+pub struct CompactedTurnsSummary {
     /// The last turn that the text covers.
     pub through_turn: u32,
     pub text: TextRef,
@@ -31,7 +31,7 @@ pub struct CompactedTurns {
 
 /// What was done in one turn, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TurnSummary {
+pub struct TurnDecisionSummary {
     pub turn: u32,
     /// What Think decided; `None` if it gave no usable answer.
     #[serde(default)]
@@ -39,11 +39,11 @@ pub struct TurnSummary {
     #[serde(default)]
     pub goal: String,
     #[serde(default)]
-    pub steps: Vec<StepSummary>,
+    pub steps: Vec<AssistantStepSummary>,
     #[serde(default)]
-    pub curation: CurationSummary,
+    pub curation: EntityCurationSummary,
     #[serde(default)]
-    pub phase: ConversationPhase,
+    pub phase: ConversationProgress,
     /// What the user wanted, in a few words.
     #[serde(default)]
     pub intent: String,
@@ -54,16 +54,16 @@ pub struct TurnSummary {
 
 /// The outcome of one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepSummary {
+pub struct AssistantStepSummary {
     pub step: u32,
     #[serde(rename = "type")]
-    pub kind: StepKind,
+    pub kind: AssistantStepKind,
     /// The type of record that the step was about.
     #[serde(default)]
     pub subdomain: String,
     /// How the step ended; `None` if it never started.
     #[serde(default)]
-    pub status: Option<StepEndStatus>,
+    pub status: Option<AssistantStepEndStatus>,
     #[serde(default)]
     pub outcome: String,
     #[serde(default)]
@@ -76,7 +76,7 @@ pub struct StepSummary {
 /// The references that Understand retained and demoted in a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CurationSummary {
+pub struct EntityCurationSummary {
     pub retained: Vec<String>,
     pub demoted: Vec<String>,
     /// The reasons, as `reference: reason`.
@@ -86,7 +86,7 @@ pub struct CurationSummary {
 /// How far a conversation has come. This is only a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ConversationPhase {
+pub enum ConversationProgress {
     /// Finding out what the user wants.
     #[default]
     Exploring,
@@ -98,7 +98,7 @@ pub enum ConversationPhase {
     Executing,
 }
 
-impl ConversationPhase {
+impl ConversationProgress {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -114,22 +114,24 @@ impl ConversationPhase {
     #[must_use]
     pub fn classify_turn(
         decision: Option<ThinkDecision>,
-        steps: impl Iterator<Item = StepKind> + Clone,
+        steps: impl Iterator<Item = AssistantStepKind> + Clone,
         draft_waits: bool,
     ) -> Self {
-        let any = |wanted: &[StepKind]| steps.clone().any(|kind| wanted.contains(&kind));
+        let any = |wanted: &[AssistantStepKind]| steps.clone().any(|kind| wanted.contains(&kind));
         match decision {
             Some(ThinkDecision::Propose | ThinkDecision::Clarify) | None => Self::Exploring,
-            Some(ThinkDecision::PlanDirect) if any(&[StepKind::Write]) => Self::Executing,
+            Some(ThinkDecision::PlanDirect) if any(&[AssistantStepKind::Write]) => Self::Executing,
             Some(ThinkDecision::PlanDirect) if draft_waits => Self::Confirming,
-            Some(ThinkDecision::PlanDirect) if any(&[StepKind::Analyze, StepKind::Generate]) => Self::Narrowing,
+            Some(ThinkDecision::PlanDirect) if any(&[AssistantStepKind::Analyze, AssistantStepKind::Generate]) => {
+                Self::Narrowing
+            }
             Some(ThinkDecision::PlanDirect) => Self::Exploring,
         }
     }
 }
 
-impl ReasoningMemory {
-    pub(super) fn push_summary(&mut self, summary: TurnSummary) {
+impl TurnDecisionHistory {
+    pub(super) fn push_summary(&mut self, summary: TurnDecisionSummary) {
         self.recent.push_back(summary);
         while self.recent.len() > FULL_SUMMARIES_MAX {
             self.uncompacted.extend(self.recent.pop_front());
@@ -141,17 +143,17 @@ impl ReasoningMemory {
 
     pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
         self.uncompacted.retain(|summary| summary.turn > through_turn);
-        self.compacted = Some(CompactedTurns { through_turn, text });
+        self.compacted = Some(CompactedTurnsSummary { through_turn, text });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use StepKind::{Analyze, Generate, Read, Write};
+    use AssistantStepKind::{Analyze, Generate, Read, Write};
 
-    fn label(decision: Option<ThinkDecision>, steps: &[StepKind], draft_waits: bool) -> &'static str {
-        ConversationPhase::classify_turn(decision, steps.iter().copied(), draft_waits).as_str()
+    fn label(decision: Option<ThinkDecision>, steps: &[AssistantStepKind], draft_waits: bool) -> &'static str {
+        ConversationProgress::classify_turn(decision, steps.iter().copied(), draft_waits).as_str()
     }
 
     #[test]

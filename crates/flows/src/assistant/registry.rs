@@ -1,7 +1,7 @@
 //! The entity layer of the memory: every record and draft that the conversation knows, by reference. A reference is assigned once
 //! and never reused. Models see references and labels, never ids. Only this module changes the layer.
 //!
-//! A reference is not the record itself: [`LoadedFields`] says which fields are loaded, and [`RecordSource`] where they are.
+//! A reference is not the record itself: [`RecordLoadLevel`] says which fields are loaded, and [`RecordContentLocation`] where they are.
 
 mod entity;
 
@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
-pub use entity::{Entity, EntityAction, LoadedFields, RecordDraft, RecordSource, ReferencedRecord, RelevanceTier};
+pub use entity::{
+    ConversationEntity, EntityRelevanceTier, LastEntityAction, RecordContentLocation, RecordDraft, RecordLoadLevel,
+    RecordWithReference,
+};
 
 use super::domain::format_name_list;
 use crate::limits::{
@@ -21,17 +24,17 @@ use crate::limits::{
 /// The known records and drafts of a session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct EntityRegistry {
+pub struct KnownEntities {
     /// The entities by reference.
-    pub entities: BTreeMap<String, Entity>,
+    pub entities: BTreeMap<String, ConversationEntity>,
     /// The last assigned number by prefix, such as `recipe` or `gen_recipe`.
     pub counters: BTreeMap<String, u32>,
 }
 
-impl EntityRegistry {
+impl KnownEntities {
     /// Returns the entity behind a reference.
     #[must_use]
-    pub fn get(&self, reference: &str) -> Option<&Entity> {
+    pub fn get(&self, reference: &str) -> Option<&ConversationEntity> {
         self.entities.get(reference)
     }
 
@@ -45,7 +48,7 @@ impl EntityRegistry {
 
     /// Returns the reference of a record, or the next free one. `assigned` are new references that are not in the registry yet.
     #[must_use]
-    pub fn find_or_next_reference(&self, kind: &str, id: &str, assigned: &[ReferencedRecord]) -> String {
+    pub fn find_or_next_reference(&self, kind: &str, id: &str, assigned: &[RecordWithReference]) -> String {
         if let Some(reference) = self.find_reference(kind, id) {
             return reference.to_owned();
         }
@@ -75,7 +78,7 @@ impl EntityRegistry {
     /// The reference is unknown, of another type, not saved, or deleted.
     pub fn resolve_id(&self, reference: &str, kind: &str) -> Result<String, String> {
         let entity = self.expect_entity(reference, Some(kind))?;
-        if entity.last_action == EntityAction::Deleted {
+        if entity.last_action == LastEntityAction::Deleted {
             return Err(format!("`{reference}` was deleted"));
         }
         entity.id.clone().ok_or_else(|| format!("`{reference}` is a draft that is not saved yet"))
@@ -85,7 +88,7 @@ impl EntityRegistry {
     ///
     /// # Errors
     /// The reference is unknown, or of another type.
-    pub fn expect_entity(&self, reference: &str, kind: Option<&str>) -> Result<&Entity, String> {
+    pub fn expect_entity(&self, reference: &str, kind: Option<&str>) -> Result<&ConversationEntity, String> {
         let Some(entity) = self.entities.get(reference) else {
             let known = self.entities.iter().filter(|(_, entity)| kind.is_none_or(|kind| entity.kind == kind));
             let known: Vec<&str> = known.filter(|(_, entity)| !entity.dropped).map(|(name, _)| name.as_str()).collect();
@@ -104,7 +107,7 @@ impl EntityRegistry {
 
     /// Returns all references with their entities and tiers, most recently referenced first.
     #[must_use]
-    pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &Entity, RelevanceTier)> {
+    pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &ConversationEntity, EntityRelevanceTier)> {
         let mut all: Vec<_> =
             self.entities.iter().map(|(name, entity)| (name.as_str(), entity, entity.tier(turn))).collect();
         all.sort_by_key(|(name, entity, _)| {
@@ -120,7 +123,7 @@ impl EntityRegistry {
 
     /// Returns the relevant entities, in the order in which they became known.
     #[must_use]
-    pub fn relevant_entities(&self, turn: u32) -> Vec<(&str, &Entity, RelevanceTier)> {
+    pub fn relevant_entities(&self, turn: u32) -> Vec<(&str, &ConversationEntity, EntityRelevanceTier)> {
         let mut relevant: Vec<_> =
             self.entities_by_recency(turn).into_iter().filter(|(_, _, tier)| tier.is_relevant()).collect();
         relevant.sort_by_key(|(name, entity, _)| (entity.created_turn, reference_prefix(name), reference_number(name)));
@@ -188,25 +191,33 @@ impl EntityRegistry {
     }
 
     /// Adds or updates records from a tool result.
-    pub(super) fn upsert_records(&mut self, rows: &[ReferencedRecord], action: EntityAction, text: TextRef, turn: u32) {
+    pub(super) fn upsert_records(
+        &mut self,
+        rows: &[RecordWithReference],
+        action: LastEntityAction,
+        text: TextRef,
+        turn: u32,
+    ) {
         for row in rows {
             self.advance_counter(&row.reference);
             let is_new = !self.entities.contains_key(&row.reference);
-            let entity = self.entities.entry(row.reference.clone()).or_insert_with(|| Entity::new(&row.kind, turn));
+            let entity =
+                self.entities.entry(row.reference.clone()).or_insert_with(|| ConversationEntity::new(&row.kind, turn));
             entity.id = Some(row.id.clone());
             if !row.label.is_empty() {
                 entity.label = shorten_label(&row.label);
             }
             // A record that was only part of a larger result, or only linked to, was not asked for. It keeps its tier.
             let is_excluded =
-                entity.demoted_reason.is_some() || (entity.dropped && entity.last_action != EntityAction::Deleted);
-            let is_incidental = action == EntityAction::Read && (is_excluded || (row.row_index.is_none() && !is_new));
+                entity.demoted_reason.is_some() || (entity.dropped && entity.last_action != LastEntityAction::Deleted);
+            let is_incidental =
+                action == LastEntityAction::Read && (is_excluded || (row.row_index.is_none() && !is_new));
             if !is_incidental {
                 entity.last_action = match (row.row_index, action) {
                     (Some(_), action) => action,
-                    (None, EntityAction::Read) => entity.last_action,
+                    (None, LastEntityAction::Read) => entity.last_action,
                     // A written record links to it.
-                    (None, _) => EntityAction::Linked,
+                    (None, _) => LastEntityAction::Linked,
                 };
                 entity.demoted_reason = None;
                 entity.dropped = false;
@@ -221,7 +232,7 @@ impl EntityRegistry {
     pub(super) fn mark_deleted(&mut self, references: &[String], turn: u32) {
         for reference in references {
             if let Some(entity) = self.entities.get_mut(reference) {
-                entity.last_action = EntityAction::Deleted;
+                entity.last_action = LastEntityAction::Deleted;
                 entity.referenced_turn = turn;
                 entity.dropped = true;
                 entity.unload();
@@ -233,14 +244,17 @@ impl EntityRegistry {
     pub(super) fn upsert_drafts(&mut self, drafts: &[RecordDraft], turn: u32) {
         for draft in drafts {
             self.advance_counter(&draft.reference);
-            let entity = self.entities.entry(draft.reference.clone()).or_insert_with(|| Entity::new(&draft.kind, turn));
+            let entity = self
+                .entities
+                .entry(draft.reference.clone())
+                .or_insert_with(|| ConversationEntity::new(&draft.kind, turn));
             entity.label = shorten_label(&draft.label);
-            entity.last_action = EntityAction::Generated;
+            entity.last_action = LastEntityAction::Generated;
             entity.referenced_turn = turn;
             entity.dropped = false;
             entity.demoted_reason = None;
-            entity.detail = LoadedFields::Full;
-            entity.source = Some(RecordSource::Draft(draft.content.clone()));
+            entity.detail = RecordLoadLevel::Full;
+            entity.source = Some(RecordContentLocation::Draft(draft.content.clone()));
         }
         self.enforce_limits(turn);
     }
@@ -249,7 +263,7 @@ impl EntityRegistry {
     pub(super) fn mark_referenced(&mut self, references: &[String], turn: u32) {
         for reference in references {
             if let Some(entity) =
-                self.entities.get_mut(reference).filter(|entity| entity.last_action != EntityAction::Deleted)
+                self.entities.get_mut(reference).filter(|entity| entity.last_action != LastEntityAction::Deleted)
             {
                 entity.referenced_turn = turn;
                 entity.demoted_reason = None;
@@ -260,7 +274,7 @@ impl EntityRegistry {
 
     /// Marks references as used by a step. Demoted and dropped ones stay so.
     pub(super) fn refresh_relevant(&mut self, references: &[String], turn: u32) {
-        let is_relevant = |entity: &&mut Entity| entity.demoted_reason.is_none() && !entity.dropped;
+        let is_relevant = |entity: &&mut ConversationEntity| entity.demoted_reason.is_none() && !entity.dropped;
         for reference in references {
             if let Some(entity) = self.entities.get_mut(reference).filter(is_relevant) {
                 entity.referenced_turn = turn;
@@ -301,7 +315,7 @@ impl EntityRegistry {
     pub(super) fn unload_stale_records(&mut self, turn: u32) {
         for entity in self.entities.values_mut().filter(|entity| entity.is_saved()) {
             let is_recent = turn.saturating_sub(entity.referenced_turn) <= REFERENCE_ACTIVE_TURNS;
-            if !is_recent && entity.tier(turn) != RelevanceTier::Retained {
+            if !is_recent && entity.tier(turn) != EntityRelevanceTier::Retained {
                 entity.unload();
             }
         }
@@ -314,7 +328,7 @@ impl EntityRegistry {
     }
 
     fn enforce_limits(&mut self, turn: u32) {
-        let is_draft = |entity: &Entity| !entity.is_saved() && !entity.dropped;
+        let is_draft = |entity: &ConversationEntity| !entity.is_saved() && !entity.dropped;
         self.evict_least_recent(
             ENTITIES_MAX,
             |_| true,
@@ -329,7 +343,7 @@ impl EntityRegistry {
             ENTITIES_CACHED_MAX,
             |entity| entity.source.is_some() && entity.is_saved(),
             |entities, oldest| {
-                entities.get_mut(oldest).into_iter().for_each(Entity::unload);
+                entities.get_mut(oldest).into_iter().for_each(ConversationEntity::unload);
             },
         );
         debug_assert!(self.entities.len() <= ENTITIES_MAX, "at turn {turn}");
@@ -339,8 +353,8 @@ impl EntityRegistry {
     fn evict_least_recent(
         &mut self,
         count_max: usize,
-        is_candidate: impl Fn(&Entity) -> bool,
-        evict: impl Fn(&mut BTreeMap<String, Entity>, &str),
+        is_candidate: impl Fn(&ConversationEntity) -> bool,
+        evict: impl Fn(&mut BTreeMap<String, ConversationEntity>, &str),
     ) {
         let mut candidates: Vec<(u32, u32, String)> = self
             .entities

@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::answer::truncate_chars;
 use super::assistant_context::AssistantContext;
-use super::domain::{DomainSchema, FieldKind, RecordField, RecordType};
-use super::facts::{PlannedStep, StepEnd, StepEndStatus, StepKind};
+use super::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
+use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind};
 use super::prompt_context::sample_record_and_change;
-use super::registry::{Entity, RelevanceTier};
+use super::registry::{ConversationEntity, EntityRelevanceTier};
 use super::spec::{ACT_ROLE, ASK_REASONING, ASK_RESULT, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
-use super::state::TurnProgress;
-use super::tools::{AvailableTool, list_available_tools};
+use super::state::AssistantTurnProgress;
+use super::tools::{AvailableMcpTool, list_available_tools};
 use super::{calendar, step};
 use crate::limits::{LABELS_LISTED_MAX, RECORDS_WRITTEN_MAX};
 use crate::template::fill_template;
@@ -82,7 +82,7 @@ fn is_same_word_stem(one: &str, other: &str) -> bool {
 
 struct AssistantRehearsal<'a> {
     context: &'a AssistantContext<'a>,
-    running: &'a TurnProgress,
+    running: &'a AssistantTurnProgress,
     words: Vec<String>,
     user_text: String,
 }
@@ -96,7 +96,7 @@ impl AssistantRehearsal<'_> {
         self.context.domain
     }
 
-    fn relevant_entities(&self) -> Vec<(&str, &Entity)> {
+    fn relevant_entities(&self) -> Vec<(&str, &ConversationEntity)> {
         let state = self.context.state();
         state
             .entities
@@ -113,7 +113,7 @@ impl AssistantRehearsal<'_> {
             .entities
             .entities_by_recency(state.current_turn_number())
             .into_iter()
-            .filter(|(_, _, tier)| *tier != RelevanceTier::Dropped);
+            .filter(|(_, _, tier)| *tier != EntityRelevanceTier::Dropped);
         let mut found: Vec<(String, bool)> = Vec::new();
         for (reference, entity, _) in known {
             let label: Vec<String> = split_lowercase_words(&entity.label)
@@ -206,7 +206,13 @@ impl AssistantRehearsal<'_> {
             let name = kind.map_or("", |kind| kind.name.as_str());
             return self.plan_answer(
                 "write something new",
-                vec![self.plan_step_json(&format!("draft a new {name} record"), StepKind::Generate, name, 1, &[])],
+                vec![self.plan_step_json(
+                    &format!("draft a new {name} record"),
+                    AssistantStepKind::Generate,
+                    name,
+                    1,
+                    &[],
+                )],
             );
         }
         let is_known = !self.relevant_entities().is_empty();
@@ -215,7 +221,7 @@ impl AssistantRehearsal<'_> {
             let kind = self.domain().type_names().find(is_relevant).unwrap_or_default().to_owned();
             return self.plan_answer(
                 "narrow down the choice",
-                vec![self.plan_step_json("list the records that are left", StepKind::Analyze, &kind, 1, &[])],
+                vec![self.plan_step_json("list the records that are left", AssistantStepKind::Analyze, &kind, 1, &[])],
             );
         }
         if self.running.turn == 1 && !self.mentions_any(&READ_WORDS) {
@@ -243,7 +249,7 @@ impl AssistantRehearsal<'_> {
         let Some((kind, _)) = self.find_type_linking_to(chosen).filter(|_| self.mentions_any(&SAVE_WORDS)) else {
             return false;
         };
-        let is_dated = kind.fields.iter().any(|field| field.required && field.kind == FieldKind::Date);
+        let is_dated = kind.fields.iter().any(|field| field.required && field.kind == RecordFieldKind::Date);
         let is_about_other_type = self.mentioned_types().iter().any(|mentioned| mentioned.name != kind.name);
         is_about_other_type || (is_dated && self.mentions_any(&DAY_WORDS))
     }
@@ -257,14 +263,20 @@ impl AssistantRehearsal<'_> {
             .iter()
             .filter(|kind| !self.context.state().is_type_fully_loaded(&kind.name))
             .map(|kind| {
-                self.plan_step_json(&format!("read every {} record", kind.name), StepKind::Read, &kind.name, 1, &[])
+                self.plan_step_json(
+                    &format!("read every {} record", kind.name),
+                    AssistantStepKind::Read,
+                    &kind.name,
+                    1,
+                    &[],
+                )
             })
             .collect();
         if kinds.is_empty() {
-            steps.push(self.plan_step_json("read from the server", StepKind::Read, "", 1, &[]));
+            steps.push(self.plan_step_json("read from the server", AssistantStepKind::Read, "", 1, &[]));
         }
         let first = kinds.first().map_or("", |kind| kind.name.as_str());
-        steps.push(self.plan_step_json("list what was found", StepKind::Analyze, first, 2, &[]));
+        steps.push(self.plan_step_json("list what was found", AssistantStepKind::Analyze, first, 2, &[]));
         self.plan_answer("show the records", steps)
     }
 
@@ -272,7 +284,14 @@ impl AssistantRehearsal<'_> {
         json!({"decision": "plan_direct", "goal": goal, "steps": steps, "say": null})
     }
 
-    fn plan_step_json(&self, description: &str, kind: StepKind, subdomain: &str, group: u32, refs: &[String]) -> Value {
+    fn plan_step_json(
+        &self,
+        description: &str,
+        kind: AssistantStepKind,
+        subdomain: &str,
+        group: u32,
+        refs: &[String],
+    ) -> Value {
         let subdomain =
             if subdomain.is_empty() { self.domain().type_names().next().unwrap_or_default() } else { subdomain };
         json!({"description": description, "type": kind.as_str(), "operation": null, "subdomain": subdomain,
@@ -280,7 +299,7 @@ impl AssistantRehearsal<'_> {
     }
 
     fn plan_write_json(&self, description: &str, operation: &str, subdomain: &str, refs: &[String]) -> Value {
-        let mut step = self.plan_step_json(description, StepKind::Write, subdomain, 1, refs);
+        let mut step = self.plan_step_json(description, AssistantStepKind::Write, subdomain, 1, refs);
         step["operation"] = json!(operation);
         step
     }
@@ -300,7 +319,8 @@ impl AssistantRehearsal<'_> {
     fn find_type_linking_to(&self, chosen: &[String]) -> Option<(&RecordType, Vec<String>)> {
         let entities = &self.context.state().entities;
         for kind in &self.domain().types {
-            let Some(link) = kind.fields.iter().find(|field| field.required && field.kind == FieldKind::Link) else {
+            let Some(link) = kind.fields.iter().find(|field| field.required && field.kind == RecordFieldKind::Link)
+            else {
                 continue;
             };
             let fits = |name: &&String| {
@@ -325,26 +345,26 @@ impl AssistantRehearsal<'_> {
         }
         let kind = self.domain().find_type(&planned.subdomain)?;
         Some(match planned.kind {
-            StepKind::Read => {
+            AssistantStepKind::Read => {
                 json!({"action": "tool_call", "tool": "read", "arguments": {"type": kind.name, "limit": 25}})
             }
-            StepKind::Analyze => self.step_complete_answer(planned),
-            StepKind::Generate => {
+            AssistantStepKind::Analyze => self.step_complete_answer(planned),
+            AssistantStepKind::Generate => {
                 let content = self.draft_fields(kind);
                 json!({"action": "step_complete", "outcome": format!("one {} draft is written", kind.name),
                     "result": "The demo model filled in placeholder values.", "drafts": [{"type": kind.name, "content": content}]})
             }
-            StepKind::Write => self.write_tool_answer(planned, kind),
+            AssistantStepKind::Write => self.write_tool_answer(planned, kind),
         })
     }
 
-    fn server_tools(&self) -> Vec<AvailableTool<'_>> {
+    fn server_tools(&self) -> Vec<AvailableMcpTool<'_>> {
         let server = self.domain().server.as_ref();
         server.map(|server| list_available_tools(server, &self.context.state().server_tools)).unwrap_or_default()
     }
 
     /// Returns the arguments of a server's tool: the first fitting record for each declared reference.
-    fn server_tool_arguments(&self, tool: &AvailableTool<'_>, refs: &[String]) -> Option<Map<String, Value>> {
+    fn server_tool_arguments(&self, tool: &AvailableMcpTool<'_>, refs: &[String]) -> Option<Map<String, Value>> {
         let entities = &self.context.state().entities;
         let wanted = tool.config.into_iter().flat_map(|tool| &tool.references);
         let found = wanted.map(|(name, kind)| {
@@ -355,45 +375,45 @@ impl AssistantRehearsal<'_> {
     }
 
     /// Returns the first tool of the server that writes and takes the named records.
-    fn find_server_write_tool(&self, refs: &[String]) -> Option<AvailableTool<'_>> {
-        let takes_records = |tool: &AvailableTool<'_>| {
+    fn find_server_write_tool(&self, refs: &[String]) -> Option<AvailableMcpTool<'_>> {
+        let takes_records = |tool: &AvailableMcpTool<'_>| {
             self.server_tool_arguments(tool, refs).is_some_and(|arguments| !arguments.is_empty())
         };
         self.server_tools().into_iter().find(|tool| tool.is_write && takes_records(tool))
     }
 
     /// Answers a step of a domain with a server: calls the first suitable tool.
-    fn server_tool_answer(&self, planned: &PlannedStep) -> Value {
+    fn server_tool_answer(&self, planned: &AssistantPlanStep) -> Value {
         let tools = self.server_tools();
-        let returns = |tool: &AvailableTool<'_>| {
+        let returns = |tool: &AvailableMcpTool<'_>| {
             tool.config.and_then(|tool| tool.returned_type.as_ref()).is_some_and(|kind| *kind == planned.subdomain)
         };
-        let arguments = |tool: &AvailableTool<'_>| self.server_tool_arguments(tool, &planned.refs).unwrap_or_default();
-        let call =
-            |tool: &AvailableTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool)});
+        let arguments =
+            |tool: &AvailableMcpTool<'_>| self.server_tool_arguments(tool, &planned.refs).unwrap_or_default();
+        let call = |tool: &AvailableMcpTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool)});
         let (found, why) = match planned.kind {
-            StepKind::Read => {
-                let reads: Vec<&AvailableTool<'_>> = tools.iter().filter(|tool| !tool.is_write).collect();
+            AssistantStepKind::Read => {
+                let reads: Vec<&AvailableMcpTool<'_>> = tools.iter().filter(|tool| !tool.is_write).collect();
                 let found = reads.iter().find(|tool| returns(tool)).or(reads.first()).copied();
                 (found, "the server has no tool that only reads")
             }
-            StepKind::Write => {
+            AssistantStepKind::Write => {
                 let planned_tool = tools.iter().find(|tool| planned.operation.as_deref() == Some(tool.name));
                 (planned_tool, "the server has no tool that writes and takes what you named")
             }
-            StepKind::Analyze | StepKind::Generate => return self.step_complete_answer(planned),
+            AssistantStepKind::Analyze | AssistantStepKind::Generate => return self.step_complete_answer(planned),
         };
         found.map_or_else(|| json!({"action": "blocked", "reason": why}), call)
     }
 
-    fn step_complete_answer(&self, planned: &PlannedStep) -> Value {
-        let own: Vec<(&str, &Entity)> =
+    fn step_complete_answer(&self, planned: &AssistantPlanStep) -> Value {
+        let own: Vec<(&str, &ConversationEntity)> =
             self.relevant_entities().into_iter().filter(|(_, entity)| entity.kind == planned.subdomain).collect();
         let refs: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let outcome = match (planned.kind, own.len()) {
-            (StepKind::Write, _) => "the tool confirmed the change".to_owned(),
+            (AssistantStepKind::Write, _) => "the tool confirmed the change".to_owned(),
             (_, _) if self.domain().types.is_empty() => "the server answered".to_owned(),
-            (StepKind::Read, count) => format!("{} loaded", count_records(count, &planned.subdomain)),
+            (AssistantStepKind::Read, count) => format!("{} loaded", count_records(count, &planned.subdomain)),
             (_, count) => format!("{} left", count_records(count, &planned.subdomain)),
         };
         json!({"action": "step_complete", "outcome": outcome, "result": {"fitting": refs}, "refs": refs})
@@ -408,8 +428,8 @@ impl AssistantRehearsal<'_> {
                 let field = kind.field(&name)?;
                 let is_label = name == kind.label;
                 let value = match field.kind {
-                    FieldKind::Text if is_label => json!(format!("A new {}", kind.name)),
-                    FieldKind::Link => {
+                    RecordFieldKind::Text if is_label => json!(format!("A new {}", kind.name)),
+                    RecordFieldKind::Link => {
                         json!(
                             self.relevant_entities()
                                 .into_iter()
@@ -417,8 +437,8 @@ impl AssistantRehearsal<'_> {
                                 .0
                         )
                     }
-                    FieldKind::Links => return None,
-                    FieldKind::List => json!(["example 1", "example 2"]),
+                    RecordFieldKind::Links => return None,
+                    RecordFieldKind::List => json!(["example 1", "example 2"]),
                     _ => value,
                 };
                 Some((name, value))
@@ -427,7 +447,7 @@ impl AssistantRehearsal<'_> {
         Value::Object(filled)
     }
 
-    fn write_tool_answer(&self, planned: &PlannedStep, kind: &RecordType) -> Value {
+    fn write_tool_answer(&self, planned: &AssistantPlanStep, kind: &RecordType) -> Value {
         let entities = &self.context.state().entities;
         if planned.operation.as_deref() == Some("delete") {
             return json!({"action": "tool_call", "tool": "delete", "arguments": {"refs": planned.refs}});
@@ -449,19 +469,19 @@ impl AssistantRehearsal<'_> {
     fn linked_record_fields(&self, kind: &RecordType, reference: &str, day_offset: i64) -> Value {
         let required = kind.fields.iter().filter(|field| field.required);
         let value = |field: &RecordField| match field.kind {
-            FieldKind::Link => json!(reference),
-            FieldKind::Date => json!(calendar::date_from_epoch_days(
+            RecordFieldKind::Link => json!(reference),
+            RecordFieldKind::Date => json!(calendar::date_from_epoch_days(
                 calendar::days_since_epoch(
                     self.context.view.session.last_event_at,
                     self.context.settings.utc_offset_minutes
                 ) + day_offset
             )),
-            FieldKind::Text if !field.one_of.is_empty() => {
+            RecordFieldKind::Text if !field.one_of.is_empty() => {
                 let mentioned =
                     field.one_of.iter().find(|choice| self.words.iter().any(|word| is_same_word_stem(word, choice)));
                 json!(mentioned.or(field.one_of.last()))
             }
-            FieldKind::Text => json!(truncate_chars(&self.user_text, 200)),
+            RecordFieldKind::Text => json!(truncate_chars(&self.user_text, 200)),
             _ => sample_record_and_change(kind).0.get(&field.name).cloned().unwrap_or(Value::Null),
         };
         let fields: Map<String, Value> = required.map(|field| (field.name.clone(), value(field))).collect();
@@ -470,7 +490,7 @@ impl AssistantRehearsal<'_> {
 
     fn reply_text(&self) -> String {
         let plan = self.running.plan.as_ref();
-        let steps: &[PlannedStep] = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
+        let steps: &[AssistantPlanStep] = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
         let ends = self.running.steps.values().filter_map(|state| state.end.as_ref());
         let drafts = ends.into_iter().any(|end| !end.drafts.is_empty());
         let arguments = json!({
@@ -487,7 +507,7 @@ impl AssistantRehearsal<'_> {
     }
 
     /// Returns one line for each step that did something other than writing, and one for the ruled-out records.
-    fn reply_lines(&self, steps: &[PlannedStep]) -> Vec<String> {
+    fn reply_lines(&self, steps: &[AssistantPlanStep]) -> Vec<String> {
         let mut lines = Vec::new();
         let mut listed: Vec<&[String]> = Vec::new();
         for step in steps {
@@ -495,20 +515,21 @@ impl AssistantRehearsal<'_> {
                 lines.push(format!("not started: {}", step.description));
                 continue;
             };
-            if end.status != StepEndStatus::Done {
-                let status = StepEndStatus::describe(Some(end.status));
+            if end.status != AssistantStepEndStatus::Done {
+                let status = AssistantStepEndStatus::describe(Some(end.status));
                 lines.push(format!("{}: {status} ({})", step.description, end.outcome));
                 continue;
             }
             // Records that an earlier line lists are not repeated.
-            if step.kind == StepKind::Write || (!end.refs.is_empty() && listed.contains(&end.refs.as_slice())) {
+            if step.kind == AssistantStepKind::Write || (!end.refs.is_empty() && listed.contains(&end.refs.as_slice()))
+            {
                 continue;
             }
             listed.push(&end.refs);
             let verb = match step.kind {
-                StepKind::Read => "read",
-                StepKind::Generate => "drafted",
-                StepKind::Analyze | StepKind::Write => "left",
+                AssistantStepKind::Read => "read",
+                AssistantStepKind::Generate => "drafted",
+                AssistantStepKind::Analyze | AssistantStepKind::Write => "left",
             };
             lines.push(format!("{verb}: {}", self.describe_result(step, end)));
         }
@@ -525,7 +546,7 @@ impl AssistantRehearsal<'_> {
     }
 
     /// Returns the number and labels of the records of a step, or its outcome if it has none.
-    fn describe_result(&self, step: &PlannedStep, end: &StepEnd) -> String {
+    fn describe_result(&self, step: &AssistantPlanStep, end: &AssistantStepEnd) -> String {
         let mut labels: Vec<&str> = end.refs.iter().filter_map(|reference| self.label(reference)).collect();
         if labels.is_empty() {
             return end.outcome.clone();

@@ -25,9 +25,9 @@ pub struct Settings {
 
 /// The configured domains, by name.
 #[derive(Debug, Clone, Default)]
-pub struct DomainCatalog(Vec<Arc<DomainSchema>>);
+pub struct ConfiguredDomains(Vec<Arc<DomainSchema>>);
 
-impl DomainCatalog {
+impl ConfiguredDomains {
     /// Creates a catalog. If two domains have the same name, the later one is used.
     #[must_use]
     pub fn new(domains: impl IntoIterator<Item = DomainSchema>) -> Self {
@@ -86,7 +86,7 @@ impl DomainCatalog {
 
 /// Returns the declarations of all settings.
 #[must_use]
-pub fn assistant_setting_specs(domains: &DomainCatalog) -> Vec<SettingSpec> {
+pub fn assistant_setting_specs(domains: &ConfiguredDomains) -> Vec<SettingSpec> {
     let names = domains.iter().map(|domain| domain.name.clone()).collect();
     let domain = SettingType::OneOf(vec![SettingType::Choice(names), SettingType::AnyTable(DOMAIN_BYTES_MAX)]);
     let default = domains.find(DEFAULT_DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
@@ -108,7 +108,7 @@ impl Settings {
     /// Parses settings; the second value lists what is invalid. If the domain is invalid, the session has none: the flow reports
     /// that instead of using another domain.
     #[must_use]
-    pub fn parse(value: &Value, domains: &DomainCatalog) -> (Self, Vec<String>) {
+    pub fn parse(value: &Value, domains: &ConfiguredDomains) -> (Self, Vec<String>) {
         let (resolved, invalid) = resolve_settings(&assistant_setting_specs(domains), value);
         let invalid = invalid.iter().filter(|setting| setting.setting_name() != "domain");
         let mut complaints: Vec<String> = invalid.map(ToString::to_string).collect();
@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     fn read(value: Value) -> (Settings, Vec<String>) {
-        Settings::parse(&value, &DomainCatalog::new(DomainSchema::built_in()))
+        Settings::parse(&value, &ConfiguredDomains::new(DomainSchema::built_in()))
     }
 
     #[test]

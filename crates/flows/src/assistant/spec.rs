@@ -2,15 +2,15 @@
 //! remembers earlier turns; its prompts show what it needs of them.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
-use segue_core::flow::{FlowSpec, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
-use segue_core::prompt::{OutputFormat, ToolSpec};
+use segue_core::flow::{FlowSpec, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::prompt::{ModelOutputFormat, ToolSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use serde_json::{Value, json};
 
 use super::answer::STEP_ACTION_NAMES;
-use super::facts::StepKind;
-use super::settings::{self, DomainCatalog};
+use super::facts::AssistantStepKind;
+use super::settings::{self, ConfiguredDomains};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
 use crate::limits::{ACT_TOKENS_MAX, DECISION_TOKENS_MAX, FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
 
@@ -57,7 +57,7 @@ pub(super) const MESSAGE_FRAGMENT: &str = "message";
 
 /// Returns the declaration of the flow.
 #[must_use]
-pub fn assistant_flow_spec(domains: &DomainCatalog) -> FlowSpec {
+pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
     let description = "works with your records over many turns: understand, think, act, reply, summarize";
     let run_argument = "the tool run whose write to undo; the last write if not given";
     let spec = FlowSpec::new("assistant", description)
@@ -76,10 +76,10 @@ pub fn assistant_flow_spec(domains: &DomainCatalog) -> FlowSpec {
     settings::assistant_setting_specs(domains).into_iter().fold(spec, FlowSpec::with_setting)
 }
 
-fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> ToolDeclaration {
+fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {
     let parameters = json!({"type": "object"});
     let spec = ToolSpec { name: name.into(), description: description.to_owned(), parameters };
-    ToolDeclaration { spec, runner: ToolRunner::Host, unknown_outcome: unknown }
+    FlowToolDeclaration { spec, runner: ToolExecutionSite::Host, unknown_outcome: unknown }
 }
 
 fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
@@ -118,7 +118,7 @@ fn understand_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = OutputFormat::Json(understand_schema());
+    role.output = ModelOutputFormat::Json(understand_schema());
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
@@ -137,7 +137,7 @@ fn think_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = OutputFormat::Json(think_schema());
+    role.output = ModelOutputFormat::Json(think_schema());
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
@@ -157,7 +157,7 @@ fn act_role() -> RoleSpec {
             ],
         )
         .with_ask(ASK_RESULT, [fragment_keeping_start(TOOL_RESULT_FRAGMENT, ContextLayer::Task, 8_000)]);
-    role.output = OutputFormat::Json(act_schema());
+    role.output = ModelOutputFormat::Json(act_schema());
     role.reply_tokens_max = ACT_TOKENS_MAX;
     role
 }
@@ -212,7 +212,7 @@ fn understand_schema() -> Value {
 }
 
 fn think_schema() -> Value {
-    let kinds: Vec<&str> = StepKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    let kinds: Vec<&str> = AssistantStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
     json!({
         "type": "object",
         "required": ["decision", "goal", "steps", "say"],

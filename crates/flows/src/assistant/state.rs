@@ -14,13 +14,13 @@ use segue_core::event::{Event, RecordedEvent, ToolRunOpened};
 use segue_core::ids::{MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 
-use super::conversation::{ConversationExchange, ConversationMemory};
+use super::conversation::{AssistantConversation, ConversationExchange};
 use super::facts::{
-    Fact, McpToolInfo, MessageUnderstanding, PlannedStep, StepEnd, StepEndStatus, StepKind, ToolRunRecords, TurnPlan,
-    TurnSummarized,
+    AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind, McpToolInfo,
+    MessageUnderstanding, ToolRunRecords, TurnPlan, TurnSummarized,
 };
-use super::reasoning::{ConversationPhase, ReasoningMemory};
-use super::registry::{EntityAction, EntityRegistry, LoadedFields};
+use super::reasoning::{ConversationProgress, TurnDecisionHistory};
+use super::registry::{KnownEntities, LastEntityAction, RecordLoadLevel};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
@@ -28,20 +28,20 @@ use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AssistantState {
-    pub entities: EntityRegistry,
-    pub conversation: ConversationMemory,
-    pub reasoning: ReasoningMemory,
+    pub entities: KnownEntities,
+    pub conversation: AssistantConversation,
+    pub reasoning: TurnDecisionHistory,
     /// How Understand interpreted the newest messages, oldest first.
     pub recent_understandings: VecDeque<MessageUnderstanding>,
     /// Types of which all records have been read.
     pub fully_loaded_types: BTreeSet<String>,
     /// Results of the steps of the newest turns, for `retrieve_step`.
-    pub step_results: VecDeque<StepResult>,
+    pub step_results: VecDeque<StepResultRef>,
     /// The tools of the domain's server, as it last listed them.
     pub server_tools: Vec<McpToolInfo>,
     /// The writes that can still be undone, newest last.
     pub writes: VecDeque<CompletedWrite>,
-    pub current_turn: Option<TurnProgress>,
+    pub current_turn: Option<AssistantTurnProgress>,
     /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
     /// The messages of the newest turn, which a retry answers again.
@@ -50,7 +50,7 @@ pub struct AssistantState {
 
 /// Where the result of a finished step is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepResult {
+pub struct StepResultRef {
     pub turn: u32,
     pub step: u32,
     /// The answer of Act that contains the result.
@@ -73,13 +73,13 @@ pub struct CompletedWrite {
 /// The progress of the current turn.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TurnProgress {
+pub struct AssistantTurnProgress {
     pub turn: u32,
     pub messages: Vec<(MessageId, TextRef)>,
     pub understanding: Option<MessageUnderstanding>,
     pub plan: Option<TurnPlan>,
     pub plan_failure: Option<String>,
-    pub steps: BTreeMap<u32, StepState>,
+    pub steps: BTreeMap<u32, AssistantStepProgress>,
     /// One line for each change made in this turn.
     pub write_summaries: Vec<String>,
     /// How often each node had to correct its answer.
@@ -90,7 +90,7 @@ pub struct TurnProgress {
 /// The progress of one step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct StepState {
+pub struct AssistantStepProgress {
     pub started: bool,
     pub tool_calls: u32,
     /// How often Act had to correct its answer.
@@ -105,12 +105,12 @@ pub struct StepState {
     pub write_count: usize,
     /// How often each query found nothing, by its digest.
     pub empty_reads: BTreeMap<String, u32>,
-    pub end: Option<StepEnd>,
+    pub end: Option<AssistantStepEnd>,
 }
 
 /// What happens next in a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextTurnAction {
+pub enum AssistantNextAction {
     /// These steps can start.
     StartSteps(Vec<u32>),
     /// Some steps are still running.
@@ -132,10 +132,10 @@ impl AssistantState {
                         messages.iter().filter_map(|message| Some((*message, self.queued_messages.remove(message)?)));
                     self.turn_messages = new.collect();
                 }
-                self.current_turn = Some(TurnProgress {
+                self.current_turn = Some(AssistantTurnProgress {
                     turn: turn.0,
                     messages: self.turn_messages.clone(),
-                    ..TurnProgress::default()
+                    ..AssistantTurnProgress::default()
                 });
                 self.entities.unload_stale_records(turn.0);
             }
@@ -151,7 +151,7 @@ impl AssistantState {
             }
             Event::ToolRunOpened(opened) => self.apply_tool_opened(opened),
             event => {
-                if let Some(fact) = Fact::from_event(event) {
+                if let Some(fact) = AssistantFact::from_event(event) {
                     self.apply_fact(fact);
                 }
             }
@@ -167,46 +167,52 @@ impl AssistantState {
         });
     }
 
-    fn update_step(&mut self, step: u32, change: impl FnOnce(&mut StepState)) {
+    fn update_step(&mut self, step: u32, change: impl FnOnce(&mut AssistantStepProgress)) {
         if let Some(state) = self.current_turn.as_mut().and_then(|running| running.steps.get_mut(&step)) {
             change(state);
         }
     }
 
-    fn apply_fact(&mut self, fact: Fact) {
+    fn apply_fact(&mut self, fact: AssistantFact) {
         match fact {
-            Fact::MessageUnderstood(understanding) => self.apply_understanding(understanding),
-            Fact::Planned(plan) => self.apply_plan(plan),
-            Fact::PlanFailed { why } => {
+            AssistantFact::MessageUnderstood(understanding) => self.apply_understanding(understanding),
+            AssistantFact::Planned(plan) => self.apply_plan(plan),
+            AssistantFact::PlanFailed { why } => {
                 if let Some(running) = &mut self.current_turn {
                     running.plan_failure = Some(why);
                 }
             }
-            Fact::AnswerRejected { node, step: None, .. } => {
+            AssistantFact::AnswerRejected { node, step: None, .. } => {
                 if let Some(running) = &mut self.current_turn {
                     *running.repairs.entry(node).or_default() += 1;
                 }
             }
-            Fact::AnswerRejected { step: Some(step), .. } => self.update_step(step, |state| state.repairs += 1),
-            Fact::RecordsReceived(records) => self.apply_records(*records),
-            Fact::AlreadyLoaded { step, refs } => self.update_step(step, |state| {
+            AssistantFact::AnswerRejected { step: Some(step), .. } => {
+                self.update_step(step, |state| state.repairs += 1)
+            }
+            AssistantFact::RecordsReceived(records) => self.apply_records(*records),
+            AssistantFact::AlreadyLoaded { step, refs } => self.update_step(step, |state| {
                 state.tool_calls += 1;
                 state.reads += 1;
                 state.read_refs.extend(refs);
             }),
-            Fact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
-            Fact::StepEnded(end) => self.apply_step_end(*end),
-            Fact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
-            Fact::ReasoningCompacted { through_turn, text } => self.reasoning.compact_through(through_turn, text),
-            Fact::ConversationCompacted { through_turn, text } => self.conversation.compact_through(through_turn, text),
-            Fact::ServerToolsListed { tools } => self.server_tools = tools,
-            Fact::WriteUndone { run } => {
+            AssistantFact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
+            AssistantFact::StepEnded(end) => self.apply_step_end(*end),
+            AssistantFact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
+            AssistantFact::ReasoningCompacted { through_turn, text } => {
+                self.reasoning.compact_through(through_turn, text)
+            }
+            AssistantFact::ConversationCompacted { through_turn, text } => {
+                self.conversation.compact_through(through_turn, text)
+            }
+            AssistantFact::ServerToolsListed { tools } => self.server_tools = tools,
+            AssistantFact::WriteUndone { run } => {
                 self.writes.iter_mut().filter(|write| write.run == run).for_each(|write| write.undone = true);
             }
-            Fact::InvalidSettings { .. }
-            | Fact::ToolFailed { .. }
-            | Fact::CompactionFailed { .. }
-            | Fact::UndoFailed { .. } => {}
+            AssistantFact::InvalidSettings { .. }
+            | AssistantFact::ToolFailed { .. }
+            | AssistantFact::CompactionFailed { .. }
+            | AssistantFact::UndoFailed { .. } => {}
         }
     }
 
@@ -237,7 +243,7 @@ impl AssistantState {
             self.entities.mark_referenced(&step.refs, plan.turn);
         }
         if let Some(running) = &mut self.current_turn {
-            running.steps = plan.steps.iter().map(|step| (step.step, StepState::default())).collect();
+            running.steps = plan.steps.iter().map(|step| (step.step, AssistantStepProgress::default())).collect();
             running.plan = Some(plan);
         }
     }
@@ -249,7 +255,7 @@ impl AssistantState {
         if let (Some(step), Some(digest)) = (records.step, records.empty_read_digest) {
             self.update_step(step, |state| *state.empty_reads.entry(digest).or_default() += 1);
         }
-        if let (Some(step), EntityAction::Read) = (records.step, records.action) {
+        if let (Some(step), LastEntityAction::Read) = (records.step, records.action) {
             let read = records.rows.iter().map(|row| row.reference.clone());
             self.update_step(step, |state| {
                 state.reads += 1;
@@ -279,7 +285,7 @@ impl AssistantState {
         }
     }
 
-    fn apply_step_end(&mut self, end: StepEnd) {
+    fn apply_step_end(&mut self, end: AssistantStepEnd) {
         self.entities.upsert_drafts(&end.drafts, end.turn);
         self.entities.refresh_relevant(&end.refs, end.turn);
         self.update_step(end.step, |state| {
@@ -297,7 +303,7 @@ impl AssistantState {
         let Some(running) = self.current_turn.take_if(|running| running.turn == turn) else { return };
         for (step, state) in running.steps {
             let answer = state.end.and_then(|end| end.answer);
-            self.step_results.extend(answer.map(|answer| StepResult { turn, step, answer }));
+            self.step_results.extend(answer.map(|answer| StepResultRef { turn, step, answer }));
         }
         let oldest = turn.saturating_sub(u32::try_from(FULL_SUMMARIES_MAX).unwrap_or(u32::MAX)) + 1;
         self.step_results.retain(|result| result.turn >= oldest);
@@ -315,21 +321,22 @@ impl AssistantState {
     pub fn is_type_fully_loaded(&self, kind: &str) -> bool {
         let mut known = self.entities.entities.values().filter(|entity| entity.kind == kind && entity.is_saved());
         self.fully_loaded_types.contains(kind)
-            && known.all(|entity| entity.last_action == EntityAction::Deleted || entity.detail != LoadedFields::None)
+            && known
+                .all(|entity| entity.last_action == LastEntityAction::Deleted || entity.detail != RecordLoadLevel::None)
     }
 }
 
-impl TurnProgress {
+impl AssistantTurnProgress {
     /// Returns the planned step with this number.
     #[must_use]
-    pub fn planned_step(&self, step: u32) -> Option<&PlannedStep> {
+    pub fn planned_step(&self, step: u32) -> Option<&AssistantPlanStep> {
         self.plan.as_ref()?.steps.iter().find(|planned| planned.step == step)
     }
 
     /// Returns the records that the read steps of this turn returned.
     #[must_use]
     pub fn read_references(&self) -> BTreeSet<&str> {
-        let reads = self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == StepKind::Read);
+        let reads = self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == AssistantStepKind::Read);
         reads
             .filter_map(|step| self.steps.get(&step.step))
             .flat_map(|state| &state.read_refs)
@@ -340,35 +347,37 @@ impl TurnProgress {
     /// Returns what happens next. The steps of a group start together. If one of them does not succeed, the plan stops as soon as
     /// the others of its group have ended.
     #[must_use]
-    pub fn next_action(&self) -> NextTurnAction {
-        let Some(plan) = &self.plan else { return NextTurnAction::Reply };
+    pub fn next_action(&self) -> AssistantNextAction {
+        let Some(plan) = &self.plan else { return AssistantNextAction::Reply };
         let groups: BTreeSet<u32> = plan.steps.iter().map(|step| step.group).collect();
         for group in groups {
             let steps = plan.steps.iter().filter(|step| step.group == group);
-            let states: Vec<(u32, &StepState)> =
+            let states: Vec<(u32, &AssistantStepProgress)> =
                 steps.filter_map(|step| self.steps.get(&step.step).map(|state| (step.step, state))).collect();
             if states.iter().all(|(_, state)| !state.started) {
-                return NextTurnAction::StartSteps(states.into_iter().map(|(step, _)| step).collect());
+                return AssistantNextAction::StartSteps(states.into_iter().map(|(step, _)| step).collect());
             }
             if states.iter().any(|(_, state)| state.end.is_none()) {
-                return NextTurnAction::Wait;
+                return AssistantNextAction::Wait;
             }
-            let is_done = |state: &StepState| state.end.as_ref().is_some_and(|end| end.status == StepEndStatus::Done);
+            let is_done = |state: &AssistantStepProgress| {
+                state.end.as_ref().is_some_and(|end| end.status == AssistantStepEndStatus::Done)
+            };
             if !states.iter().all(|(_, state)| is_done(state)) {
-                return NextTurnAction::Reply;
+                return AssistantNextAction::Reply;
             }
         }
-        NextTurnAction::Reply
+        AssistantNextAction::Reply
     }
 
     /// Returns the phase label of the turn so far.
     #[must_use]
-    pub fn phase(&self, entities: &EntityRegistry) -> ConversationPhase {
+    pub fn phase(&self, entities: &KnownEntities) -> ConversationProgress {
         let steps = self.plan.iter().flat_map(|plan| &plan.steps);
         let drafts = self.steps.values().filter_map(|state| state.end.as_ref()).flat_map(|end| &end.drafts);
         let draft_waits =
             drafts.into_iter().any(|draft| entities.get(&draft.reference).is_some_and(|entity| !entity.is_saved()));
-        ConversationPhase::classify_turn(
+        ConversationProgress::classify_turn(
             self.plan.as_ref().map(|plan| plan.decision),
             steps.map(|step| step.kind),
             draft_waits,
@@ -379,7 +388,8 @@ impl TurnProgress {
     #[must_use]
     pub fn blocked_reason(&self) -> Option<String> {
         let ends = self.steps.values().filter_map(|state| state.end.as_ref());
-        let stopped = ends.filter(|end| matches!(end.status, StepEndStatus::Blocked | StepEndStatus::Failed));
+        let stopped =
+            ends.filter(|end| matches!(end.status, AssistantStepEndStatus::Blocked | AssistantStepEndStatus::Failed));
         let reasons: Vec<&str> = stopped.map(|end| end.outcome.as_str()).collect();
         if !reasons.is_empty() {
             return Some(reasons.join("; "));
@@ -390,6 +400,6 @@ impl TurnProgress {
     /// Returns whether the plan has a write step.
     #[must_use]
     pub fn has_write_step(&self) -> bool {
-        self.plan.iter().flat_map(|plan| &plan.steps).any(|step| step.kind == StepKind::Write)
+        self.plan.iter().flat_map(|plan| &plan.steps).any(|step| step.kind == AssistantStepKind::Write)
     }
 }

@@ -5,12 +5,12 @@ use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, ActAction, ModelDraft, StepCompletion, truncate_chars};
+use super::answer::{self, ActAction, ProposedRecordDraft, StepCompleteAction, truncate_chars};
 use super::assistant_context::{AssistantContext, continue_act_call, repair_act_call, start_act_call, step_agent_name};
-use super::facts::{Fact, PlannedStep, StepEnd, StepEndStatus, StepKind};
-use super::registry::{EntityAction, LoadedFields, RecordDraft};
+use super::facts::{AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind};
+use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
-use super::state::{StepState, TurnProgress};
+use super::state::{AssistantStepProgress, AssistantTurnProgress};
 use super::tools::{
     DomainOperation, DomainToolRequest, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose, TranslatedToolCall, translate_tool_call,
 };
@@ -32,7 +32,9 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
     let entities = &context.state().entities;
     let is_missing = |reference: &&String| {
         entities.get(reference).is_some_and(|entity| {
-            entity.is_saved() && entity.detail != LoadedFields::Full && entity.last_action != EntityAction::Deleted
+            entity.is_saved()
+                && entity.detail != RecordLoadLevel::Full
+                && entity.last_action != LastEntityAction::Deleted
         })
     };
     let missing = planned.refs.iter().filter(is_missing).filter_map(|reference| {
@@ -41,7 +43,7 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
     });
     let missing: Vec<Value> = missing.collect();
     // An MCP server cannot return a record by its id, and a read step reads for itself.
-    if missing.is_empty() || planned.kind == StepKind::Read || context.domain.server.is_some() {
+    if missing.is_empty() || planned.kind == AssistantStepKind::Read || context.domain.server.is_some() {
         return vec![start_act_call(step)];
     }
     let request = DomainToolRequest {
@@ -71,9 +73,9 @@ fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
 /// A running step, with the context that its handlers need.
 pub(super) struct StepInProgress<'a> {
     context: &'a AssistantContext<'a>,
-    running: &'a TurnProgress,
-    planned: &'a PlannedStep,
-    pub(super) state: &'a StepState,
+    running: &'a AssistantTurnProgress,
+    planned: &'a AssistantPlanStep,
+    pub(super) state: &'a AssistantStepProgress,
 }
 
 impl<'a> StepInProgress<'a> {
@@ -84,8 +86,8 @@ impl<'a> StepInProgress<'a> {
         state.end.is_none().then_some(Self { context, running, planned, state })
     }
 
-    pub(super) fn build_step_end(&self, status: StepEndStatus, outcome: String) -> StepEnd {
-        StepEnd {
+    pub(super) fn build_step_end(&self, status: AssistantStepEndStatus, outcome: String) -> AssistantStepEnd {
+        AssistantStepEnd {
             turn: self.running.turn,
             step: self.planned.step,
             status,
@@ -101,7 +103,7 @@ impl<'a> StepInProgress<'a> {
     }
 
     pub(super) fn fail_step(&self, why: String) -> Vec<FlowStep> {
-        vec![record_step_end(self.build_step_end(StepEndStatus::Failed, why))]
+        vec![record_step_end(self.build_step_end(AssistantStepEndStatus::Failed, why))]
     }
 
     /// Asks Act to correct its answer, or fails the step if that was tried already.
@@ -113,13 +115,13 @@ impl<'a> StepInProgress<'a> {
         let complaints = complaints.to_vec();
         let repair_call = repair_act_call(step, &complaints);
         let rejected =
-            Fact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
+            AssistantFact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
         vec![rejected.into_step(), repair_call]
     }
 }
 
-pub(super) fn record_step_end(end: StepEnd) -> FlowStep {
-    Fact::StepEnded(Box::new(end)).into_step()
+pub(super) fn record_step_end(end: AssistantStepEnd) -> FlowStep {
+    AssistantFact::StepEnded(Box::new(end)).into_step()
 }
 
 /// Handles an answer of Act.
@@ -152,7 +154,7 @@ pub(super) fn handle_act_answer(
 }
 
 /// Returns the outcomes of the turn's finished steps.
-fn collect_outcomes(running: &TurnProgress) -> Value {
+fn collect_outcomes(running: &AssistantTurnProgress) -> Value {
     let ends = running.steps.values().filter_map(|state| state.end.as_ref());
     json!({"so_far": ends.map(|end| end.outcome.clone()).collect::<Vec<_>>()})
 }
@@ -168,16 +170,19 @@ fn apply_step_action(
         ActAction::StepComplete(done) => complete_step(progress, call, answered, done),
         ActAction::AskUser { question, partial_result } => {
             let outcome = format!("asked: {question}");
-            let end = StepEnd {
+            let end = AssistantStepEnd {
                 question: Some(question),
                 partial_result,
-                ..progress.build_step_end(StepEndStatus::AwaitingUser, outcome)
+                ..progress.build_step_end(AssistantStepEndStatus::AwaitingUser, outcome)
             };
             vec![record_step_end(end)]
         }
         ActAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
         ActAction::Blocked { reason, suggested_next } => {
-            vec![record_step_end(StepEnd { suggested_next, ..progress.build_step_end(StepEndStatus::Blocked, reason) })]
+            vec![record_step_end(AssistantStepEnd {
+                suggested_next,
+                ..progress.build_step_end(AssistantStepEndStatus::Blocked, reason)
+            })]
         }
         ActAction::Fail { reason } => progress.fail_step(reason),
     }
@@ -198,7 +203,7 @@ fn run_tool_call(
         Ok(TranslatedToolCall::Run(request)) => vec![run_domain_tool(&request, progress.planned.step)],
         Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
             let next_call = continue_act_call(progress.planned.step, json!({"already_loaded": refs}));
-            vec![Fact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), next_call]
+            vec![AssistantFact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), next_call]
         }
         Err(complaints) => progress.repair_or_fail(call, &complaints),
     }
@@ -208,24 +213,24 @@ fn complete_step(
     progress: &StepInProgress<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
-    done: StepCompletion,
+    done: StepCompleteAction,
 ) -> Vec<FlowStep> {
-    if progress.planned.kind == StepKind::Write && progress.state.write_count == 0 {
+    if progress.planned.kind == AssistantStepKind::Write && progress.state.write_count == 0 {
         let why = "nothing was written in this step; call a tool that writes, or answer `blocked` or `fail`";
         return progress.repair_or_fail(call, &[why.to_owned()]);
     }
-    if progress.planned.kind == StepKind::Read && progress.state.reads == 0 {
+    if progress.planned.kind == AssistantStepKind::Read && progress.state.reads == 0 {
         return refuse_unread_completion(progress, call);
     }
     let drafts = assign_draft_references(progress, done.drafts);
     let mut refs = done.refs;
     refs.extend(drafts.iter().map(|draft| draft.reference.clone()));
-    let end = StepEnd {
+    let end = AssistantStepEnd {
         refs,
         note: done.note,
         drafts,
         answer: Some(answered.text),
-        ..progress.build_step_end(StepEndStatus::Done, done.outcome)
+        ..progress.build_step_end(AssistantStepEndStatus::Done, done.outcome)
     };
     vec![record_step_end(end)]
 }
@@ -254,10 +259,10 @@ fn planned_read_arguments(progress: &StepInProgress<'_>) -> Map<String, Value> {
 }
 
 /// Gives each draft its reference.
-fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ModelDraft>) -> Vec<RecordDraft> {
+fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ProposedRecordDraft>) -> Vec<RecordDraft> {
     let entities = &progress.context.state().entities;
     let mut drafts: Vec<RecordDraft> = Vec::new();
-    for ModelDraft { replaces, kind, content } in model_drafts {
+    for ProposedRecordDraft { replaces, kind, content } in model_drafts {
         let reference = replaces.unwrap_or_else(|| entities.next_draft_reference(&kind, &drafts));
         let label =
             progress.context.domain.find_type(&kind).and_then(|declared| content.get(&declared.label)?.as_str());
@@ -297,8 +302,11 @@ fn retrieve_step_result(
             &[format!("step {step} of turn {wanted} has no stored result; these have one: {known}")],
         );
     };
-    let fact =
-        Fact::StepResultRetrieved { step: progress.planned.step, source_turn: *source_turn, source_step: *source_step };
+    let fact = AssistantFact::StepResultRetrieved {
+        step: progress.planned.step,
+        source_turn: *source_turn,
+        source_step: *source_step,
+    };
     let next_call = continue_act_call(
         progress.planned.step,
         json!({"retrieved": {"turn": source_turn, "step": source_step}, "text": text}),

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
 use super::assistant_context::{AssistantContext, call_node, continue_act_call, start_act_call, step_agent_name};
-use super::facts::{Fact, McpToolInfo, StepEndStatus};
-use super::registry::EntityAction;
+use super::facts::{AssistantFact, AssistantStepEndStatus, McpToolInfo};
+use super::registry::LastEntityAction;
 use super::spec::UNDERSTAND_ROLE;
 use super::step::{StepInProgress, into_json_object, record_step_end};
 use super::tools::{
@@ -105,7 +105,7 @@ fn handle_tools_listed(
         Some(result) if result.refusal.is_none() => {
             let tools: Vec<McpToolInfo> = result.tools.iter().map(parse_tool_info).collect();
             let is_changed = tools != context.state().server_tools;
-            is_changed.then(|| Fact::ServerToolsListed { tools }.into_step())
+            is_changed.then(|| AssistantFact::ServerToolsListed { tools }.into_step())
         }
         result => {
             let why = result.and_then(|result| result.refusal);
@@ -152,7 +152,7 @@ fn is_mcp_write(request: &DomainToolRequest) -> bool {
 }
 
 fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) -> FlowStep {
-    Fact::ToolFailed { run, step, why: truncate_chars(why, OUTCOME_CHARS_MAX) }.into_step()
+    AssistantFact::ToolFailed { run, step, why: truncate_chars(why, OUTCOME_CHARS_MAX) }.into_step()
 }
 
 fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> FlowStep {
@@ -240,11 +240,11 @@ fn handle_tool_result(
     }
     let mut records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
     if is_mcp_write(request) {
-        records.action = EntityAction::Updated;
+        records.action = LastEntityAction::Updated;
         records.write_summaries.push(describe_mcp_write(context, request, &records.tool));
     }
     let empty_read = records.empty_read_digest.clone();
-    let mut steps = vec![Fact::RecordsReceived(Box::new(records)).into_step()];
+    let mut steps = vec![AssistantFact::RecordsReceived(Box::new(records)).into_step()];
     let progress =
         request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
     let empty_reads = |progress: &StepInProgress<'_>, digest: &String| {
@@ -253,7 +253,7 @@ fn handle_tool_result(
     match (progress, empty_read) {
         (Some(progress), Some(digest)) if empty_reads(&progress, &digest) >= EMPTY_READS_MAX => {
             steps.push(record_step_end(
-                progress.build_step_end(StepEndStatus::Done, "the same search found nothing twice".to_owned()),
+                progress.build_step_end(AssistantStepEndStatus::Done, "the same search found nothing twice".to_owned()),
             ));
         }
         _ => steps.extend(continue_step(context, request, json!({"run": run.0, "text": text}))),
@@ -273,7 +273,7 @@ fn handle_records_loaded(
     let fact = match result {
         Some(result) if result.refusal.is_none() => {
             let records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
-            Fact::RecordsReceived(Box::new(records)).into_step()
+            AssistantFact::RecordsReceived(Box::new(records)).into_step()
         }
         result => record_tool_failure(
             run,

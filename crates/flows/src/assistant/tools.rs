@@ -11,7 +11,7 @@ use segue_core::ids::ToolRunId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use available_tool::{AvailableTool, list_available_tools};
+pub use available_tool::{AvailableMcpTool, list_available_tools};
 pub use tool_result::{
     DomainToolResult, RecordChange, RecordKey, RecordRow, render_record_line, render_record_row, translate_tool_result,
 };
@@ -39,7 +39,7 @@ pub struct DomainToolRequest {
     pub step: Option<u32>,
     /// The kind of that step; writes are refused unless it is `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step_kind: Option<super::facts::StepKind>,
+    pub step_kind: Option<super::facts::AssistantStepKind>,
     /// The arguments of the operation itself.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,

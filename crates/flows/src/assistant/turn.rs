@@ -1,20 +1,20 @@
 //! Moves a turn through its nodes: Understand, Think, the steps by group, Reply, Summarize. A node with an invalid answer is asked
 //! once to correct it. After that the turn continues with the valid parts, and the reply says what was done and what was not.
 
-use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnResult};
-use segue_core::flow::{FlowStep, ReplyText};
+use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnOutcome};
+use segue_core::flow::{FlowStep, ReplyTextSource};
 use serde_json::json;
 
 use super::answer;
 use super::assistant_context::{AssistantContext, call_node, call_reply_node};
 use super::facts::{
-    AnswerQuality, CompactedLayer, Fact, MessageUnderstanding, PendingQuestion, PendingQuestionKind, ThinkDecision,
-    TurnSummarized,
+    AnswerRepairLevel, AssistantFact, AssistantMemoryLayer, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
+    ThinkDecision, TurnSummarized,
 };
-use super::prompt_context::{TurnExecution, build_turn_execution};
-use super::reasoning::{CurationSummary, StepSummary, TurnSummary};
+use super::prompt_context::{PromptTurnOutcome, build_turn_execution};
+use super::reasoning::{AssistantStepSummary, EntityCurationSummary, TurnDecisionSummary};
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
-use super::state::{NextTurnAction, TurnProgress};
+use super::state::{AssistantNextAction, AssistantTurnProgress};
 use super::step;
 use super::tool_runs::{self, ToolListWait};
 use crate::limits::REMARK_CHARS_MAX;
@@ -37,8 +37,8 @@ pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
     let text = fill_template(include_str!("../../prompts/assistant/shared/no_domain.md"), &json!({"why": why}));
     let reason = why.to_owned();
     vec![
-        FlowStep::Reply { text: ReplyText::New(text), role: None, call: None },
-        FlowStep::EndTurn(TurnResult::Failed { reason }),
+        FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None },
+        FlowStep::EndTurn(TurnOutcome::Failed { reason }),
     ]
 }
 
@@ -62,7 +62,7 @@ pub(super) fn handle_node_answer(
         }
         REPLY_ROLE => {
             vec![FlowStep::Reply {
-                text: ReplyText::Stored(answered.text),
+                text: ReplyTextSource::Stored(answered.text),
                 role: Some(REPLY_ROLE.into()),
                 call: Some(call.call),
             }]
@@ -81,7 +81,7 @@ pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpe
         ACT_ROLE => step::handle_act_failure(context, call, why),
         REPLY_ROLE => vec![compose_fallback_reply(context)],
         SUMMARIZE_ROLE => record_compaction_failure(context, call, why),
-        _ => vec![FlowStep::EndTurn(TurnResult::Failed { reason: why.to_owned() })],
+        _ => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: why.to_owned() })],
     }
 }
 
@@ -97,7 +97,8 @@ fn handle_understand_answer(context: &AssistantContext<'_>, call: &CallOpened, t
     let value =
         parsed.value.unwrap_or_else(|| MessageUnderstanding { turn: running.turn, ..MessageUnderstanding::default() });
     vec![
-        Fact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value }).into_step(),
+        AssistantFact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value })
+            .into_step(),
         call_node(THINK_ROLE),
     ]
 }
@@ -114,17 +115,17 @@ fn handle_think_answer(context: &AssistantContext<'_>, call: &CallOpened, text: 
     match parsed.value {
         Some(mut plan) => {
             plan.quality = quality;
-            vec![Fact::Planned(plan).into_step()]
+            vec![AssistantFact::Planned(plan).into_step()]
         }
-        None => vec![Fact::PlanFailed { why: parsed.complaints.join("; ") }.into_step()],
+        None => vec![AssistantFact::PlanFailed { why: parsed.complaints.join("; ") }.into_step()],
     }
 }
 
-fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerQuality {
+fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerRepairLevel {
     match (repairs, complaints.is_empty()) {
-        (0, true) => AnswerQuality::FirstAttempt,
-        (_, true) => AnswerQuality::Repaired,
-        (_, false) => AnswerQuality::Salvaged,
+        (0, true) => AnswerRepairLevel::FirstAttempt,
+        (_, true) => AnswerRepairLevel::Repaired,
+        (_, false) => AnswerRepairLevel::Salvaged,
     }
 }
 
@@ -132,11 +133,11 @@ fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerQuality
 pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     match running.next_action() {
-        NextTurnAction::StartSteps(steps) => {
+        AssistantNextAction::StartSteps(steps) => {
             steps.into_iter().flat_map(|number| step::start_step(context, number)).collect()
         }
-        NextTurnAction::Wait => Vec::new(),
-        NextTurnAction::Reply => vec![call_reply_node()],
+        AssistantNextAction::Wait => Vec::new(),
+        AssistantNextAction::Reply => vec![call_reply_node()],
     }
 }
 
@@ -150,21 +151,25 @@ pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, reply: &ReplySen
 }
 
 /// Records the summary of a turn that ended without a reply.
-pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnResult) -> Vec<FlowStep> {
+pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnOutcome) -> Vec<FlowStep> {
     let Some(running) = &context.state().current_turn else { return Vec::new() };
     let why = match outcome {
-        TurnResult::Done => None,
-        TurnResult::Failed { reason } => Some(reason.clone()),
-        TurnResult::Cancelled => Some("the user stopped the turn".to_owned()),
-        TurnResult::Interrupted => Some("a newer message interrupted the turn".to_owned()),
+        TurnOutcome::Done => None,
+        TurnOutcome::Failed { reason } => Some(reason.clone()),
+        TurnOutcome::Cancelled => Some("the user stopped the turn".to_owned()),
+        TurnOutcome::Interrupted => Some("a newer message interrupted the turn".to_owned()),
     };
     vec![record_turn_summarized(context, running, why)]
 }
 
 /// Records the turn in the state. Code does this, not a model, so that it never fails.
-fn record_turn_summarized(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> FlowStep {
+fn record_turn_summarized(
+    context: &AssistantContext<'_>,
+    running: &AssistantTurnProgress,
+    why: Option<String>,
+) -> FlowStep {
     let summary = context.settings.turn_narratives.then(|| build_turn_summary(context, running, why));
-    Fact::TurnSummarized(Box::new(TurnSummarized {
+    AssistantFact::TurnSummarized(Box::new(TurnSummarized {
         turn: running.turn,
         messages: running.messages.clone(),
         reply: running.reply,
@@ -174,12 +179,16 @@ fn record_turn_summarized(context: &AssistantContext<'_>, running: &TurnProgress
     .into_step()
 }
 
-fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> TurnSummary {
+fn build_turn_summary(
+    context: &AssistantContext<'_>,
+    running: &AssistantTurnProgress,
+    why: Option<String>,
+) -> TurnDecisionSummary {
     let plan = running.plan.as_ref();
     let understanding = running.understanding.clone().unwrap_or_default();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
         let end = running.steps.get(&planned.step).and_then(|state| state.end.as_ref());
-        StepSummary {
+        AssistantStepSummary {
             step: planned.step,
             kind: planned.kind,
             subdomain: planned.subdomain.clone(),
@@ -193,7 +202,7 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
         }
     });
     let reasons = understanding.retained.iter().chain(&understanding.demoted).filter(|one| !one.reason.is_empty());
-    let curation = CurationSummary {
+    let curation = EntityCurationSummary {
         retained: understanding.retained.iter().map(|retained| retained.reference.clone()).collect(),
         demoted: understanding.demoted.iter().map(|demoted| demoted.reference.clone()).collect(),
         reasons: reasons.map(|one| format!("{}: {}", one.reference, one.reason)).collect(),
@@ -203,7 +212,7 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
             running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
         answer::truncate_chars(&messages.join(" ").split_whitespace().collect::<Vec<_>>().join(" "), REMARK_CHARS_MAX)
     };
-    TurnSummary {
+    TurnDecisionSummary {
         turn: running.turn,
         decision: plan.map(|plan| plan.decision),
         goal: plan.map(|plan| plan.goal.clone()).unwrap_or_default(),
@@ -216,7 +225,7 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
 }
 
 /// Returns the question or proposal that the turn leaves open.
-fn find_pending_input(running: &TurnProgress) -> Option<PendingQuestion> {
+fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion> {
     let turn = running.turn;
     let asking = running.steps.values().filter_map(|state| state.end.as_ref()).find(|end| end.question.is_some());
     if let Some(end) = asking {
@@ -240,10 +249,10 @@ fn find_pending_input(running: &TurnProgress) -> Option<PendingQuestion> {
 /// Builds a plain reply from the turn's results, for the case that Reply gives none.
 fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
     let running = context.current_turn().cloned().unwrap_or_default();
-    let TurnExecution { plan_failure, message_to_user, steps, write_summaries, .. } =
+    let PromptTurnOutcome { plan_failure, message_to_user, steps, write_summaries, .. } =
         build_turn_execution(context.view, context.domain, &running);
     let question = message_to_user.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
-    let line = |step: &super::prompt_context::PromptStepOutcome| match step.outcome() {
+    let line = |step: &super::prompt_context::PromptPlanStepOutcome| match step.outcome() {
         "" => step.description().to_owned(),
         outcome => format!("{}: {outcome}", step.description()),
     };
@@ -252,14 +261,14 @@ fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
     let arguments =
         json!({"question": question, "write_summaries": write_summaries, "outcomes": outcomes, "not_done": not_done});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
+    FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None }
 }
 
 /// Tells the user about changes that were made after their turn was stopped.
 pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowStep {
     let arguments = json!({"question": null, "write_summaries": write_summaries, "outcomes": [], "not_done": []});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
+    FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None }
 }
 
 /// Starts the compaction of older turns, or ends the turn if there is nothing to compact.
@@ -280,7 +289,7 @@ pub(super) fn start_compaction_or_end_turn(
         steps.push(FlowStep::Call(segue_core::event::CallRequest::new(SUMMARIZE_ROLE, ASK_CONVERSATION)));
     }
     if steps.is_empty() {
-        steps.push(FlowStep::EndTurn(TurnResult::Done));
+        steps.push(FlowStep::EndTurn(TurnOutcome::Done));
     }
     steps
 }
@@ -296,26 +305,26 @@ fn handle_compaction_answer(
     }
     let state = context.state();
     let fact = match summarize_call_layer(call) {
-        CompactedLayer::Reasoning => {
+        AssistantMemoryLayer::Reasoning => {
             let through_turn = state.reasoning.uncompacted.back().map(|summary| summary.turn);
-            through_turn.map(|through_turn| Fact::ReasoningCompacted { through_turn, text: answered.text })
+            through_turn.map(|through_turn| AssistantFact::ReasoningCompacted { through_turn, text: answered.text })
         }
-        CompactedLayer::Conversation => {
+        AssistantMemoryLayer::Conversation => {
             let through_turn = state.conversation.uncompacted.back().map(|exchange| exchange.turn);
-            through_turn.map(|through_turn| Fact::ConversationCompacted { through_turn, text: answered.text })
+            through_turn.map(|through_turn| AssistantFact::ConversationCompacted { through_turn, text: answered.text })
         }
     };
-    fact.map(Fact::into_step).into_iter().chain(end_turn_after_compaction(context)).collect()
+    fact.map(AssistantFact::into_step).into_iter().chain(end_turn_after_compaction(context)).collect()
 }
 
 /// Records that a compaction failed. The memory stays as it was, and the turn still succeeds.
 fn record_compaction_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
-    let fact = Fact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
+    let fact = AssistantFact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
     std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
 }
 
-fn summarize_call_layer(call: &CallOpened) -> CompactedLayer {
-    if call.ask == *ASK_REASONING { CompactedLayer::Reasoning } else { CompactedLayer::Conversation }
+fn summarize_call_layer(call: &CallOpened) -> AssistantMemoryLayer {
+    if call.ask == *ASK_REASONING { AssistantMemoryLayer::Reasoning } else { AssistantMemoryLayer::Conversation }
 }
 
 fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep> {
@@ -325,5 +334,5 @@ fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep>
         .open_calls
         .values()
         .any(|open| open.opened.role == *SUMMARIZE_ROLE && open.opened.recomputation.is_none());
-    (!is_compacting).then_some(FlowStep::EndTurn(TurnResult::Done))
+    (!is_compacting).then_some(FlowStep::EndTurn(TurnOutcome::Done))
 }

@@ -1,12 +1,12 @@
 //! The `undo` command: restores the values that the journal recorded before a write.
 
 use segue_core::body::TextRef;
-use segue_core::flow::{FlowStep, ReplyText};
+use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::ids::ToolRunId;
 use serde_json::{Map, Value, json};
 
 use super::assistant_context::AssistantContext;
-use super::facts::Fact;
+use super::facts::AssistantFact;
 use super::state::{AssistantState, CompletedWrite};
 use super::tools::{
     DomainOperation, DomainToolRequest, DomainToolResult, RECORDS_TOOL, ToolRunPurpose, translate_tool_result,
@@ -68,8 +68,8 @@ pub(super) fn start_undo(context: &AssistantContext<'_>, arguments: &Value) -> V
 fn report_undo_failure(run: ToolRunId, why: String) -> Vec<FlowStep> {
     let text = render_undo_reply(&json!({"why": why, "write_summaries": []}));
     vec![
-        Fact::UndoFailed { run, why }.into_step(),
-        FlowStep::Reply { text: ReplyText::New(text), role: None, call: None },
+        AssistantFact::UndoFailed { run, why }.into_step(),
+        FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None },
     ]
 }
 
@@ -95,6 +95,10 @@ pub(super) fn handle_undo_result(
     };
     let records = translate_tool_result(context.domain, &context.state().entities, undo_run, request, &result, text);
     let text = render_undo_reply(&json!({"why": null, "write_summaries": records.write_summaries}));
-    let reply = FlowStep::Reply { text: ReplyText::New(text), role: None, call: None };
-    vec![Fact::RecordsReceived(Box::new(records)).into_step(), Fact::WriteUndone { run }.into_step(), reply]
+    let reply = FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None };
+    vec![
+        AssistantFact::RecordsReceived(Box::new(records)).into_step(),
+        AssistantFact::WriteUndone { run }.into_step(),
+        reply,
+    ]
 }

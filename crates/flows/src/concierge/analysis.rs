@@ -107,7 +107,7 @@ pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
     let tensions = tension::find_tensions(&graph, &metrics.claims);
     let ratios = metrics::compute_map_ratios(&graph, &metrics, &tensions);
     let fragility = tension::assess_fragility(&metrics, &tensions, &ratios, has_enough_edges);
-    let scores = shape::score_shapes(&shape::ShapeInputs {
+    let scores = shape::score_shapes(&shape::MapShapeInputs {
         ratios: &ratios,
         claim_count: graph.len(),
         component_count: metrics.components.len(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::analysis::{MapAnalysis, analyse_claim_map};
 use super::claim_map::{self, ClaimMap, ClaimNode};
-use super::facts::BatchResult;
+use super::facts::ExpertBatchResult;
 use super::plan::{ConciergePlan, PlanStepStatus};
 use super::state::ConciergeState;
 
@@ -22,7 +22,7 @@ pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Arti
         ("findings_map", "What was found last", state.pending_findings.as_ref().map(|findings| &findings.result)),
     ];
     let maps = maps.into_iter().filter_map(|(name, title, result)| {
-        let BatchResult::Mapped { text, answers, .. } = result? else { return None };
+        let ExpertBatchResult::Mapped { text, answers, .. } = result? else { return None };
         let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
         Some(Artifact::new(name, title, claim_map_artifact(&parsed.map, *answers)))
     });

@@ -3,30 +3,30 @@
 //! the turn fails; a retry repeats only the failed calls.
 
 use segue_core::body::TextRef;
-use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
-use segue_core::flow::{FlowContext, FlowStep};
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
+use segue_core::flow::FlowStep;
 use segue_core::ids::{CallId, MessageId};
 use serde_json::json;
 
 use super::analysis::analyse_claim_map;
 use super::claim_map::{self, ClaimMapError, MapComplaint, ParsedClaimMap};
-use super::facts::{BatchPurpose, BatchRequest, BatchResult, ClaimMapRecord, ExpertTask, Fact};
+use super::facts::{
+    ClaimMapRecord, ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask,
+};
 use super::settings::{ExpertSlot, Settings};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR_MAP, ASK_TASK, EXPERT_ROLE, MAPPER_ROLE};
-use super::state::{BatchStage, ConciergeState, ExpertBatch};
+use super::state::{ConciergeContext, ExpertBatch, ExpertBatchStage};
 use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
-
-type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
 /// Creates the request for the next batch.
 pub(super) fn new_batch_request(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
-    purpose: BatchPurpose,
+    purpose: ExpertBatchPurpose,
     task: Option<ExpertTask>,
     user_messages: Vec<(MessageId, TextRef)>,
-) -> BatchRequest {
-    BatchRequest {
+) -> ExpertBatchRequest {
+    ExpertBatchRequest {
         number: view.state.batch_count + 1,
         purpose,
         task,
@@ -36,34 +36,38 @@ pub(super) fn new_batch_request(
 }
 
 /// Starts a batch: cancels the open expert calls of an earlier one and calls all experts.
-pub(super) fn start_batch(view: &ConciergeView<'_>, settings: &Settings, request: BatchRequest) -> Vec<FlowStep> {
+pub(super) fn start_batch(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    request: ExpertBatchRequest,
+) -> Vec<FlowStep> {
     let (batch, purpose) = (request.number, request.purpose);
     let mut steps = cancel_open_expert_calls(view);
-    steps.push(Fact::BatchStarted(request).into_step());
+    steps.push(ConciergeFact::BatchStarted(request).into_step());
     let slots = settings.expert_slots();
     steps.extend(slots.iter().enumerate().map(|(index, slot)| call_expert(batch, purpose, index, slot)));
-    steps.push(Fact::BatchDispatched { batch }.into_step());
+    steps.push(ConciergeFact::BatchDispatched { batch }.into_step());
     steps
 }
 
 /// Resumes a failed batch: calls the experts that have not answered, or maps the answers if it is closed.
-pub(super) fn resume_batch(view: &ConciergeView<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
+pub(super) fn resume_batch(view: &ConciergeContext<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
     let (number, purpose) = (batch.request.number, batch.request.purpose);
-    if batch.stage == BatchStage::Closed {
+    if batch.stage == ExpertBatchStage::Closed {
         return process_closed_batch(view, settings);
     }
-    let mut steps = vec![Fact::BatchResumed { batch: number }.into_step()];
+    let mut steps = vec![ConciergeFact::BatchResumed { batch: number }.into_step()];
     let slots = settings.expert_slots();
     let missing = slots.iter().enumerate().filter(|(index, _)| !batch.answers.contains_key(index));
     steps.extend(missing.map(|(index, slot)| call_expert(number, purpose, index, slot)));
-    steps.push(Fact::BatchDispatched { batch: number }.into_step());
+    steps.push(ConciergeFact::BatchDispatched { batch: number }.into_step());
     steps
 }
 
-fn call_expert(batch: u32, purpose: BatchPurpose, slot_index: usize, slot: &ExpertSlot) -> FlowStep {
+fn call_expert(batch: u32, purpose: ExpertBatchPurpose, slot_index: usize, slot: &ExpertSlot) -> FlowStep {
     let ask = match purpose {
-        BatchPurpose::OpeningQuestion | BatchPurpose::EveryTurn => ASK_QUESTION,
-        BatchPurpose::Plan | BatchPurpose::StepHelp => ASK_TASK,
+        ExpertBatchPurpose::OpeningQuestion | ExpertBatchPurpose::EveryTurn => ASK_QUESTION,
+        ExpertBatchPurpose::Plan | ExpertBatchPurpose::StepHelp => ASK_TASK,
     };
     let mut request = CallRequest::new(EXPERT_ROLE, ask).with_metadata(json!([batch, slot_index]));
     request.model.clone_from(&slot.model);
@@ -72,14 +76,18 @@ fn call_expert(batch: u32, purpose: BatchPurpose, slot_index: usize, slot: &Expe
 }
 
 /// Cancels the open expert calls of an earlier batch, so that no expert has two calls at once.
-fn cancel_open_expert_calls(view: &ConciergeView<'_>) -> Vec<FlowStep> {
+fn cancel_open_expert_calls(view: &ConciergeContext<'_>) -> Vec<FlowStep> {
     let is_expert = |opened: &CallOpened| opened.role == *EXPERT_ROLE && opened.recomputation.is_none();
     let open = view.session.open_calls.iter().filter(|(_, open)| is_expert(&open.opened));
     open.map(|(call, _)| FlowStep::CancelCall { call: *call, reason: "a new batch has started".to_owned() }).collect()
 }
 
 /// Starts the timer of an expert call, if a timeout is set.
-pub(super) fn start_answer_timer(view: &ConciergeView<'_>, settings: &Settings, opened: &CallOpened) -> Vec<FlowStep> {
+pub(super) fn start_answer_timer(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    opened: &CallOpened,
+) -> Vec<FlowStep> {
     let slot = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(opened));
     let timeout_ms = slot.and_then(|slot| settings.expert_slots().get(slot)?.timeout_ms);
     timeout_ms
@@ -94,7 +102,7 @@ fn answer_timer_name(call: CallId) -> String {
 
 /// Handles the end of an expert call, with or without an answer.
 pub(super) fn handle_expert_call_end(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
     call: &CallOpened,
     answered: bool,
@@ -112,11 +120,11 @@ pub(super) fn handle_expert_call_end(
         .state
         .batch
         .as_ref()
-        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != BatchStage::Closed);
+        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != ExpertBatchStage::Closed);
     if answered && !counts {
         let number =
             call.metadata.get(0).and_then(serde_json::Value::as_u64).and_then(|number| u32::try_from(number).ok());
-        steps.push(Fact::LateAnswer { batch: number.unwrap_or_default(), call: call.call }.into_step());
+        steps.push(ConciergeFact::LateAnswer { batch: number.unwrap_or_default(), call: call.call }.into_step());
     }
     if counts {
         steps.extend(close_batch_if_done(view, settings));
@@ -125,17 +133,20 @@ pub(super) fn handle_expert_call_end(
 }
 
 /// Records that an answer is no longer awaited.
-pub(super) fn handle_answer_timeout(view: &ConciergeView<'_>, timer_name: &str) -> Vec<FlowStep> {
+pub(super) fn handle_answer_timeout(view: &ConciergeContext<'_>, timer_name: &str) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let timed_out = batch.open_calls.iter().find(|(call, _)| answer_timer_name(**call) == timer_name);
-    let fact =
-        timed_out.map(|(call, slot)| Fact::AnswerTimedOut { batch: batch.request.number, slot: *slot, call: *call });
-    fact.map(Fact::into_step).into_iter().collect()
+    let fact = timed_out.map(|(call, slot)| ConciergeFact::AnswerTimedOut {
+        batch: batch.request.number,
+        slot: *slot,
+        call: *call,
+    });
+    fact.map(ConciergeFact::into_step).into_iter().collect()
 }
 
 /// Closes the batch if enough answers have arrived or no more are awaited.
-pub(super) fn close_batch_if_done(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == BatchStage::Dispatched) else {
+pub(super) fn close_batch_if_done(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Dispatched) else {
         return Vec::new();
     };
     let has_deferred = view.session.deferred_calls.values().any(|deferred| deferred.request.role == *EXPERT_ROLE);
@@ -146,16 +157,16 @@ pub(super) fn close_batch_if_done(view: &ConciergeView<'_>, settings: &Settings)
     }
     let (number, missing) = (batch.request.number, batch.describe_missing_answers());
     if answers > 0 {
-        return vec![Fact::BatchClosed { batch: number, answers, missing }.into_step()];
+        return vec![ConciergeFact::BatchClosed { batch: number, answers, missing }.into_step()];
     }
     let reason = format!("no expert answered ({}); say \"retry\" to try again", missing.join("; "));
-    let failed = Fact::BatchFailed { batch: number, missing };
+    let failed = ConciergeFact::BatchFailed { batch: number, missing };
     // Calls that are still open end with the turn.
-    vec![failed.into_step(), FlowStep::EndTurn(TurnResult::Failed { reason })]
+    vec![failed.into_step(), FlowStep::EndTurn(TurnOutcome::Failed { reason })]
 }
 
 /// Has the answers of a closed batch mapped, or uses a single answer as it is.
-pub(super) fn process_closed_batch(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
+pub(super) fn process_closed_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     if batch.answers.len() >= MAP_ANSWERS_MIN as usize {
         return vec![call_mapper(settings, ASK_MAP, json!({"batch": batch.request.number}))];
@@ -164,8 +175,8 @@ pub(super) fn process_closed_batch(view: &ConciergeView<'_>, settings: &Settings
     let why = ClaimMapError::TooFewAnswers { answers: 1 }.to_string();
     let number = batch.request.number;
     vec![
-        Fact::MapUnavailable { batch: number, why }.into_step(),
-        complete_batch(batch, BatchResult::Single { call: *call, text: *text }),
+        ConciergeFact::MapUnavailable { batch: number, why }.into_step(),
+        complete_batch(batch, ExpertBatchResult::Single { call: *call, text: *text }),
     ]
 }
 
@@ -176,18 +187,18 @@ fn call_mapper(settings: &Settings, ask: &str, metadata: serde_json::Value) -> F
     })
 }
 
-fn complete_batch(batch: &ExpertBatch, result: BatchResult) -> FlowStep {
-    Fact::BatchCompleted { batch: batch.request.number, purpose: batch.request.purpose, result }.into_step()
+fn complete_batch(batch: &ExpertBatch, result: ExpertBatchResult) -> FlowStep {
+    ConciergeFact::BatchCompleted { batch: batch.request.number, purpose: batch.request.purpose, result }.into_step()
 }
 
 /// Handles the mapper's reply. An unreadable map is requested once more.
 pub(super) fn handle_map_reply(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == BatchStage::Closed) else {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Closed) else {
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
@@ -214,14 +225,14 @@ fn record_claim_map(
     parsed: &ParsedClaimMap,
 ) -> Vec<FlowStep> {
     let mut steps = vec![build_map_fact(batch, call, answers, parsed).into_step()];
-    steps.push(Fact::MapAnalysed(summarize_map_analysis(parsed, answers)).into_step());
-    steps.push(complete_batch(batch, BatchResult::Mapped { call, text, answers }));
+    steps.push(ConciergeFact::MapAnalysed(summarize_map_analysis(parsed, answers)).into_step());
+    steps.push(complete_batch(batch, ExpertBatchResult::Mapped { call, text, answers }));
     steps
 }
 
 /// Uses the mapper's first reply after the repair has failed; `None` if that reply has no map either.
 fn fall_back_to_first_map(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     batch: &ExpertBatch,
     call: &CallOpened,
     answers: u32,
@@ -234,7 +245,7 @@ fn fall_back_to_first_map(
 }
 
 /// Handles a mapper call that failed for good.
-pub(super) fn handle_mapper_failure(view: &ConciergeView<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
+pub(super) fn handle_mapper_failure(view: &ConciergeContext<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
     fall_back_to_first_map(view, batch, call, answers).unwrap_or_else(|| complete_without_map(batch, why))
@@ -243,14 +254,14 @@ pub(super) fn handle_mapper_failure(view: &ConciergeView<'_>, call: &CallOpened,
 fn complete_without_map(batch: &ExpertBatch, why: String) -> Vec<FlowStep> {
     let number = batch.request.number;
     vec![
-        Fact::MapUnavailable { batch: number, why }.into_step(),
-        complete_batch(batch, BatchResult::Unmapped { texts: batch.answer_texts() }),
+        ConciergeFact::MapUnavailable { batch: number, why }.into_step(),
+        complete_batch(batch, ExpertBatchResult::Unmapped { texts: batch.answer_texts() }),
     ]
 }
 
-fn build_map_fact(batch: &ExpertBatch, call: CallId, answers: u32, parsed: &ParsedClaimMap) -> Fact {
+fn build_map_fact(batch: &ExpertBatch, call: CallId, answers: u32, parsed: &ParsedClaimMap) -> ConciergeFact {
     let bytes = serde_json::to_string(&parsed.map).map_or(usize::MAX, |text| text.len());
-    Fact::MapParsed(ClaimMapRecord {
+    ConciergeFact::MapParsed(ClaimMapRecord {
         batch: batch.request.number,
         call,
         answers,

@@ -14,7 +14,7 @@ use crate::template::fill_template;
 /// Renders the brief of a map and its analysis.
 #[must_use]
 pub fn render_brief(map: &ClaimMap, analysis: &MapAnalysis) -> String {
-    let builder = BriefBuilder::new(map, analysis);
+    let builder = MapBriefBuilder::new(map, analysis);
     fill_template(include_str!("../../prompts/concierge/brief.md"), &builder.template_arguments())
 }
 
@@ -32,31 +32,31 @@ pub fn render_shape_guidance(shape: MapShape) -> String {
 }
 
 #[derive(Serialize)]
-struct BriefArguments<'m> {
+struct BriefTemplateArguments<'m> {
     shape: &'static str,
     sureness: &'static str,
-    parts: Vec<LabelList<'m>>,
+    parts: Vec<ClaimLabelList<'m>>,
     parts_more: usize,
-    alone: LabelList<'m>,
+    alone: ClaimLabelList<'m>,
     positions: Vec<BriefPosition<'m>>,
     positions_more: usize,
-    chain: Vec<LabelList<'m>>,
+    chain: Vec<ClaimLabelList<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
-    keystones: LabelList<'m>,
+    keystones: ClaimLabelList<'m>,
     leads: Vec<OutgoingLinks<'m>>,
     leads_more: usize,
     tensions: Vec<BriefTension<'m>>,
     tensions_more: usize,
-    challenges: Vec<BriefChallenge<'m>>,
+    challenges: Vec<BriefCounterclaim<'m>>,
     fragile: BriefFragility<'m>,
     gaps: &'m [String],
-    subject: LabelList<'m>,
+    subject: ClaimLabelList<'m>,
 }
 
 /// The listed labels, and the number of further ones.
 #[derive(Serialize, Default)]
-struct LabelList<'m> {
+struct ClaimLabelList<'m> {
     labels: Vec<&'m str>,
     more: usize,
 }
@@ -72,8 +72,8 @@ struct BriefPosition<'m> {
 #[derive(Serialize)]
 struct OutgoingLinks<'m> {
     label: &'m str,
-    before: LabelList<'m>,
-    backs: LabelList<'m>,
+    before: ClaimLabelList<'m>,
+    backs: ClaimLabelList<'m>,
 }
 
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ struct BriefTension<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefChallenge<'m> {
+struct BriefCounterclaim<'m> {
     label: &'m str,
     against: &'m str,
 }
@@ -96,25 +96,25 @@ struct BriefFragility<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
-    circles: Vec<LabelList<'m>>,
+    circles: Vec<ClaimLabelList<'m>>,
     has_conditional_conflicts: bool,
     has_disconnected_consensus: bool,
     is_nothing: bool,
 }
 
-struct BriefBuilder<'m> {
+struct MapBriefBuilder<'m> {
     map: &'m ClaimMap,
     analysis: &'m MapAnalysis,
     claims: BTreeMap<&'m ClaimId, &'m ClaimNode>,
 }
 
-impl<'m> BriefBuilder<'m> {
+impl<'m> MapBriefBuilder<'m> {
     fn new(map: &'m ClaimMap, analysis: &'m MapAnalysis) -> Self {
         let claims = sorted_unique_claims(map).into_iter().map(|claim| (&claim.id, claim)).collect();
         Self { map, analysis, claims }
     }
 
-    fn template_arguments(&self) -> BriefArguments<'m> {
+    fn template_arguments(&self) -> BriefTemplateArguments<'m> {
         let analysis = self.analysis;
         let (positions, positions_more) = self.select_positions();
         let (parts, parts_more) = self.component_labels();
@@ -123,12 +123,12 @@ impl<'m> BriefBuilder<'m> {
         let (tensions, tensions_more) = truncate_brief_lines(self.tension_entries());
         let (chain, chain_more) =
             truncate_brief_lines(analysis.longest_chain.iter().map(|link| self.label_list(link)).collect());
-        BriefArguments {
+        BriefTemplateArguments {
             shape: analysis.shape.name(),
             sureness: confidence_label(analysis.confidence),
             parts,
             parts_more,
-            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { LabelList::default() },
+            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { ClaimLabelList::default() },
             positions,
             positions_more,
             chain,
@@ -152,8 +152,8 @@ impl<'m> BriefBuilder<'m> {
         texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or("…")
     }
 
-    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> LabelList<'m> {
-        let mut names = LabelList::default();
+    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> ClaimLabelList<'m> {
+        let mut names = ClaimLabelList::default();
         for id in ids {
             if names.labels.len() < BRIEF_LABELS_MAX {
                 names.labels.push(self.claim_label(id));
@@ -203,7 +203,7 @@ impl<'m> BriefBuilder<'m> {
 
     /// Returns the labels of each component with several claims, the largest component first. Empty if the map has only one
     /// component.
-    fn component_labels(&self) -> (Vec<LabelList<'m>>, usize) {
+    fn component_labels(&self) -> (Vec<ClaimLabelList<'m>>, usize) {
         if self.analysis.components.len() < 2 {
             return (Vec::new(), 0);
         }
@@ -276,13 +276,13 @@ impl<'m> BriefBuilder<'m> {
     }
 
     /// Returns the challenges that are not already listed as tensions.
-    fn challenge_entries(&self) -> Vec<BriefChallenge<'m>> {
+    fn challenge_entries(&self) -> Vec<BriefCounterclaim<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
         let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
             let is_listed = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
             (!is_listed)
-                .then(|| BriefChallenge { label: self.claim_label(&claim.id), against: self.claim_label(against) })
+                .then(|| BriefCounterclaim { label: self.claim_label(&claim.id), against: self.claim_label(against) })
         };
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
     }
@@ -319,7 +319,7 @@ impl<'m> BriefBuilder<'m> {
     }
 
     /// Returns the claims that the question to the user is about.
-    fn question_subject(&self) -> LabelList<'m> {
+    fn question_subject(&self) -> ClaimLabelList<'m> {
         let analysis = self.analysis;
         let sharpest = |kind| {
             let found = self.sorted_tensions().into_iter().find(|tension| tension.kind == kind);
@@ -338,7 +338,7 @@ impl<'m> BriefBuilder<'m> {
                 let conditional = analysis.claims.iter().filter(|claim| claim.is_conditional);
                 self.label_list(self.sort_by_leverage(conditional.map(|claim| &claim.id)))
             }
-            MapShape::Settled | MapShape::Exploratory => LabelList::default(),
+            MapShape::Settled | MapShape::Exploratory => ClaimLabelList::default(),
         }
     }
 }

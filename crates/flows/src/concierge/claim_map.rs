@@ -36,7 +36,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use complaint::{DropReason, MapComplaint, TagDefect};
+pub use complaint::{MapComplaint, MapDropReason, MapTagDefect};
 
 use crate::limits::MAP_ANSWERS_MIN;
 

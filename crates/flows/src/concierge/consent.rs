@@ -7,7 +7,7 @@ use super::plan_request;
 
 /// The user's answer to the question whether to start a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BatchConsent {
+pub(super) enum ExpertBatchConsent {
     Yes,
     No,
     /// Neither a clear yes nor a no.
@@ -120,13 +120,13 @@ const RETRY_PHRASES: [&str; 8] =
 
 /// Interprets a message as the answer to the question whether to start a batch.
 #[must_use]
-pub(super) fn parse_consent(message: &str) -> BatchConsent {
+pub(super) fn parse_consent(message: &str) -> ExpertBatchConsent {
     let words = split_words(message);
     if NO_PHRASES.iter().any(|phrase| starts_with_phrase(&words, phrase)) {
-        return BatchConsent::No;
+        return ExpertBatchConsent::No;
     }
     let is_question = message.contains(['?', '？']) && !(0..words.len()).any(|at| is_why_not(&words, at));
-    if is_question || !is_only_yes(&words) { BatchConsent::Unclear } else { BatchConsent::Yes }
+    if is_question || !is_only_yes(&words) { ExpertBatchConsent::Unclear } else { ExpertBatchConsent::Yes }
 }
 
 /// Returns whether the words are phrases that mean yes and nothing else but courtesies.
@@ -149,14 +149,14 @@ fn is_only_yes(mut words: &[TextWord]) -> bool {
 
 /// Like [`parse_consent`], for a batch that makes a plan: a request for a plan is a yes too, unless it is a question.
 #[must_use]
-pub(super) fn parse_plan_consent(message: &str) -> BatchConsent {
+pub(super) fn parse_plan_consent(message: &str) -> ExpertBatchConsent {
     match parse_consent(message) {
-        BatchConsent::Unclear
+        ExpertBatchConsent::Unclear
             if plan_request::find_plan_request(message).is_some()
                 && !message.contains(['?', '？'])
                 && !has_retraction(&split_words(message)) =>
         {
-            BatchConsent::Yes
+            ExpertBatchConsent::Yes
         }
         consent => consent,
     }
@@ -209,7 +209,7 @@ mod tests {
             "Of course!",
             "please",
         ] {
-            assert_eq!(parse_consent(message), BatchConsent::Yes, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsent::Yes, "{message}");
         }
     }
 
@@ -233,23 +233,23 @@ mod tests {
             "go back to the first idea",
             "sure, why not? but not today",
         ] {
-            assert_eq!(parse_consent(message), BatchConsent::Unclear, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsent::Unclear, "{message}");
         }
     }
 
     #[test]
     fn request_for_the_offered_plan_is_a_yes() {
-        assert_eq!(parse_plan_consent("Give me a plan!"), BatchConsent::Yes);
-        assert_eq!(parse_plan_consent("What are the steps to register a company?"), BatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("Give me a plan, but tell me about banks first."), BatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("What would that take?"), BatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("No. Give me a plan some other day."), BatchConsent::No);
+        assert_eq!(parse_plan_consent("Give me a plan!"), ExpertBatchConsent::Yes);
+        assert_eq!(parse_plan_consent("What are the steps to register a company?"), ExpertBatchConsent::Unclear);
+        assert_eq!(parse_plan_consent("Give me a plan, but tell me about banks first."), ExpertBatchConsent::Unclear);
+        assert_eq!(parse_plan_consent("What would that take?"), ExpertBatchConsent::Unclear);
+        assert_eq!(parse_plan_consent("No. Give me a plan some other day."), ExpertBatchConsent::No);
     }
 
     #[test]
     fn no_is_recognised() {
         for message in ["no", "No thanks", "nope, leave it", "Don't.", "not yet", "stop", "do not ask them"] {
-            assert_eq!(parse_consent(message), BatchConsent::No, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsent::No, "{message}");
         }
     }
 

@@ -7,64 +7,70 @@ use serde_json::Value;
 use super::analysis::analyse_claim_map;
 use super::brief::{self, confidence_label};
 use super::claim_map;
-use super::facts::{BatchPurpose, BatchRequest, BatchResult, ClaimMapRecord, Fact};
+use super::facts::{ClaimMapRecord, ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult};
 use super::state::ConciergeState;
 
 /// Describes a fact. `state` is the state after the fact.
 pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value: &Value) -> FactDisplay {
-    let Some(fact) = Fact::parse(kind, value) else { return FactDisplay::Raw };
+    let Some(fact) = ConciergeFact::parse(kind, value) else { return FactDisplay::Raw };
     match fact {
-        Fact::InvalidSettings { complaints } => notice_display(complaints.join("; ")),
-        Fact::BatchStarted(request) => {
+        ConciergeFact::InvalidSettings { complaints } => notice_display(complaints.join("; ")),
+        ConciergeFact::BatchStarted(request) => {
             detail_display(format!("the experts are asked {}", describe_batch_purpose(&request)))
         }
-        Fact::BatchResumed { .. } => detail_display("the missing experts are asked again"),
-        Fact::AnswerTimedOut { call, .. } => detail_display(format!("{call} timed out")),
-        Fact::BatchClosed { answers, missing, .. } if missing.is_empty() => {
+        ConciergeFact::BatchResumed { .. } => detail_display("the missing experts are asked again"),
+        ConciergeFact::AnswerTimedOut { call, .. } => detail_display(format!("{call} timed out")),
+        ConciergeFact::BatchClosed { answers, missing, .. } if missing.is_empty() => {
             detail_display(format!("all {answers} answered"))
         }
-        Fact::BatchClosed { answers, missing, .. } => {
+        ConciergeFact::BatchClosed { answers, missing, .. } => {
             let all = answers + missing.len();
             notice_display(format!("{answers} of {all} answered; missing: {}", missing.join("; ")))
         }
-        Fact::BatchFailed { missing, .. } => detail_display(format!("no expert answered: {}", missing.join("; "))),
-        Fact::BatchAbandoned { why, .. } => detail_display(format!("the batch was given up: {why}")),
-        Fact::LateAnswer { call, .. } => detail_display(format!("{call} answered too late to count")),
-        Fact::MapParsed(record) => detail_display(describe_claim_map(&record)),
-        Fact::MapAnalysed(value) => detail_display(describe_map_analysis(&value)),
-        Fact::MapUnavailable { why, .. } => notice_display(format!("there is no map: {why}")),
-        Fact::BatchCompleted { purpose: BatchPurpose::StepHelp, .. } => {
+        ConciergeFact::BatchFailed { missing, .. } => {
+            detail_display(format!("no expert answered: {}", missing.join("; ")))
+        }
+        ConciergeFact::BatchAbandoned { why, .. } => detail_display(format!("the batch was given up: {why}")),
+        ConciergeFact::LateAnswer { call, .. } => detail_display(format!("{call} answered too late to count")),
+        ConciergeFact::MapParsed(record) => detail_display(describe_claim_map(&record)),
+        ConciergeFact::MapAnalysed(value) => detail_display(describe_map_analysis(&value)),
+        ConciergeFact::MapUnavailable { why, .. } => notice_display(format!("there is no map: {why}")),
+        ConciergeFact::BatchCompleted { purpose: ExpertBatchPurpose::StepHelp, .. } => {
             notice_display("help has arrived for the next reply")
         }
-        Fact::BatchCompleted { result: BatchResult::Single { call, .. }, .. } => {
+        ConciergeFact::BatchCompleted { result: ExpertBatchResult::Single { call, .. }, .. } => {
             detail_display(format!("only {call} answered; it is used without a map"))
         }
-        Fact::BatchCompleted { result: BatchResult::Unmapped { texts }, .. } => {
+        ConciergeFact::BatchCompleted { result: ExpertBatchResult::Unmapped { texts }, .. } => {
             detail_display(format!("the {} answers are used without a map", texts.len()))
         }
-        Fact::StanceChosen { stance, reason } => detail_display(format!("the stance is {stance}: {reason}")),
-        Fact::PlanStarted { .. } | Fact::StepCompleted { .. } | Fact::StepStarted { .. } => match &state.active_plan {
-            Some(plan) => notice_display(plan.render_checklist()),
-            None => FactDisplay::Raw,
-        },
-        Fact::PlanCompleted { goal, .. } => notice_display(format!("the plan is complete: {goal}")),
-        Fact::ConfirmationRequested { request } => {
+        ConciergeFact::StanceChosen { stance, reason } => detail_display(format!("the stance is {stance}: {reason}")),
+        ConciergeFact::PlanStarted { .. } | ConciergeFact::StepCompleted { .. } | ConciergeFact::StepStarted { .. } => {
+            match &state.active_plan {
+                Some(plan) => notice_display(plan.render_checklist()),
+                None => FactDisplay::Raw,
+            }
+        }
+        ConciergeFact::PlanCompleted { goal, .. } => notice_display(format!("the plan is complete: {goal}")),
+        ConciergeFact::ConfirmationRequested { request } => {
             let purpose = describe_batch_purpose(&request);
             detail_display(format!("the user is asked whether the experts may be asked {purpose}"))
         }
-        Fact::BatchConfirmed => detail_display("the user said yes"),
-        Fact::ConfirmationUnclear => detail_display("the user said neither yes nor no"),
-        Fact::BatchDeclined => detail_display("the user did not say yes"),
-        Fact::PlanRequested { phrase, count, .. } => {
+        ConciergeFact::BatchConfirmed => detail_display("the user said yes"),
+        ConciergeFact::ConfirmationUnclear => detail_display("the user said neither yes nor no"),
+        ConciergeFact::BatchDeclined => detail_display("the user did not say yes"),
+        ConciergeFact::PlanRequested { phrase, count, .. } => {
             detail_display(format!("the user asked for a plan (“{phrase}”) and got none, {count} so far"))
         }
-        Fact::BlockRefused { block, why, .. } => detail_display(format!("{block} refused: {why}")),
-        Fact::EmptyReply { .. } => detail_display("the reply had no visible text"),
-        Fact::ReplyComplaints { call, complaints } => detail_display(format!("{call}: {}", complaints.join("; "))),
-        Fact::InternalTermsLeaked { call, terms } => {
+        ConciergeFact::BlockRefused { block, why, .. } => detail_display(format!("{block} refused: {why}")),
+        ConciergeFact::EmptyReply { .. } => detail_display("the reply had no visible text"),
+        ConciergeFact::ReplyComplaints { call, complaints } => {
+            detail_display(format!("{call}: {}", complaints.join("; ")))
+        }
+        ConciergeFact::InternalTermsLeaked { call, terms } => {
             detail_display(format!("{call} uses internal terms: {}", terms.join(", ")))
         }
-        Fact::BatchDispatched { .. } | Fact::BatchCompleted { .. } => FactDisplay::Hidden,
+        ConciergeFact::BatchDispatched { .. } | ConciergeFact::BatchCompleted { .. } => FactDisplay::Hidden,
     }
 }
 
@@ -97,13 +103,15 @@ fn detail_display(text: impl Into<String>) -> FactDisplay {
     FactDisplay::Detail(text.into())
 }
 
-fn describe_batch_purpose(request: &BatchRequest) -> String {
+fn describe_batch_purpose(request: &ExpertBatchRequest) -> String {
     let step = request.task.as_ref().and_then(|task| task.step.as_deref());
     match request.purpose {
-        BatchPurpose::OpeningQuestion => "about the first question".to_owned(),
-        BatchPurpose::EveryTurn => "about this message".to_owned(),
-        BatchPurpose::Plan => "for a plan".to_owned(),
-        BatchPurpose::StepHelp => step.map_or_else(|| "for help".to_owned(), |step| format!("for help with “{step}”")),
+        ExpertBatchPurpose::OpeningQuestion => "about the first question".to_owned(),
+        ExpertBatchPurpose::EveryTurn => "about this message".to_owned(),
+        ExpertBatchPurpose::Plan => "for a plan".to_owned(),
+        ExpertBatchPurpose::StepHelp => {
+            step.map_or_else(|| "for help".to_owned(), |step| format!("for help with “{step}”"))
+        }
     }
 }
 

@@ -17,11 +17,11 @@ use crate::fact;
 /// A fact that this flow records in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
-pub enum Fact {
+pub enum ConciergeFact {
     /// The session's settings have problems.
     InvalidSettings { complaints: Vec<String> },
     /// A batch of expert calls was started.
-    BatchStarted(BatchRequest),
+    BatchStarted(ExpertBatchRequest),
     /// All calls of the batch have been requested.
     BatchDispatched { batch: u32 },
     /// The missing answers of a batch are requested again.
@@ -58,7 +58,7 @@ pub enum Fact {
     /// The batch has no map.
     MapUnavailable { batch: u32, why: String },
     /// A batch is complete.
-    BatchCompleted { batch: u32, purpose: BatchPurpose, result: BatchResult },
+    BatchCompleted { batch: u32, purpose: ExpertBatchPurpose, result: ExpertBatchResult },
     /// The stance of the concierge was chosen.
     StanceChosen { stance: ReplyStance, reason: String },
     /// A plan was presented and its steps are known.
@@ -93,7 +93,7 @@ pub enum Fact {
         steps: usize,
     },
     /// The user was asked to confirm a batch.
-    ConfirmationRequested { request: BatchRequest },
+    ConfirmationRequested { request: ExpertBatchRequest },
     /// The user confirmed the batch.
     BatchConfirmed,
     /// The user answered with neither yes nor no. The confirmation stays pending for one more message.
@@ -138,10 +138,10 @@ pub enum Fact {
 
 /// A request to ask all experts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BatchRequest {
+pub struct ExpertBatchRequest {
     /// The number of the batch in the session.
     pub number: u32,
-    pub purpose: BatchPurpose,
+    pub purpose: ExpertBatchPurpose,
     /// The task for the experts; `None` if they get the user's messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<ExpertTask>,
@@ -156,7 +156,7 @@ pub struct BatchRequest {
 /// The purpose of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchPurpose {
+pub enum ExpertBatchPurpose {
     /// The first question.
     OpeningQuestion,
     /// Every message, with the setting `batch = "every_turn"`.
@@ -205,7 +205,7 @@ pub struct ClaimMapRecord {
 /// The result of a batch. Texts are stored by reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchResult {
+pub enum ExpertBatchResult {
     /// The answers were mapped.
     Mapped {
         /// The call of the mapper.
@@ -224,7 +224,7 @@ pub enum BatchResult {
     },
 }
 
-impl Fact {
+impl ConciergeFact {
     /// Returns the step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
@@ -251,16 +251,19 @@ mod tests {
     #[test]
     fn facts_survive_recording_and_parsing() {
         let facts = [
-            Fact::BatchConfirmed,
-            Fact::LateAnswer { batch: 2, call: CallId(7) },
-            Fact::BlockRefused { call: None, block: "BATCH".into(), why: "no".into() },
+            ConciergeFact::BatchConfirmed,
+            ConciergeFact::LateAnswer { batch: 2, call: CallId(7) },
+            ConciergeFact::BlockRefused { call: None, block: "BATCH".into(), why: "no".into() },
         ];
         for fact in facts {
             let FlowStep::RecordFact { kind, value } = fact.clone().into_step() else {
                 panic!("a fact becomes a RecordFact step")
             };
-            assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind, value }), Some(fact));
+            assert_eq!(ConciergeFact::from_event(&Event::FlowFactRecorded { kind, value }), Some(fact));
         }
-        assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }), None);
+        assert_eq!(
+            ConciergeFact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }),
+            None
+        );
     }
 }

@@ -2,34 +2,32 @@
 
 use segue_core::body::TextRef;
 use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
+use segue_core::flow::FragmentRenderContext;
 use segue_core::flow::SettingSpec;
-use segue_core::flow::{FlowContext, FragmentRequest};
 use segue_core::ids::MessageId;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::json;
 
 use super::analysis::analyse_claim_map;
-use super::facts::{BatchPurpose, BatchResult, ExpertTask};
+use super::facts::{ExpertBatchPurpose, ExpertBatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
     FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT,
     PLAN_UPDATE_FRAGMENT, STARTER_PHASE,
 };
-use super::state::ConciergeState;
+use super::state::ConciergeContext;
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
 use super::{brief, claim_map, handovers, messages, stance};
 use crate::chat;
 use crate::limits::{BATCH_RESULT_TOKENS_MAX, MAPPER_QUESTION_CHARS_MAX, MAPPER_SOURCES_TOKENS_MAX};
 use crate::template::fill_template;
 
-type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
-
 /// Renders the fragment `name` for a call.
 pub(super) fn render_fragment(
-    view: &ConciergeView<'_>,
-    request: &FragmentRequest<'_>,
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
     name: &str,
     specs: &[SettingSpec],
 ) -> RenderedFragment {
@@ -59,7 +57,7 @@ pub(super) fn render_fragment(
 }
 
 /// Renders the opening fragments of the concierge, which depend on the phase.
-fn render_opening_fragment(view: &ConciergeView<'_>, name: &str) -> RenderedFragment {
+fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment {
     let phase = current_phase(view);
     let has_plan = view.state.active_plan.is_some();
     match (name, phase.as_str()) {
@@ -149,7 +147,7 @@ fn render_mapper_instruction() -> RenderedFragment {
     )
 }
 
-fn render_expert_answers(view: &ConciergeView<'_>) -> RenderedFragment {
+fn render_expert_answers(view: &ConciergeContext<'_>) -> RenderedFragment {
     let Some(batch) = &view.state.batch else { return omit_fragment("the experts were not asked") };
     let question = match &batch.request.task {
         Some(task) => expert_task_text(task, batch.request.purpose),
@@ -196,7 +194,7 @@ fn truncate_to_tokens(text: &str, tokens: u32, tokens_max: u32) -> String {
     format!("{kept}…")
 }
 
-fn render_mapper_repair(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_mapper_repair(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     let why = metadata.get("why").and_then(serde_json::Value::as_str).unwrap_or_default();
     let reply = metadata.get("reply").and_then(|reply| serde_json::from_value::<TextRef>(reply.clone()).ok());
@@ -210,7 +208,7 @@ fn render_mapper_repair(view: &ConciergeView<'_>, request: &FragmentRequest<'_>)
     )
 }
 
-fn render_repair_request(request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_repair_request(request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     let arguments =
         json!({"missing": metadata.get("missing"), "why": metadata.get("why"), "wanted": metadata.get("wanted")});
@@ -231,7 +229,7 @@ fn render_repair_request(request: &FragmentRequest<'_>) -> RenderedFragment {
     }
 }
 
-fn render_expert_task(view: &ConciergeView<'_>) -> RenderedFragment {
+fn render_expert_task(view: &ConciergeContext<'_>) -> RenderedFragment {
     let batch = view.state.batch.as_ref();
     let Some((task, purpose)) = batch.and_then(|batch| Some((batch.request.task.as_ref()?, batch.request.purpose)))
     else {
@@ -241,16 +239,16 @@ fn render_expert_task(view: &ConciergeView<'_>) -> RenderedFragment {
     RenderedFragment::New { text: expert_task_text(task, purpose), source, why: "the task for the experts".to_owned() }
 }
 
-fn expert_task_text(task: &ExpertTask, purpose: BatchPurpose) -> String {
+fn expert_task_text(task: &ExpertTask, purpose: ExpertBatchPurpose) -> String {
     let arguments = json!({
-        "help": purpose == BatchPurpose::StepHelp,
+        "help": purpose == ExpertBatchPurpose::StepHelp,
         "step": task.step, "blocker": task.blocker, "context": task.context, "prompt": task.prompt,
     });
     fill_template(include_str!("../../prompts/concierge/task.md"), &arguments)
 }
 
 /// Renders the messages to answer: a single one by reference, several joined into one text.
-fn render_user_message(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_user_message(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let state = view.state;
     let mut pending: Vec<(MessageId, TextRef)> = Vec::new();
     if request.call_request.ask == *ASK_PRESENT {
@@ -279,11 +277,11 @@ fn render_user_message(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) 
     }
 }
 
-fn join_message_texts(view: &ConciergeView<'_>, messages: &[(MessageId, TextRef)]) -> String {
+fn join_message_texts(view: &ConciergeContext<'_>, messages: &[(MessageId, TextRef)]) -> String {
     messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect::<Vec<_>>().join("\n\n")
 }
 
-fn render_handover_fragment(view: &ConciergeView<'_>, phase: &str) -> RenderedFragment {
+fn render_handover_fragment(view: &ConciergeContext<'_>, phase: &str) -> RenderedFragment {
     if phase == STARTER_PHASE {
         return omit_fragment("the first phase has no handover");
     }
@@ -296,30 +294,34 @@ fn render_handover_fragment(view: &ConciergeView<'_>, phase: &str) -> RenderedFr
 }
 
 /// Renders a batch result as a section of a prompt.
-fn render_batch_result(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> RenderedFragment {
+fn render_batch_result(view: &ConciergeContext<'_>, result: Option<&ExpertBatchResult>) -> RenderedFragment {
     let why = match result {
-        Some(BatchResult::Mapped { answers, .. }) => format!("the brief of {answers} answers"),
-        Some(BatchResult::Single { .. }) => "the only answer".to_owned(),
-        Some(BatchResult::Unmapped { texts }) => format!("the {} answers, which could not be mapped", texts.len()),
+        Some(ExpertBatchResult::Mapped { answers, .. }) => format!("the brief of {answers} answers"),
+        Some(ExpertBatchResult::Single { .. }) => "the only answer".to_owned(),
+        Some(ExpertBatchResult::Unmapped { texts }) => {
+            format!("the {} answers, which could not be mapped", texts.len())
+        }
         None => return omit_fragment("the experts were not asked"),
     };
     let source = match result {
-        Some(BatchResult::Mapped { call, .. } | BatchResult::Single { call, .. }) => FragmentSource::Call(*call),
+        Some(ExpertBatchResult::Mapped { call, .. } | ExpertBatchResult::Single { call, .. }) => {
+            FragmentSource::Call(*call)
+        }
         _ => FragmentSource::State,
     };
     RenderedFragment::New { text: batch_result_text(view, result), source, why }
 }
 
-fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> String {
+fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchResult>) -> String {
     let each = match result {
-        Some(BatchResult::Unmapped { texts }) => {
+        Some(ExpertBatchResult::Unmapped { texts }) => {
             fair_token_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), BATCH_RESULT_TOKENS_MAX)
         }
         _ => BATCH_RESULT_TOKENS_MAX,
     };
     let fenced = |text: &TextRef| wrap_in_code_fence(&truncate_to_tokens(&view.read_text(*text), text.tokens, each));
     let arguments = match result {
-        Some(BatchResult::Mapped { text, answers, .. }) => {
+        Some(ExpertBatchResult::Mapped { text, answers, .. }) => {
             match claim_map::parse_claim_map(&view.read_text(*text), *answers) {
                 Ok(parsed) => {
                     let analysis = analyse_claim_map(&parsed.map, *answers);
@@ -328,8 +330,10 @@ fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> 
                 Err(_) => json!({"kind": "nothing", "brief": "", "answers": []}),
             }
         }
-        Some(BatchResult::Single { text, .. }) => json!({"kind": "alone", "brief": "", "answers": [fenced(text)]}),
-        Some(BatchResult::Unmapped { texts }) => {
+        Some(ExpertBatchResult::Single { text, .. }) => {
+            json!({"kind": "alone", "brief": "", "answers": [fenced(text)]})
+        }
+        Some(ExpertBatchResult::Unmapped { texts }) => {
             json!({"kind": "unmapped", "brief": "", "answers": texts.iter().map(fenced).collect::<Vec<_>>()})
         }
         None => json!({"kind": "nothing", "brief": "", "answers": []}),
@@ -337,7 +341,7 @@ fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> 
     fill_template(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-fn render_guidance(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+fn render_guidance(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
     if current_phase(view) != STARTER_PHASE {
         return omit_fragment("only the starter has a stance");
     }
@@ -360,7 +364,7 @@ fn render_guidance(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedF
 }
 
 /// Renders the replacement of compacted messages. It starts with the plan, which may have been among them.
-fn render_compacted_thread(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_compacted_thread(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let summary = chat::render_compaction_fragment(request, COMPACTION_FRAGMENT);
     match (&view.state.active_plan, summary) {
         (Some(plan), RenderedFragment::New { text, source, why }) => {
@@ -373,7 +377,7 @@ fn render_compacted_thread(view: &ConciergeView<'_>, request: &FragmentRequest<'
 }
 
 /// Renders the plan if it changed since the concierge last saw it.
-fn render_plan_update(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let Some(plan) = &view.state.active_plan else { return omit_fragment("no plan is under way") };
     if request.opens_thread {
         return omit_fragment("the thread opens with the plan");
@@ -385,16 +389,16 @@ fn render_plan_update(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -
     state_fragment(fill_template(text, &json!({"workflow": plan.render_for_prompt()})), "the plan has changed")
 }
 
-fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
+fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {
     let Some(findings) = &view.state.pending_findings else { return omit_fragment("there are no new findings") };
     let arguments = json!({
-        "help": findings.purpose == BatchPurpose::StepHelp,
+        "help": findings.purpose == ExpertBatchPurpose::StepHelp,
         "step": findings.task.as_ref().and_then(|task| task.step.clone()),
         "known": batch_result_text(view, Some(&findings.result)),
     });
     let source = match &findings.result {
-        BatchResult::Mapped { call, .. } | BatchResult::Single { call, .. } => FragmentSource::Call(*call),
-        BatchResult::Unmapped { .. } => FragmentSource::State,
+        ExpertBatchResult::Mapped { call, .. } | ExpertBatchResult::Single { call, .. } => FragmentSource::Call(*call),
+        ExpertBatchResult::Unmapped { .. } => FragmentSource::State,
     };
     let text = fill_template(include_str!("../../prompts/concierge/findings.md"), &arguments);
     RenderedFragment::New { text, source, why: "new findings, shown once".to_owned() }
@@ -402,7 +406,7 @@ fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
 
 /// Renders the request for a handover. It is left out of turns in which none is due, and when an empty reply is asked
 /// for again.
-fn render_handover_request(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+fn render_handover_request(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
     let (settings, _) = Settings::parse(specs, &view.session.settings);
     let has_answered = view.state.opening_exchange.reply.is_some();
     let is_due = has_answered || turns_in_phase(view) >= settings.handover_by_turn;
@@ -420,7 +424,7 @@ fn render_handover_request(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> R
     )
 }
 
-fn render_notices(view: &ConciergeView<'_>) -> RenderedFragment {
+fn render_notices(view: &ConciergeContext<'_>) -> RenderedFragment {
     if view.state.pending_notices.is_empty() {
         return omit_fragment("there are no notices");
     }

@@ -10,7 +10,7 @@ use segue_core::signal::quote_lines;
 use serde_json::{Map as Object, Value};
 
 use super::analysis::analyse_claim_map;
-use super::facts::BatchResult;
+use super::facts::ExpertBatchResult;
 use super::plan::ConciergePlan;
 use super::spec::{
     EXECUTION_FIELDS, EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, INTENT_FIELDS, INTENT_HANDOVER,
@@ -128,7 +128,7 @@ pub(super) fn build_intent_handover(
     if let Some(stance) = state.stance {
         add("effective_stance", HandoverFieldValue::Text(stance.name().to_owned()));
     }
-    if let Some(BatchResult::Mapped { text, answers, .. }) = &state.opening_result
+    if let Some(ExpertBatchResult::Mapped { text, answers, .. }) = &state.opening_result
         && let Ok(parsed) = claim_map::parse_claim_map(&view.read_text(*text), *answers)
     {
         let analysis = analyse_claim_map(&parsed.map, *answers);

@@ -7,7 +7,7 @@ use segue_core::ids::{CallId, MessageId};
 use serde_json::{Map as Object, Value};
 
 use super::consent;
-use super::facts::{BatchPurpose, BatchRequest, Fact};
+use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest};
 use super::state::ConciergeState;
 use crate::template::fill_template;
 
@@ -28,10 +28,10 @@ pub(super) fn drop_retry_messages(
 }
 
 /// Renders the question whether a batch may be started.
-pub(super) fn render_confirmation_question(request: &BatchRequest) -> String {
+pub(super) fn render_confirmation_question(request: &ExpertBatchRequest) -> String {
     let task = request.task.clone().unwrap_or_default();
     let arguments = serde_json::json!({
-        "help": request.purpose == BatchPurpose::StepHelp,
+        "help": request.purpose == ExpertBatchPurpose::StepHelp,
         "step": task.step,
         "goal": task.goal,
     });
@@ -40,7 +40,8 @@ pub(super) fn render_confirmation_question(request: &BatchRequest) -> String {
 
 /// Records that a block was ignored. The concierge gets the notice with its next call.
 pub(super) fn record_refusal(call: Option<CallId>, block: &str, reason: &str, arguments: &[(&str, &str)]) -> FlowStep {
-    Fact::BlockRefused { call, block: block.to_owned(), why: render_notice(block, reason, arguments) }.into_step()
+    ConciergeFact::BlockRefused { call, block: block.to_owned(), why: render_notice(block, reason, arguments) }
+        .into_step()
 }
 
 /// Renders a notice for the concierge.

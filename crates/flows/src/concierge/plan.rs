@@ -85,7 +85,7 @@ impl PlanStepStatus {
 
 /// Why a step name could not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepLookupError {
+pub enum PlanStepLookupError {
     /// The plan has no such step.
     UnknownStep,
     /// It is not the current step.
@@ -132,13 +132,13 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If the step is complete or the plan has no such step.
-    pub fn find_open_step(&self, step_name: &str) -> Result<usize, StepLookupError> {
+    pub fn find_open_step(&self, step_name: &str) -> Result<usize, PlanStepLookupError> {
         let matches = self.matching_steps(step_name);
         let open = matches.iter().find(|index| !self.done.contains(index));
         open.copied().ok_or(if matches.is_empty() {
-            StepLookupError::UnknownStep
+            PlanStepLookupError::UnknownStep
         } else {
-            StepLookupError::AlreadyComplete
+            PlanStepLookupError::AlreadyComplete
         })
     }
 
@@ -146,11 +146,11 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If it is another step or the plan has no such step.
-    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, StepLookupError> {
+    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, PlanStepLookupError> {
         if self.matching_steps(step_name).contains(&self.current) {
             return Ok(self.current);
         }
-        self.find_open_step(step_name).and(Err(StepLookupError::NotCurrent))
+        self.find_open_step(step_name).and(Err(PlanStepLookupError::NotCurrent))
     }
 
     /// Makes the step at `index` the current one, unless it is complete.
@@ -289,12 +289,12 @@ mod tests {
         for name in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
             assert_eq!(plan.confirm_current_step(name), Ok(1), "{name}");
         }
-        assert_eq!(plan.confirm_current_step("Paint"), Err(StepLookupError::NotCurrent));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(PlanStepLookupError::NotCurrent));
         for name in ["1", "Measure the wall"] {
-            assert_eq!(plan.confirm_current_step(name), Err(StepLookupError::AlreadyComplete), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(PlanStepLookupError::AlreadyComplete), "{name}");
         }
         for name in ["", "4", "Sell paint", "Buy"] {
-            assert_eq!(plan.confirm_current_step(name), Err(StepLookupError::UnknownStep), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(PlanStepLookupError::UnknownStep), "{name}");
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(
             (plan.find_open_step("step 3"), plan.find_open_step("1"), plan.find_open_step("4")),
-            (Ok(2), Err(StepLookupError::AlreadyComplete), Err(StepLookupError::UnknownStep),)
+            (Ok(2), Err(PlanStepLookupError::AlreadyComplete), Err(PlanStepLookupError::UnknownStep),)
         );
         plan.start_step(2);
         assert_eq!([0, 1, 2].map(|index| plan.step_status(index).checkbox()), ["[x]", "[ ]", "[>]"]);
@@ -325,7 +325,7 @@ mod tests {
         plan.complete_step(2);
         plan.start_step(1);
         assert_eq!((plan.current, plan.current_step()), (3, None), "it stays complete");
-        assert_eq!(plan.confirm_current_step("Paint"), Err(StepLookupError::AlreadyComplete));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(PlanStepLookupError::AlreadyComplete));
     }
 
     #[test]

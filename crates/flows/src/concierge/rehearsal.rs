@@ -7,7 +7,7 @@ use segue_core::flow::FlowContext;
 use segue_core::prompt::{ChatRole, Prompt};
 use serde_json::json;
 
-use super::facts::BatchPurpose;
+use super::facts::ExpertBatchPurpose;
 use super::messages;
 use super::phrases::{split_words, starts_with_phrase};
 use super::plan::{ConciergePlan, PlanStepStatus};
@@ -58,8 +58,8 @@ fn rehearse_expert(view: &FlowContext<'_, ConciergeState>, call: &CallOpened) ->
     let slot = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(call)).unwrap_or_default();
     let arguments = json!({
         "seat": slot % 3,
-        "help": purpose == Some(BatchPurpose::StepHelp),
-        "plan": purpose == Some(BatchPurpose::Plan),
+        "help": purpose == Some(ExpertBatchPurpose::StepHelp),
+        "plan": purpose == Some(ExpertBatchPurpose::Plan),
         "topic": "{{topic}}", "mark": "{{mark}}",
     });
     fill_template(include_str!("../../prompts/concierge/rehearsal/expert.md"), &arguments)

@@ -4,36 +4,34 @@
 mod batch_block;
 
 use segue_core::body::TextRef;
-use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
-use segue_core::flow::{FlowContext, FlowStep, ReplyText};
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
+use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::handover::{HandoverDecision, HandoverDocument, HandoverProvenance, decide_handover};
 use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock};
 use serde_json::json;
 
-use batch_block::{BatchBlock, Confirmation};
+use batch_block::{BatchBlock, BatchConfirmation};
 
 use super::ConciergeFlow;
-use super::facts::{BatchPurpose, ExpertTask, Fact};
+use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
 use super::leaks;
 use super::messages::{record_refusal, render_confirmation_question, render_notice, visit_handover};
-use super::plan::{ConciergePlan, PlanStep, StepLookupError, parse_steps_block, parse_steps_from_prose};
+use super::plan::{ConciergePlan, PlanStep, PlanStepLookupError, parse_steps_block, parse_steps_from_prose};
 use super::settings::Settings;
 use super::spec::{
     ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_HANDOVER,
     EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, OUTCOME_HANDOVER, STARTER_PHASE,
     STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK,
 };
-use super::state::ConciergeState;
+use super::state::ConciergeContext;
 use super::turn::{propose_phase, turns_in_phase};
 use super::{batch, handovers, plan_request, sample_echo};
 use crate::limits::HANDOVER_TURN_MIN;
 use crate::template::fill_template;
 
-type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
-
 /// A change of a step that a block requests.
-enum StepChange {
+enum PlanStepChange {
     Start,
     Complete,
 }
@@ -41,7 +39,7 @@ enum StepChange {
 /// A reply of the concierge with its context.
 struct ConciergeReply<'a> {
     flow: &'a ConciergeFlow,
-    view: &'a ConciergeView<'a>,
+    view: &'a ConciergeContext<'a>,
     settings: &'a Settings,
     call: &'a CallOpened,
     text: TextRef,
@@ -51,7 +49,7 @@ struct ConciergeReply<'a> {
 /// Handles a reply of the concierge.
 pub(super) fn handle_concierge_reply(
     flow: &ConciergeFlow,
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
     call: &CallOpened,
     answered: &CallAnswered,
@@ -79,7 +77,7 @@ pub(super) fn handle_concierge_reply(
 /// fails the turn.
 pub(super) fn handle_concierge_failure(
     flow: &ConciergeFlow,
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
     call: &CallOpened,
     why: String,
@@ -91,12 +89,17 @@ pub(super) fn handle_concierge_failure(
         ASK_REPAIR_INTENT => reply.hand_over_to_explorer(),
         ASK_REPAIR_BATCH => reply.handle_repaired_batch_block(),
         ASK_REPAIR_STEPS => reply.handle_repaired_steps(),
-        _ => vec![FlowStep::EndTurn(TurnResult::Failed { reason: format!("{why}; say \"retry\" to try again") })],
+        _ => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: format!("{why}; say \"retry\" to try again") })],
     }
 }
 
 /// Parses a reply. Blocks that it quotes from the user's messages count as text.
-fn parse_reply_blocks(flow: &ConciergeFlow, view: &ConciergeView<'_>, call: &CallOpened, text: TextRef) -> ParsedReply {
+fn parse_reply_blocks(
+    flow: &ConciergeFlow,
+    view: &ConciergeContext<'_>,
+    call: &CallOpened,
+    text: TextRef,
+) -> ParsedReply {
     let user_texts: Vec<_> = call.receipt.user_words().map(|text| view.read_text(text)).collect();
     signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &user_texts)
 }
@@ -121,9 +124,9 @@ impl ConciergeReply<'_> {
         let is_repair = matches!(self.call.ask.as_str(), ASK_REPAIR_INTENT | ASK_REPAIR_BATCH | ASK_REPAIR_STEPS);
         let has_reply = (!is_repair && !self.parsed.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
         if has_reply {
-            FlowStep::EndTurn(TurnResult::Done)
+            FlowStep::EndTurn(TurnOutcome::Done)
         } else {
-            Fact::EmptyReply { call: Some(self.call.call), notice }.into_step()
+            ConciergeFact::EmptyReply { call: Some(self.call.call), notice }.into_step()
         }
     }
 
@@ -156,7 +159,7 @@ impl ConciergeReply<'_> {
         if complaints.is_empty() {
             return Vec::new();
         }
-        vec![Fact::ReplyComplaints { call: self.call.call, complaints }.into_step()]
+        vec![ConciergeFact::ReplyComplaints { call: self.call.call, complaints }.into_step()]
     }
 
     /// Sends the visible text to the user and records internal terms in it.
@@ -166,12 +169,13 @@ impl ConciergeReply<'_> {
             return Vec::new();
         }
         let is_all_visible = *visible == *self.view.read_text(self.text);
-        let text = if is_all_visible { ReplyText::Stored(self.text) } else { ReplyText::New(visible.to_owned()) };
+        let text =
+            if is_all_visible { ReplyTextSource::Stored(self.text) } else { ReplyTextSource::New(visible.to_owned()) };
         let mut steps = vec![FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: Some(self.call.call) }];
         let terms: Vec<String> =
             leaks::find_leaked_terms(visible).into_iter().map(|leak| leak.term.to_owned()).collect();
         if !terms.is_empty() {
-            steps.push(Fact::InternalTermsLeaked { call: self.call.call, terms }.into_step());
+            steps.push(ConciergeFact::InternalTermsLeaked { call: self.call.call, terms }.into_step());
         }
         steps
     }
@@ -275,7 +279,7 @@ impl ConciergeReply<'_> {
 
     /// Returns the user's explicit request for a plan that this reply answers, and the number of requests so far. A message
     /// that is answered twice counts once.
-    fn detect_plan_request(&self) -> Option<(Fact, u32)> {
+    fn detect_plan_request(&self) -> Option<(ConciergeFact, u32)> {
         let state = self.view.state;
         let messages = state.last_answered_messages.iter().rev().filter(|_| self.phase_name() == EXPLORER_PHASE);
         let mut requests = messages.filter_map(|(message, text)| {
@@ -284,7 +288,7 @@ impl ConciergeReply<'_> {
         let (message, request) = requests.next()?;
         let is_new = state.unmet_plan_requests.last_message != Some(message);
         let count = state.unmet_plan_requests.count + u32::from(is_new);
-        Some((Fact::PlanRequested { message, phrase: request.phrase, count }, count))
+        Some((ConciergeFact::PlanRequested { message, phrase: request.phrase, count }, count))
     }
 
     /// Makes a plan after the user has asked often enough: first the explorer is asked for its BATCH block, then the flow
@@ -310,7 +314,7 @@ impl ConciergeReply<'_> {
     fn offer_plan(&self) -> Vec<FlowStep> {
         let messages = &self.view.state.visit.answered_messages;
         let document = handovers::build_execution_handover(self.view, HandoverDocument::new(), messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, None, Confirmation::Always)
+        self.start_plan_batch(document, HandoverProvenance::Built, None, BatchConfirmation::Always)
     }
 
     fn handover_request_count(&self, kind: &str) -> u32 {
@@ -340,7 +344,7 @@ impl ConciergeReply<'_> {
 
     fn handle_batch_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
         match block.purpose {
-            Some(BatchPurpose::Plan) => self.handle_plan_block(block),
+            Some(ExpertBatchPurpose::Plan) => self.handle_plan_block(block),
             Some(_) if self.phase_name() == EXECUTOR_PHASE => self.handle_help_block(block),
             Some(_) => vec![self.refuse_block(BATCH_BLOCK, "help_without_plan", &[]), self.end_turn_or_ask_again()],
             None => vec![
@@ -357,7 +361,7 @@ impl ConciergeReply<'_> {
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
             HandoverDecision::Accept(checked, provenance) => {
-                self.start_plan_batch(checked.document, provenance, block.prompt.clone(), Confirmation::BySetting)
+                self.start_plan_batch(checked.document, provenance, block.prompt.clone(), BatchConfirmation::BySetting)
             }
             HandoverDecision::Synthesize(checked) => {
                 self.request_plan_from_state(checked.document, block.prompt.clone())
@@ -372,7 +376,7 @@ impl ConciergeReply<'_> {
     /// Requests a plan with a handover that is built from the state. Fields that the model wrote are kept.
     fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
         let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, prompt, Confirmation::BySetting)
+        self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting)
     }
 
     fn start_plan_batch(
@@ -380,7 +384,7 @@ impl ConciergeReply<'_> {
         document: HandoverDocument,
         provenance: HandoverProvenance,
         prompt: Option<String>,
-        confirmation: Confirmation,
+        confirmation: BatchConfirmation,
     ) -> Vec<FlowStep> {
         let goal = match document.get("goal") {
             Some(segue_core::handover::HandoverFieldValue::Text(goal)) => goal.clone(),
@@ -398,7 +402,7 @@ impl ConciergeReply<'_> {
             calls: self.source_calls(),
             provenance,
         }];
-        steps.extend(self.start_or_confirm_batch(BatchPurpose::Plan, task, confirmation));
+        steps.extend(self.start_or_confirm_batch(ExpertBatchPurpose::Plan, task, confirmation));
         steps
     }
 
@@ -412,28 +416,28 @@ impl ConciergeReply<'_> {
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
-        self.start_or_confirm_batch(BatchPurpose::StepHelp, task, Confirmation::BySetting)
+        self.start_or_confirm_batch(ExpertBatchPurpose::StepHelp, task, BatchConfirmation::BySetting)
     }
 
     fn start_or_confirm_batch(
         &self,
-        purpose: BatchPurpose,
+        purpose: ExpertBatchPurpose,
         task: ExpertTask,
-        confirmation: Confirmation,
+        confirmation: BatchConfirmation,
     ) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
         let user_messages = messages.map(|message| (message.message, message.text)).collect();
         let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
-        if self.settings.confirm_batches || confirmation == Confirmation::Always {
+        if self.settings.confirm_batches || confirmation == BatchConfirmation::Always {
             let question = FlowStep::Reply {
-                text: ReplyText::New(render_confirmation_question(&request)),
+                text: ReplyTextSource::New(render_confirmation_question(&request)),
                 role: None,
                 call: None,
             };
             return vec![
-                Fact::ConfirmationRequested { request }.into_step(),
+                ConciergeFact::ConfirmationRequested { request }.into_step(),
                 question,
-                FlowStep::EndTurn(TurnResult::Done),
+                FlowStep::EndTurn(TurnOutcome::Done),
             ];
         }
         batch::start_batch(self.view, self.settings, request)
@@ -494,27 +498,27 @@ impl ConciergeReply<'_> {
             let step_name = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
             let current = plan.current_step().map(|step| step.title.clone()).unwrap_or_default();
             let change = match block.name.as_str() {
-                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, StepChange::Start)),
-                STEP_DONE_BLOCK => plan.confirm_current_step(step_name).map(|step| (step, StepChange::Complete)),
+                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, PlanStepChange::Start)),
+                STEP_DONE_BLOCK => plan.confirm_current_step(step_name).map(|step| (step, PlanStepChange::Complete)),
                 _ => continue,
             };
             match change {
-                Ok((step, StepChange::Start)) if step == plan.current => {}
-                Ok((step, StepChange::Start)) => {
+                Ok((step, PlanStepChange::Start)) if step == plan.current => {}
+                Ok((step, PlanStepChange::Start)) => {
                     let title = plan.steps[step].title.clone();
-                    steps.push(Fact::StepStarted { step, title, call: self.call.call }.into_step());
+                    steps.push(ConciergeFact::StepStarted { step, title, call: self.call.call }.into_step());
                     plan.start_step(step);
                 }
-                Ok((step, StepChange::Complete)) => {
-                    steps.push(Fact::StepCompleted { step, title: current, call: self.call.call }.into_step());
+                Ok((step, PlanStepChange::Complete)) => {
+                    steps.push(ConciergeFact::StepCompleted { step, title: current, call: self.call.call }.into_step());
                     plan.complete_step(step);
                 }
                 Err(why) => {
                     let kind = if block.name == STEP_START_BLOCK { "not_begun" } else { "not_current" };
                     let known = match why {
-                        StepLookupError::UnknownStep => "",
-                        StepLookupError::NotCurrent => "later",
-                        StepLookupError::AlreadyComplete => "complete",
+                        PlanStepLookupError::UnknownStep => "",
+                        PlanStepLookupError::NotCurrent => "later",
+                        PlanStepLookupError::AlreadyComplete => "complete",
                     };
                     let arguments = [("given", step_name), ("current", current.as_str()), ("known", known)];
                     steps.push(self.refuse_block(&block.name, kind, &arguments));
@@ -531,7 +535,7 @@ impl ConciergeReply<'_> {
         let document =
             handovers::build_outcome_handover(visit_handover(self.view), plan, self.parsed.visible_text.trim());
         let calls = vec![self.call.call];
-        steps.push(Fact::PlanCompleted { goal: plan.goal.clone(), steps: plan.steps.len() }.into_step());
+        steps.push(ConciergeFact::PlanCompleted { goal: plan.goal.clone(), steps: plan.steps.len() }.into_step());
         steps.push(FlowStep::MakeHandover {
             kind: OUTCOME_HANDOVER.into(),
             document,
@@ -588,7 +592,7 @@ impl ConciergeReply<'_> {
     fn start_plan(&self, steps: Vec<PlanStep>, provenance: HandoverProvenance) -> Vec<FlowStep> {
         let call = self.source_calls().first().copied().unwrap_or(self.call.call);
         vec![
-            Fact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),
+            ConciergeFact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),
             self.end_turn_or_ask_again(),
         ]
     }

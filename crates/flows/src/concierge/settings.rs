@@ -27,7 +27,7 @@ pub struct Settings {
     /// The concierge's model; by default that of the role `concierge`.
     pub concierge: Option<ModelName>,
     /// When the experts are asked.
-    pub batch: BatchTrigger,
+    pub batch: ExpertBatchTrigger,
     /// Whether the user must confirm a batch that a model requests.
     pub confirm_batches: bool,
     /// When a plan is presented.
@@ -51,7 +51,7 @@ impl Default for Settings {
             samples: None,
             mapper: None,
             concierge: None,
-            batch: BatchTrigger::OnSignal,
+            batch: ExpertBatchTrigger::OnSignal,
             confirm_batches: false,
             synthesis: PlanTiming::SameTurn,
             handover_by_turn: HANDOVER_BY_TURN_DEFAULT,
@@ -95,7 +95,7 @@ impl From<ExpertSettingsRepr> for ExpertSettings {
 /// When the experts are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchTrigger {
+pub enum ExpertBatchTrigger {
     /// On the first turn, and when a signal requests it.
     OnSignal,
     /// On every turn.

@@ -2,12 +2,12 @@
 //! signals.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
-use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
-use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, Summarizer};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
+use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
 use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
-use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::signal::BlockSchema;
 use segue_core::signal::BlockSet;
 
@@ -109,7 +109,7 @@ pub const OUTCOME_FIELDS: [(&str, HandoverFieldType); 5] = [
 /// Returns the key of the concierge's phase graph in a session.
 #[must_use]
 pub fn concierge_phase_key() -> PhaseGraphKey {
-    PhaseGraphKey { graph: PHASE_GRAPH.into(), owner: PhaseGraphOwner::Role(CONCIERGE_ROLE.into()) }
+    PhaseGraphKey { graph: PHASE_GRAPH.into(), owner: PhaseStateOwner::Role(CONCIERGE_ROLE.into()) }
 }
 
 /// Returns the signal blocks of the concierge. The user never sees them.
@@ -177,7 +177,7 @@ fn concierge_phase_graph() -> PhaseGraph {
     };
     PhaseGraph {
         name: PHASE_GRAPH.into(),
-        owner_kind: PhaseOwnerKind::Role,
+        owner_kind: PhaseGraphOwnerKind::Role,
         start: STARTER_PHASE.into(),
         phases: vec![
             phase(STARTER_PHASE, "answers the first question and reads the reply"),
@@ -195,7 +195,7 @@ fn concierge_phase_graph() -> PhaseGraph {
 }
 
 fn thread_compaction() -> CompactionPolicy {
-    let summarizer = Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
+    let summarizer = Some(SummarizerRole { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
     CompactionPolicy { summarizer, summary_tokens_max: CONCIERGE_SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
 }
 
@@ -231,7 +231,7 @@ fn concierge_role_spec() -> RoleSpec {
     let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
-    let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadBoundary::Model))
+    let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadEndTrigger::Model))
         .with_phase_graph(PHASE_GRAPH)
         .with_opening_fragment(FragmentSpec::stable("identity", ContextLayer::Instruction))
         .with_opening_fragment(FragmentSpec::stable("never", ContextLayer::Instruction))

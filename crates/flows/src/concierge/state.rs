@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use segue_core::body::TextRef;
 use segue_core::event::{
-    CallAnswered, CallOpened, Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision, TurnResult,
+    CallAnswered, CallOpened, Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision, TurnOutcome,
 };
+use segue_core::flow::FlowContext;
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::PAST_PHASE_STATES_MAX;
 use segue_core::phase::TransitionCause;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{BatchPurpose, BatchRequest, BatchResult, ExpertTask, Fact};
+use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
 use super::messages;
 use super::plan::ConciergePlan;
 use super::spec::{
@@ -24,6 +25,9 @@ use super::spec::{
 use super::stance::ReplyStance;
 use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX};
 
+/// What the concierge's code can read while it handles an event.
+pub(super) type ConciergeContext<'a> = FlowContext<'a, ConciergeState>;
+
 /// The state of one `concierge` session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -33,13 +37,13 @@ pub struct ConciergeState {
     /// The running batch, or one that failed and can be retried.
     pub batch: Option<ExpertBatch>,
     /// The result of the batch about the first question.
-    pub opening_result: Option<BatchResult>,
+    pub opening_result: Option<ExpertBatchResult>,
     /// The stance of the concierge.
     pub stance: Option<ReplyStance>,
     /// The batch result from which the executor makes the plan.
     pub plan_research: Option<PlanResearch>,
     /// Findings that the concierge gets once, with its next call.
-    pub pending_findings: Option<ExpertFindings>,
+    pub pending_findings: Option<UnseenExpertBatchResult>,
     /// Notices that the concierge gets once, with its next call.
     pub pending_notices: Vec<String>,
     /// The plan that is being carried out.
@@ -47,17 +51,17 @@ pub struct ConciergeState {
     /// The version of the active plan that the concierge has seen.
     pub shown_plan_version: Option<u32>,
     /// A batch that waits for the user's confirmation.
-    pub pending_confirmation: Option<BatchRequest>,
+    pub pending_confirmation: Option<ExpertBatchRequest>,
     /// Whether the user has already answered the pending confirmation with neither yes nor no.
     pub is_confirmation_unclear: bool,
     /// The user's requests for a plan that the explorer of this visit did not act on.
-    pub unmet_plan_requests: UnmetPlanRequests,
+    pub unmet_plan_requests: UnansweredPlanRequests,
     /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
     /// The user's messages without a reply.
     pub unanswered_messages: Vec<(MessageId, TextRef)>,
     /// The first question and its answer, in case the flow must build the handover.
-    pub opening_exchange: OpeningExchange,
+    pub opening_exchange: StarterConversation,
     /// The messages that the last visible reply answered.
     pub last_answered_messages: Vec<(MessageId, TextRef)>,
     /// Whether the user has got a reply in this turn.
@@ -71,7 +75,7 @@ pub struct ConciergeState {
     /// Earlier visits by number, for rollbacks.
     pub past_visits: BTreeMap<u32, ConciergeVisit>,
     /// What the prompt of each open concierge call contains.
-    pub call_contents: BTreeMap<CallId, CallContents>,
+    pub call_contents: BTreeMap<CallId, ConciergePromptContents>,
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
 }
@@ -107,7 +111,7 @@ impl Default for ConciergeVisit {
 /// Requests for a plan that the explorer did not act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct UnmetPlanRequests {
+pub struct UnansweredPlanRequests {
     pub count: u32,
     /// The message with the latest request.
     pub last_message: Option<MessageId>,
@@ -116,7 +120,7 @@ pub struct UnmetPlanRequests {
 /// A batch of expert calls that is not completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExpertBatch {
-    pub request: BatchRequest,
+    pub request: ExpertBatchRequest,
     /// The model of each expert slot.
     #[serde(default)]
     pub slot_models: BTreeMap<usize, ModelName>,
@@ -134,13 +138,13 @@ pub struct ExpertBatch {
     pub timed_out_calls: BTreeMap<usize, CallId>,
     /// The progress of the batch.
     #[serde(default)]
-    pub stage: BatchStage,
+    pub stage: ExpertBatchStage,
 }
 
 /// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchStage {
+pub enum ExpertBatchStage {
     /// Its calls are being opened, or it failed and can be retried.
     #[default]
     Dispatching,
@@ -153,25 +157,25 @@ pub enum BatchStage {
 /// The batch result from which a plan is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanResearch {
-    pub result: BatchResult,
+    pub result: ExpertBatchResult,
     /// The user's messages that asked for the plan.
     pub user_messages: Vec<(MessageId, TextRef)>,
 }
 
 /// A batch result that the concierge has not seen yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExpertFindings {
+pub struct UnseenExpertBatchResult {
     /// The purpose of the batch.
-    pub purpose: BatchPurpose,
+    pub purpose: ExpertBatchPurpose,
     /// The task that the concierge gave to the experts.
     pub task: Option<ExpertTask>,
-    pub result: BatchResult,
+    pub result: ExpertBatchResult,
 }
 
 /// The first question, its answer, and the user's replies in the starter phase.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OpeningExchange {
+pub struct StarterConversation {
     /// The first question.
     pub query: Vec<TextRef>,
     /// The first answer.
@@ -193,7 +197,7 @@ fn merge_recent_messages(kept: &mut Vec<(MessageId, TextRef)>, messages: &[(Mess
 
 /// What the prompt of a concierge call contains. When the call is answered, this counts as seen.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct CallContents {
+pub struct ConciergePromptContents {
     /// Whether the user sees the reply.
     pub visible_to_user: bool,
     /// Whether the call belongs to the starter phase.
@@ -251,18 +255,18 @@ impl ConciergeState {
                 self.push_notice(refused.refusal.to_string())
             }
             event => {
-                if let Some(fact) = Fact::from_event(event) {
+                if let Some(fact) = ConciergeFact::from_event(event) {
                     self.apply_fact(fact);
                 }
             }
         }
     }
 
-    fn apply_turn_ended(&mut self, outcome: &TurnResult) {
+    fn apply_turn_ended(&mut self, outcome: &TurnOutcome) {
         match outcome {
             // Unanswered messages stay open, so the user need not repeat them.
-            TurnResult::Failed { .. } | TurnResult::Done => {}
-            TurnResult::Cancelled | TurnResult::Interrupted => {
+            TurnOutcome::Failed { .. } | TurnOutcome::Done => {}
+            TurnOutcome::Cancelled | TurnOutcome::Interrupted => {
                 self.unanswered_messages.clear();
                 if self.batch.take().is_some_and(|batch| batch.request.task.is_some()) {
                     self.push_notice(messages::render_notice("BATCH", "stopped", &[]));
@@ -291,7 +295,7 @@ impl ConciergeState {
             {
                 self.shown_plan_version = version;
             }
-            let contents = CallContents {
+            let contents = ConciergePromptContents {
                 visible_to_user: opened.ask == *ASK_REPLY || opened.ask == *ASK_PRESENT,
                 presents_plan: opened.ask == *ASK_PRESENT,
                 is_starter_reply: opened.phase.as_ref().is_none_or(|phase| *phase == *STARTER_PHASE),
@@ -306,7 +310,7 @@ impl ConciergeState {
     fn apply_call_answered(&mut self, answered: &CallAnswered) {
         if let Some(batch) = &mut self.batch
             && let Some(slot) = batch.open_calls.remove(&answered.call)
-            && batch.stage != BatchStage::Closed
+            && batch.stage != ExpertBatchStage::Closed
         {
             batch.answers.insert(slot, (answered.call, answered.text));
         }
@@ -335,7 +339,7 @@ impl ConciergeState {
         (self.replied_in_turn, self.replied_in_phase) = (true, true);
         if reply.call.is_some() && self.opening_exchange.reply.is_none() {
             let query = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
-            self.opening_exchange = OpeningExchange { query, reply: Some(reply.text), follow_ups: Vec::new() };
+            self.opening_exchange = StarterConversation { query, reply: Some(reply.text), follow_ups: Vec::new() };
         }
     }
 
@@ -357,7 +361,7 @@ impl ConciergeState {
         self.pending_findings = None;
         self.shown_plan_version = None;
         (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
-        self.unmet_plan_requests = UnmetPlanRequests::default();
+        self.unmet_plan_requests = UnansweredPlanRequests::default();
         self.replied_in_phase = false;
         if entered.transition.to != *EXECUTOR_PHASE {
             self.plan_research = None;
@@ -383,84 +387,88 @@ impl ConciergeState {
         }
     }
 
-    fn apply_fact(&mut self, fact: Fact) {
+    fn apply_fact(&mut self, fact: ConciergeFact) {
         match fact {
-            Fact::BatchStarted(request) => {
+            ConciergeFact::BatchStarted(request) => {
                 self.batch_count = self.batch_count.max(request.number);
                 self.batch = Some(ExpertBatch::new(request));
             }
-            Fact::BatchDispatched { batch } => self.set_batch_stage(batch, BatchStage::Dispatched),
-            Fact::BatchResumed { batch } | Fact::BatchFailed { batch, .. } => {
-                self.set_batch_stage(batch, BatchStage::Dispatching)
+            ConciergeFact::BatchDispatched { batch } => self.set_batch_stage(batch, ExpertBatchStage::Dispatched),
+            ConciergeFact::BatchResumed { batch } | ConciergeFact::BatchFailed { batch, .. } => {
+                self.set_batch_stage(batch, ExpertBatchStage::Dispatching)
             }
-            Fact::BatchClosed { batch, .. } => self.set_batch_stage(batch, BatchStage::Closed),
-            Fact::AnswerTimedOut { slot, call, .. } => {
+            ConciergeFact::BatchClosed { batch, .. } => self.set_batch_stage(batch, ExpertBatchStage::Closed),
+            ConciergeFact::AnswerTimedOut { slot, call, .. } => {
                 if let Some(batch) = &mut self.batch {
                     batch.timed_out_calls.insert(slot, call);
                 }
             }
-            Fact::BatchAbandoned { .. } => self.batch = None,
-            Fact::BatchCompleted { purpose, result, .. } => self.store_batch_result(purpose, result),
-            Fact::StanceChosen { stance, .. } => self.stance = Some(stance),
-            Fact::PlanStarted { goal, steps, provenance, .. } => {
+            ConciergeFact::BatchAbandoned { .. } => self.batch = None,
+            ConciergeFact::BatchCompleted { purpose, result, .. } => self.store_batch_result(purpose, result),
+            ConciergeFact::StanceChosen { stance, .. } => self.stance = Some(stance),
+            ConciergeFact::PlanStarted { goal, steps, provenance, .. } => {
                 // The concierge knows the steps that it wrote itself, but not those that the flow found in its prose.
                 self.shown_plan_version = (provenance != HandoverProvenance::Built).then_some(1);
                 self.active_plan = Some(ConciergePlan::new(goal, steps));
             }
-            Fact::StepCompleted { step, .. } => self.active_plan.iter_mut().for_each(|plan| plan.complete_step(step)),
-            Fact::StepStarted { step, .. } => self.active_plan.iter_mut().for_each(|plan| plan.start_step(step)),
-            Fact::ConfirmationRequested { request } => {
+            ConciergeFact::StepCompleted { step, .. } => {
+                self.active_plan.iter_mut().for_each(|plan| plan.complete_step(step))
+            }
+            ConciergeFact::StepStarted { step, .. } => {
+                self.active_plan.iter_mut().for_each(|plan| plan.start_step(step))
+            }
+            ConciergeFact::ConfirmationRequested { request } => {
                 self.batch_count = self.batch_count.max(request.number);
                 (self.pending_confirmation, self.is_confirmation_unclear) = (Some(request), false);
             }
-            Fact::BatchConfirmed => {
+            ConciergeFact::BatchConfirmed => {
                 // The user's yes was meant for the flow and needs no reply.
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unanswered_messages.clear();
             }
-            Fact::ConfirmationUnclear => self.is_confirmation_unclear = true,
-            Fact::BatchDeclined => {
+            ConciergeFact::ConfirmationUnclear => self.is_confirmation_unclear = true,
+            ConciergeFact::BatchDeclined => {
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unmet_plan_requests.count = 0;
             }
-            Fact::PlanRequested { message, count, .. } => {
-                self.unmet_plan_requests = UnmetPlanRequests { count, last_message: Some(message) }
+            ConciergeFact::PlanRequested { message, count, .. } => {
+                self.unmet_plan_requests = UnansweredPlanRequests { count, last_message: Some(message) }
             }
-            Fact::BlockRefused { why, .. } => self.push_notice(why),
-            Fact::EmptyReply { notice, .. } => {
+            ConciergeFact::BlockRefused { why, .. } => self.push_notice(why),
+            ConciergeFact::EmptyReply { notice, .. } => {
                 self.empty_replies += 1;
                 // The messages are still unanswered.
                 self.unanswered_messages = std::mem::take(&mut self.last_answered_messages);
                 notice.into_iter().for_each(|notice| self.push_notice(notice));
             }
-            Fact::InvalidSettings { .. }
-            | Fact::LateAnswer { .. }
-            | Fact::MapParsed(_)
-            | Fact::MapAnalysed(_)
-            | Fact::MapUnavailable { .. }
-            | Fact::PlanCompleted { .. }
-            | Fact::ReplyComplaints { .. }
-            | Fact::InternalTermsLeaked { .. } => {}
+            ConciergeFact::InvalidSettings { .. }
+            | ConciergeFact::LateAnswer { .. }
+            | ConciergeFact::MapParsed(_)
+            | ConciergeFact::MapAnalysed(_)
+            | ConciergeFact::MapUnavailable { .. }
+            | ConciergeFact::PlanCompleted { .. }
+            | ConciergeFact::ReplyComplaints { .. }
+            | ConciergeFact::InternalTermsLeaked { .. } => {}
         }
     }
 
-    fn set_batch_stage(&mut self, number: u32, stage: BatchStage) {
+    fn set_batch_stage(&mut self, number: u32, stage: ExpertBatchStage) {
         if let Some(batch) = self.batch.as_mut().filter(|batch| batch.request.number == number) {
             batch.stage = stage;
-            if stage == BatchStage::Dispatching {
+            if stage == ExpertBatchStage::Dispatching {
                 batch.timed_out_calls.clear();
             }
         }
     }
 
-    fn store_batch_result(&mut self, purpose: BatchPurpose, result: BatchResult) {
+    fn store_batch_result(&mut self, purpose: ExpertBatchPurpose, result: ExpertBatchResult) {
         let Some(batch) = self.batch.take() else { return };
-        let BatchRequest { user_messages, task, .. } = batch.request;
+        let ExpertBatchRequest { user_messages, task, .. } = batch.request;
         match purpose {
-            BatchPurpose::OpeningQuestion => self.opening_result = Some(result),
-            BatchPurpose::Plan => self.plan_research = Some(PlanResearch { result, user_messages }),
-            BatchPurpose::EveryTurn | BatchPurpose::StepHelp => {
-                self.pending_findings = Some(ExpertFindings { purpose, task, result })
+            ExpertBatchPurpose::OpeningQuestion => self.opening_result = Some(result),
+            ExpertBatchPurpose::Plan => self.plan_research = Some(PlanResearch { result, user_messages }),
+            ExpertBatchPurpose::EveryTurn | ExpertBatchPurpose::StepHelp => {
+                self.pending_findings = Some(UnseenExpertBatchResult { purpose, task, result })
             }
         }
     }
@@ -473,7 +481,7 @@ impl ConciergeState {
 }
 
 impl ExpertBatch {
-    fn new(request: BatchRequest) -> Self {
+    fn new(request: ExpertBatchRequest) -> Self {
         Self {
             request,
             slot_models: BTreeMap::new(),
@@ -481,7 +489,7 @@ impl ExpertBatch {
             answers: BTreeMap::new(),
             failures: BTreeMap::new(),
             timed_out_calls: BTreeMap::new(),
-            stage: BatchStage::default(),
+            stage: ExpertBatchStage::default(),
         }
     }
 

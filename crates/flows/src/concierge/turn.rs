@@ -1,38 +1,39 @@
 //! Starts turns and continues them after a batch or a phase transition.
 
-use segue_core::event::{CallRequest, PhaseEntered, TurnResult};
-use segue_core::flow::{FlowContext, FlowStep, ReplyText};
+use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
+use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::phase::{PhaseProposal, Proposer};
 
 use super::analysis::{MapShape, analyse_claim_map};
-use super::consent::{self, BatchConsent};
-use super::facts::{BatchPurpose, BatchResult, Fact};
+use super::consent::{self, ExpertBatchConsent};
+use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
-use super::settings::{BatchTrigger, PlanTiming, Settings};
+use super::settings::{ExpertBatchTrigger, PlanTiming, Settings};
 use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE, STARTER_PHASE, concierge_phase_key};
 use super::stance::{self, StanceReason};
-use super::state::ConciergeState;
+use super::state::ConciergeContext;
 use super::{batch, claim_map, handovers};
 use crate::template::fill_template;
 
-type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
-
 /// Handles the start of a turn: resolves a pending confirmation, resumes a failed batch, or answers the message.
-pub(super) fn handle_turn_started(view: &ConciergeView<'_>, settings: &Settings, is_retry: bool) -> Vec<FlowStep> {
+pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settings, is_retry: bool) -> Vec<FlowStep> {
     let state = view.state;
     let message = messages::latest_user_text(view);
     if let Some(request) = &state.pending_confirmation {
-        let parse =
-            if request.purpose == BatchPurpose::Plan { consent::parse_plan_consent } else { consent::parse_consent };
+        let parse = if request.purpose == ExpertBatchPurpose::Plan {
+            consent::parse_plan_consent
+        } else {
+            consent::parse_consent
+        };
         let (fact, notice) = match parse(&message) {
-            BatchConsent::Yes => {
-                let mut steps = vec![Fact::BatchConfirmed.into_step()];
+            ExpertBatchConsent::Yes => {
+                let mut steps = vec![ConciergeFact::BatchConfirmed.into_step()];
                 steps.extend(batch::start_batch(view, settings, request.clone()));
                 return steps;
             }
-            BatchConsent::No => (Fact::BatchDeclined, "declined"),
-            BatchConsent::Unclear if state.is_confirmation_unclear => (Fact::BatchDeclined, "no_yes"),
-            BatchConsent::Unclear => (Fact::ConfirmationUnclear, "unsettled"),
+            ExpertBatchConsent::No => (ConciergeFact::BatchDeclined, "declined"),
+            ExpertBatchConsent::Unclear if state.is_confirmation_unclear => (ConciergeFact::BatchDeclined, "no_yes"),
+            ExpertBatchConsent::Unclear => (ConciergeFact::ConfirmationUnclear, "unsettled"),
         };
         let mut steps = vec![fact.into_step(), record_refusal(None, "BATCH", notice, &[])];
         steps.extend(start_batch_or_reply(view, settings));
@@ -43,7 +44,7 @@ pub(super) fn handle_turn_started(view: &ConciergeView<'_>, settings: &Settings,
             return batch::resume_batch(view, settings, failed);
         }
         let why = "the user asked something else".to_owned();
-        let mut steps = vec![Fact::BatchAbandoned { batch: failed.request.number, why }.into_step()];
+        let mut steps = vec![ConciergeFact::BatchAbandoned { batch: failed.request.number, why }.into_step()];
         if failed.request.task.is_some() {
             steps.push(record_refusal(None, "BATCH", "no_answer", &[]));
         }
@@ -53,7 +54,7 @@ pub(super) fn handle_turn_started(view: &ConciergeView<'_>, settings: &Settings,
     start_batch_or_reply(view, settings)
 }
 
-fn start_batch_or_reply(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
+fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
     let state = view.state;
     let phase = current_phase(view);
     let is_first_question = phase == STARTER_PHASE && state.opening_result.is_none();
@@ -61,9 +62,9 @@ fn start_batch_or_reply(view: &ConciergeView<'_>, settings: &Settings) -> Vec<Fl
     let has_unseen_result =
         state.pending_findings.is_some() || (phase == EXECUTOR_PHASE && state.active_plan.is_none());
     let purpose = match settings.batch {
-        _ if is_first_question => Some(BatchPurpose::OpeningQuestion),
-        BatchTrigger::EveryTurn if !has_unseen_result => Some(BatchPurpose::EveryTurn),
-        BatchTrigger::EveryTurn | BatchTrigger::OnSignal => None,
+        _ if is_first_question => Some(ExpertBatchPurpose::OpeningQuestion),
+        ExpertBatchTrigger::EveryTurn if !has_unseen_result => Some(ExpertBatchPurpose::EveryTurn),
+        ExpertBatchTrigger::EveryTurn | ExpertBatchTrigger::OnSignal => None,
     };
     match purpose {
         Some(purpose) => {
@@ -75,18 +76,18 @@ fn start_batch_or_reply(view: &ConciergeView<'_>, settings: &Settings) -> Vec<Fl
 }
 
 /// Returns the current phase of the concierge.
-pub(super) fn current_phase(view: &ConciergeView<'_>) -> String {
+pub(super) fn current_phase(view: &ConciergeContext<'_>) -> String {
     let graph = view.session.phase_graphs.get(&concierge_phase_key());
     graph.map_or_else(|| STARTER_PHASE.to_owned(), |graph| graph.state.current.to_string())
 }
 
 /// Returns the number of turns that the current phase has started.
-pub(super) fn turns_in_phase(view: &ConciergeView<'_>) -> u32 {
+pub(super) fn turns_in_phase(view: &ConciergeContext<'_>) -> u32 {
     view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |graph| graph.state.turns_started)
 }
 
 /// Calls the concierge: to present the plan if the executor has none yet, otherwise to reply.
-fn call_concierge(view: &ConciergeView<'_>, settings: &Settings) -> FlowStep {
+fn call_concierge(view: &ConciergeContext<'_>, settings: &Settings) -> FlowStep {
     let presents_plan = current_phase(view) == EXECUTOR_PHASE && view.state.active_plan.is_none();
     let request = CallRequest::new(CONCIERGE_ROLE, if presents_plan { ASK_PRESENT } else { ASK_REPLY });
     FlowStep::Call(CallRequest { model: settings.concierge.clone(), ..request })
@@ -94,35 +95,37 @@ fn call_concierge(view: &ConciergeView<'_>, settings: &Settings) -> FlowStep {
 
 /// Continues the turn after a batch is complete.
 pub(super) fn handle_batch_result(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
-    purpose: BatchPurpose,
-    result: &BatchResult,
+    purpose: ExpertBatchPurpose,
+    result: &ExpertBatchResult,
 ) -> Vec<FlowStep> {
     match purpose {
-        BatchPurpose::OpeningQuestion => vec![record_stance(view, settings, result), call_concierge(view, settings)],
-        BatchPurpose::EveryTurn => vec![call_concierge(view, settings)],
-        BatchPurpose::Plan => vec![propose_phase(EXECUTOR_PHASE)],
-        BatchPurpose::StepHelp => vec![end_turn_if_replied(view)],
+        ExpertBatchPurpose::OpeningQuestion => {
+            vec![record_stance(view, settings, result), call_concierge(view, settings)]
+        }
+        ExpertBatchPurpose::EveryTurn => vec![call_concierge(view, settings)],
+        ExpertBatchPurpose::Plan => vec![propose_phase(EXECUTOR_PHASE)],
+        ExpertBatchPurpose::StepHelp => vec![end_turn_if_replied(view)],
     }
 }
 
 /// Ends the turn, unless the user has got no reply in it.
-pub(super) fn end_turn_if_replied(view: &ConciergeView<'_>) -> FlowStep {
+pub(super) fn end_turn_if_replied(view: &ConciergeContext<'_>) -> FlowStep {
     if view.state.replied_in_turn {
-        FlowStep::EndTurn(TurnResult::Done)
+        FlowStep::EndTurn(TurnOutcome::Done)
     } else {
-        Fact::EmptyReply { call: None, notice: None }.into_step()
+        ConciergeFact::EmptyReply { call: None, notice: None }.into_step()
     }
 }
 
 /// Calls the concierge once more after an empty reply. After a second one the user gets a neutral sentence.
-pub(super) fn retry_empty_reply(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
+pub(super) fn retry_empty_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
     if view.state.empty_replies > 1 {
         let text = fill_template(include_str!("../../prompts/concierge/no_words.md"), &());
-        let text = ReplyText::New(text.trim_end().to_owned());
+        let text = ReplyTextSource::New(text.trim_end().to_owned());
         let reply = FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: None };
-        return vec![reply, FlowStep::EndTurn(TurnResult::Done)];
+        return vec![reply, FlowStep::EndTurn(TurnOutcome::Done)];
     }
     vec![call_concierge(view, settings)]
 }
@@ -138,7 +141,7 @@ pub(super) fn propose_phase(phase: &str) -> FlowStep {
 /// Continues after a phase was entered: builds a missing handover if it was entered by hand, and has the executor present
 /// its plan.
 pub(super) fn handle_phase_entered(
-    view: &ConciergeView<'_>,
+    view: &ConciergeContext<'_>,
     settings: &Settings,
     entered: &PhaseEntered,
 ) -> Vec<FlowStep> {
@@ -162,7 +165,7 @@ pub(super) fn handle_phase_entered(
     }
 }
 
-fn record_stance(view: &ConciergeView<'_>, settings: &Settings, result: &BatchResult) -> FlowStep {
+fn record_stance(view: &ConciergeContext<'_>, settings: &Settings, result: &ExpertBatchResult) -> FlowStep {
     let texts: Vec<String> =
         view.state.unanswered_messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect();
     let choice = stance::choose_stance(settings.stance, &texts.join("\n\n"), batch_result_shape(view, result));
@@ -172,12 +175,12 @@ fn record_stance(view: &ConciergeView<'_>, settings: &Settings, result: &BatchRe
         StanceReason::MapShape(shape) => format!("it suits the shape {}", shape.name()),
         StanceReason::Fallback => "no other stance applies".to_owned(),
     };
-    Fact::StanceChosen { stance: choice.stance, reason }.into_step()
+    ConciergeFact::StanceChosen { stance: choice.stance, reason }.into_step()
 }
 
 /// Returns the shape of a mapped result.
-pub(super) fn batch_result_shape(view: &ConciergeView<'_>, result: &BatchResult) -> Option<MapShape> {
-    let BatchResult::Mapped { text, answers, .. } = result else { return None };
+pub(super) fn batch_result_shape(view: &ConciergeContext<'_>, result: &ExpertBatchResult) -> Option<MapShape> {
+    let ExpertBatchResult::Mapped { text, answers, .. } = result else { return None };
     let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
     Some(analyse_claim_map(&parsed.map, *answers).shape)
 }

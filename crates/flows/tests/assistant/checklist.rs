@@ -2,9 +2,9 @@
 
 use segue_core::context::ContextLayer;
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::{FailureKind, ModelReply};
-use segue_flows::assistant::registry::RelevanceTier;
+use segue_flows::assistant::registry::EntityRelevanceTier;
 use serde_json::json;
 
 use super::support::*;
@@ -197,7 +197,7 @@ fn a14_failed_compaction_changes_nothing_and_the_turn_succeeds() {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
     });
-    assert_eq!(ended, Some(TurnResult::Done));
+    assert_eq!(ended, Some(TurnOutcome::Done));
     assert_eq!(flow_state(&harness).reasoning.compacted, Some(before));
     assert_eq!(facts(&harness, "compaction_failed").len(), 1);
     // An empty summary is a failure too, and the turns are compacted the next time.
@@ -292,20 +292,24 @@ fn a22_demotion_is_immediate_and_lasts_until_the_next_reference() {
         let flow_state = flow_state(harness);
         flow_state.entities.get("recipe_3").map(|entity| entity.tier(flow_state.current_turn_number()))
     };
-    assert_eq!(tier(&harness), Some(RelevanceTier::Active));
+    assert_eq!(tier(&harness), Some(EntityRelevanceTier::Active));
     let understood_no_cod = understood_with(
         "no cod",
         json!({"references": ["recipe_3"], "demote": [{"ref": "recipe_3", "reason": "no cod"}]}),
     );
     harness.send_message("no cod").answer_call("understand", &understood_no_cod.to_string());
-    assert_eq!(tier(&harness), Some(RelevanceTier::Demoted), "in the same turn, although it was just referred to");
+    assert_eq!(
+        tier(&harness),
+        Some(EntityRelevanceTier::Demoted),
+        "in the same turn, although it was just referred to"
+    );
     assert!(!ask_text(&harness, "think").contains("- recipe_3 (recipe, active"));
     harness.answer_call("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
     answer_act(&mut harness, tool_call("read", json!({"type": "recipe"})));
     finish_records(&mut harness, &rows_result(&recipes()));
     assert_eq!(
         tier(&harness),
-        Some(RelevanceTier::Demoted),
+        Some(EntityRelevanceTier::Demoted),
         "reading it with other records does not make it active again"
     );
     answer_act(&mut harness, step_complete("read"));
@@ -313,7 +317,7 @@ fn a22_demotion_is_immediate_and_lasts_until_the_next_reference() {
     harness
         .send_message("cod after all")
         .answer_call("understand", &understood_with("wants cod", json!({"references": ["recipe_3"]})).to_string());
-    assert_eq!(tier(&harness), Some(RelevanceTier::Active));
+    assert_eq!(tier(&harness), Some(EntityRelevanceTier::Active));
 }
 
 #[test]
@@ -420,7 +424,7 @@ fn a28_draft_survives_turns_and_keeps_its_reference_when_saved() {
         talk_turn(&mut harness, said);
     }
     let draft = flow_state(&harness).entities.get("gen_recipe_1").cloned().expect("it is still there");
-    assert_eq!((draft.tier(6), draft.id.is_none()), (RelevanceTier::Draft, true));
+    assert_eq!((draft.tier(6), draft.id.is_none()), (EntityRelevanceTier::Draft, true));
     start_planned_turn(
         &mut harness,
         "yes",

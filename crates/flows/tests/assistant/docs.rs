@@ -2,7 +2,7 @@
 
 use segue_core::event::Event;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::{DomainCatalog, assistant_setting_specs};
+use segue_flows::assistant::settings::{ConfiguredDomains, assistant_setting_specs};
 use segue_flows::assistant::spec::assistant_flow_spec;
 use segue_testkit::parse_transcript;
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn fragments_in_the_docs_match_the_recipes() {
-    let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
+    let spec = assistant_flow_spec(&ConfiguredDomains::new(DomainSchema::built_in()));
     let nodes = rows("| node");
     assert_eq!(nodes.len(), NODES.len());
     for row in nodes {
@@ -32,7 +32,7 @@ fn fragments_in_the_docs_match_the_recipes() {
 
 #[test]
 fn settings_in_the_docs_match_the_declared_ones() {
-    let specs = assistant_setting_specs(&DomainCatalog::new(DomainSchema::built_in()));
+    let specs = assistant_setting_specs(&ConfiguredDomains::new(DomainSchema::built_in()));
     let rows = rows("| setting");
     assert_eq!(rows.len(), specs.len());
     for (row, spec) in rows.iter().zip(specs) {

@@ -1,7 +1,7 @@
 //! Invalid answers and failed calls at each node: one repair, then a reply that says what was done and what was not. Only planned
 //! writes are executed.
 
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::FailureKind;
 use segue_flows::assistant::tools::DomainOperation;
 use segue_testkit::SessionHarness;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::support::*;
 
-fn outcome(harness: &SessionHarness) -> Option<TurnResult> {
+fn outcome(harness: &SessionHarness) -> Option<TurnOutcome> {
     harness.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
@@ -76,7 +76,7 @@ fn invalid_plan_leads_to_a_reply_that_nothing_was_done() {
             "{ask_text}"
         );
         finish_reply(&mut harness, "I could not plan that. Nothing was changed.");
-        assert_eq!((outcome(&harness), runs(&harness).len()), (Some(TurnResult::Done), 0), "{answer}");
+        assert_eq!((outcome(&harness), runs(&harness).len()), (Some(TurnOutcome::Done), 0), "{answer}");
         assert!(facts(&harness, "turn_summarized")[0]["summary"]["blocked_reason"].is_string());
     }
 }
@@ -170,7 +170,7 @@ fn tool_calls_of_a_step_are_limited() {
     assert_eq!(runs(&harness).len(), 3);
     assert_eq!(facts(&harness, "step_ended")[0]["status"], "failed");
     finish_reply(&mut harness, "I kept looking and found nothing to say.");
-    assert_eq!(outcome(&harness), Some(TurnResult::Done));
+    assert_eq!(outcome(&harness), Some(TurnOutcome::Done));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn refusal_and_failure_of_a_tool_are_reported_to_the_step() {
     assert!(ask_text(&harness, "act").contains("the disk is gone"));
     answer_act(&mut harness, json!({"action": "fail", "reason": "the records cannot be read"}));
     finish_reply(&mut harness, "I could not look.");
-    assert_eq!(outcome(&harness), Some(TurnResult::Done));
+    assert_eq!(outcome(&harness), Some(TurnOutcome::Done));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn failed_act_call_fails_its_step_and_the_reply_says_so() {
     harness.fail_call("reply", FailureKind::Refused);
     let said = harness.last_reply();
     assert!(said.starts_with("Nothing was changed.") && said.contains("This was not done:"), "{said}");
-    assert_eq!(outcome(&harness), Some(TurnResult::Done), "the user got a reply");
+    assert_eq!(outcome(&harness), Some(TurnOutcome::Done), "the user got a reply");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn writes_are_reported_even_if_reply_is_empty() {
 fn failed_understand_call_fails_the_turn_with_the_reason() {
     let mut harness = open();
     harness.send_message("look").fail_call("understand", FailureKind::InvalidApiKey);
-    assert!(matches!(outcome(&harness), Some(TurnResult::Failed { reason }) if reason.contains("key not accepted")));
+    assert!(matches!(outcome(&harness), Some(TurnOutcome::Failed { reason }) if reason.contains("key not accepted")));
     assert!(
         facts(&harness, "turn_summarized")[0]["summary"]["blocked_reason"]
             .as_str()
@@ -313,7 +313,7 @@ fn interrupted_write_is_resolved_with_the_records_tool() {
 fn write_that_ends_after_its_turn_was_stopped_is_reported_and_undoable() {
     let mut harness = during_write();
     harness.run_command(segue_core::decide::OperatorCommand::Cancel { turn: None });
-    assert_eq!(outcome(&harness), Some(TurnResult::Cancelled));
+    assert_eq!(outcome(&harness), Some(TurnOutcome::Cancelled));
     finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
     assert!(
         harness.last_reply().contains("These changes were made:⏎- created meal “Lemon Herb Chicken”"),
@@ -334,7 +334,7 @@ fn session_with_unknown_domain_says_so_and_stays_usable() {
         "{}",
         harness.last_reply()
     );
-    assert!(matches!(outcome(&harness), Some(TurnResult::Failed { .. })));
+    assert!(matches!(outcome(&harness), Some(TurnOutcome::Failed { .. })));
     harness.send_message("hello?");
     assert!(harness.session().is_idle());
 }

@@ -5,7 +5,7 @@ use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::{EventSubject, Flow, FlowContext, TextResolver};
 use segue_core::ids::{Seq, UnixMillis};
 use segue_core::session::SessionState;
-use segue_flows::assistant::facts::Fact;
+use segue_flows::assistant::facts::AssistantFact;
 use segue_flows::assistant::settings::Settings;
 use segue_flows::assistant::state::AssistantState;
 use segue_flows::assistant::{AssistantFlow, prompt_context};
@@ -16,7 +16,7 @@ use super::support::*;
 fn apply_fact(flow_state: &AssistantState, kind: &str, value: Value) -> AssistantState {
     let mut flow_state = flow_state.clone();
     let event = Event::FlowFactRecorded { kind: kind.to_owned(), value };
-    assert!(Fact::from_event(&event).is_some(), "{kind} is a fact");
+    assert!(AssistantFact::from_event(&event).is_some(), "{kind} is a fact");
     flow_state.apply_event(&RecordedEvent { seq: Seq(1), at: UnixMillis(1), event });
     flow_state
 }
@@ -94,8 +94,9 @@ fn a03_prompt_builders_do_not_change_the_state() {
     let flow_state = state.flow.downcast_ref::<AssistantState>().expect("the state of this flow");
     let (before, texts, about) = (flow_state.clone(), TextResolver::new(harness.texts()), EventSubject::default());
     let view = FlowContext { session: &state.session, state: flow_state, texts: &texts, subject: &about };
-    let domains =
-        segue_flows::assistant::settings::DomainCatalog::new(segue_flows::assistant::domain::DomainSchema::built_in());
+    let domains = segue_flows::assistant::settings::ConfiguredDomains::new(
+        segue_flows::assistant::domain::DomainSchema::built_in(),
+    );
     let (settings, _) = Settings::parse(&state.session.settings, &domains);
     let domain = settings.domain.clone().expect("the kitchen");
     let all = || {

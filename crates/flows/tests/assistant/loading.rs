@@ -1,6 +1,6 @@
 //! Loading of records: missing records are loaded, loaded ones are not read again.
 
-use segue_flows::assistant::registry::LoadedFields;
+use segue_flows::assistant::registry::RecordLoadLevel;
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -55,7 +55,10 @@ fn a21_tool_call_for_loaded_records_needs_no_run() {
 #[test]
 fn records_of_a_step_are_loaded_before_it_starts() {
     let mut harness = after_summary_read();
-    assert_eq!(flow_state(&harness).entities.get("recipe_2").map(|entity| entity.detail), Some(LoadedFields::Summary));
+    assert_eq!(
+        flow_state(&harness).entities.get("recipe_2").map(|entity| entity.detail),
+        Some(RecordLoadLevel::Summary)
+    );
     start_planned_turn(
         &mut harness,
         "the second",
@@ -104,8 +107,8 @@ fn records_are_unloaded_when_they_are_no_longer_relevant() {
     harness.send_message("well");
     let flow_state = flow_state(&harness);
     let detail = |name: &str| flow_state.entities.get(name).map(|entity| entity.detail);
-    assert_eq!(detail("recipe_1"), Some(LoadedFields::Full), "a retained record stays loaded");
-    assert_eq!(detail("recipe_2"), Some(LoadedFields::None));
+    assert_eq!(detail("recipe_1"), Some(RecordLoadLevel::Full), "a retained record stays loaded");
+    assert_eq!(detail("recipe_2"), Some(RecordLoadLevel::None));
     assert!(!flow_state.is_type_fully_loaded("recipe"));
     harness.answer_call("understand", &understood("goes on").to_string());
     let ask_text = ask_text(&harness, "think");

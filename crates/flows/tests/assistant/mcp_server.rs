@@ -2,7 +2,7 @@
 
 use segue_flows::assistant::AssistantFlow;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ tools = [
 fn open_with_server(text: &str) -> SessionHarness {
     let domain = DomainSchema::parse(text).expect("a valid declaration");
     let settings = json!({"domain": domain.name});
-    SessionHarness::open_with_settings(AssistantFlow::with_domains(DomainCatalog::new([domain])), settings)
+    SessionHarness::open_with_settings(AssistantFlow::with_domains(ConfiguredDomains::new([domain])), settings)
 }
 
 fn tools(names: &[(&str, Option<bool>)]) -> String {

@@ -2,8 +2,8 @@
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::Event;
-use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordType};
-use segue_flows::assistant::facts::Fact;
+use segue_flows::assistant::domain::{DomainSchema, RecordFieldKind, RecordType};
+use segue_flows::assistant::facts::AssistantFact;
 use serde_json::{Value, json};
 
 use super::support::*;
@@ -77,7 +77,7 @@ fn samples_in_act_prompts_are_valid_in_every_kind_of_step() {
             harness.with_checks_at_end(|harness| add_draft(harness, declared));
             let named = [format!("{}_1", declared.name), format!("{}_2", declared.name)];
             let named = [named[0].as_str(), named[1].as_str()];
-            let has_links = declared.fields.iter().any(|field| field.kind == FieldKind::Links);
+            let has_links = declared.fields.iter().any(|field| field.kind == RecordFieldKind::Links);
             let plain = ["read", "analyze", "generate", "write"].map(|kind| step(kind, &declared.name, 1, &[]));
             let operations = ["update", "delete", "link", "unlink"];
             let usable = operations.into_iter().filter(|operation| has_links || !operation.ends_with("link"));
@@ -152,13 +152,13 @@ fn facts_round_trip_and_load_without_newer_fields() {
         ("turn_summarized", json!({"turn": 1, "summary": {"turn": 1}})),
     ];
     for (kind, value) in old {
-        let fact = Fact::from_event(&Event::FlowFactRecorded { kind: kind.to_owned(), value: value.clone() });
+        let fact = AssistantFact::from_event(&Event::FlowFactRecorded { kind: kind.to_owned(), value: value.clone() });
         let fact = fact.unwrap_or_else(|| panic!("{kind} {value}"));
         let segue_core::flow::FlowStep::RecordFact { kind: noted, value } = fact.clone().into_step() else {
             panic!("a fact is a note")
         };
         assert_eq!(noted, kind);
-        assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind: noted, value }), Some(fact));
+        assert_eq!(AssistantFact::from_event(&Event::FlowFactRecorded { kind: noted, value }), Some(fact));
     }
-    assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }), None);
+    assert_eq!(AssistantFact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }), None);
 }

@@ -1,7 +1,7 @@
 //! The `undo` command.
 
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_flows::assistant::registry::EntityAction;
+use segue_flows::assistant::registry::LastEntityAction;
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn write_is_undone_from_the_journal() {
     finish_records(&mut harness, &json!({"changes": [change]}).to_string());
     assert_eq!(harness.last_reply(), "The write was undone. Changes made:⏎- deleted meal “Lemon Herb Chicken”");
     let flow_state = flow_state(&harness);
-    assert_eq!(flow_state.entities.get("meal_1").map(|meal| meal.last_action), Some(EntityAction::Deleted));
+    assert_eq!(flow_state.entities.get("meal_1").map(|meal| meal.last_action), Some(LastEntityAction::Deleted));
     assert!(flow_state.writes[0].undone && flow_state.writes.len() == 1);
     assert!(harness.session().is_idle());
 }

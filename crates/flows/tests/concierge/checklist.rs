@@ -1,12 +1,12 @@
 //! The rows of the checklist.
 
 use segue_core::context::ThreadUse;
-use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOptions, SessionInput};
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeChanges, SessionInput};
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_core::scope::ThreadOpenReason;
-use segue_flows::concierge::facts::{BatchResult, Fact};
+use segue_flows::concierge::facts::{ConciergeFact, ExpertBatchResult};
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -496,7 +496,7 @@ fn s29_one_failure_is_tolerated_and_one_answer_makes_no_map() {
     assert!(concierge_prompt(&harness).0.contains("Rent."));
     let alone = all_facts(&harness)
         .into_iter()
-        .any(|fact| matches!(fact, Fact::BatchCompleted { result: BatchResult::Single { .. }, .. }));
+        .any(|fact| matches!(fact, ConciergeFact::BatchCompleted { result: ExpertBatchResult::Single { .. }, .. }));
     assert!(alone);
 }
 
@@ -583,7 +583,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
 
     // Another mapper.
     let again =
-        harness.recompute_call(mapper, &RecomputeOptions { model: Some("owl".into()), ..RecomputeOptions::default() });
+        harness.recompute_call(mapper, &RecomputeChanges { model: Some("owl".into()), ..RecomputeChanges::default() });
     let (new, old) = (harness.prompt_for_call(again), harness.rebuild_prompt(mapper));
     assert_eq!((new.model.as_str(), &new.messages), ("owl", &old.messages), "the same prompt, another model");
     harness.answer_call("mapper", "<map>{\"claims\": []}</map>");
@@ -591,7 +591,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     // Another stance.
     let again = harness.recompute_call(
         starter,
-        &RecomputeOptions { settings: json!({"stance": "challenge"}), ..RecomputeOptions::default() },
+        &RecomputeChanges { settings: json!({"stance": "challenge"}), ..RecomputeChanges::default() },
     );
     let opened = calls(&harness, "concierge").last().expect("it is open").clone();
     let recomputes = opened.recomputation.expect("it says what it is");
@@ -600,7 +600,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     harness.answer_call("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
 
     // Another concierge; it fails and the process dies, without any effect.
-    harness.recompute_call(starter, &RecomputeOptions { model: Some("dog".into()), ..RecomputeOptions::default() });
+    harness.recompute_call(starter, &RecomputeChanges { model: Some("dog".into()), ..RecomputeChanges::default() });
     harness.crash_and_recover().fail_call("concierge", FailureKind::InvalidApiKey);
 
     assert_eq!((phase(&harness), &harness.session().threads, harness.last_reply()), (before, &threads, state));
@@ -616,7 +616,7 @@ fn s32_recomputation_during_a_turn_does_not_disturb_it() {
     let mut harness = open();
     play_first_turn(&mut harness);
     let first = calls(&harness, "expert")[0].call;
-    harness.send_message("I stay").recompute_call(first, &RecomputeOptions::default());
+    harness.send_message("I stay").recompute_call(first, &RecomputeChanges::default());
     assert_eq!(harness.open_call_roles(), ["concierge", "expert"]);
     harness.answer_call("concierge", "Buy.");
     assert_eq!(harness.last_reply(), "Buy.");

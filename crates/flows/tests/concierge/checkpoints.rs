@@ -1,7 +1,7 @@
 //! The five checkpoints of the specification, end to end. The receipts show what each call was sent.
 
 use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
-use segue_core::scope::{ThreadChange, ThreadOpenReason};
+use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 
 use super::support::*;
 
@@ -46,7 +46,7 @@ fn s27_checkpoint_3_explorer_starts_fresh_with_the_handover_and_persists() {
     let call = calls(&harness, "concierge")[2].clone();
     assert_eq!(layout(&call), "identity never part handover | message");
     match &call.receipt.thread {
-        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ThreadChange::Phase]),
+        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     let handover = call.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is in the recipe");

@@ -1,6 +1,6 @@
 //! Replies without visible text: only a block, or empty. The user always gets a reply.
 
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 
 use super::failures::outcome;
 use super::support::*;
@@ -18,7 +18,7 @@ fn starter_reply_with_only_a_handover_lets_the_explorer_answer() {
     assert_eq!(layout(&call), "identity never part handover | message");
     assert_eq!(concierge_prompt(&harness).1, "I stay five years", "it gets no notice about the starter's empty reply");
     harness.answer_call("concierge", "Then buy.");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnOutcome::Done));
 }
 
 #[test]
@@ -29,12 +29,12 @@ fn empty_reply_is_requested_once_more_and_then_replaced_by_a_neutral_sentence() 
     let (_, last) = concierge_prompt(&harness);
     assert!(last.contains("had no text that the user can see") && last.ends_with("where?"), "{last}");
     harness.answer_call("concierge", "In town.");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("In town.", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("In town.", TurnOutcome::Done));
 
     let signals_only = "<<<STEP_DONE>>>\nstep: 1\n<<<END>>>";
     harness.send_message("why?").answer_call("concierge", signals_only).answer_call("concierge", signals_only);
     let neutral = include_str!("../../prompts/concierge/no_words.md").trim_end();
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), (neutral, TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), (neutral, TurnOutcome::Done));
     harness.send_message("and?");
     let (_, last) = concierge_prompt(&harness);
     assert!(last.contains("why?") && last.ends_with("and?"), "the question is still unanswered: {last}");
@@ -56,7 +56,7 @@ fn starter_that_writes_only_signals_is_asked_for_a_plain_answer() {
     let (_, last) = concierge_prompt(&harness);
     assert!(!last.contains("<<<HANDOVER>>>") && last.contains("had no text that the user can see"), "{last}");
     harness.answer_call("concierge", "Then buy.");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnOutcome::Done));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn plan_with_only_a_steps_block_is_followed_by_a_reply() {
     harness.answer_call("concierge", "First the bank, then five flats.");
     assert_eq!(
         (harness.last_reply().as_str(), outcome(&harness)),
-        ("First the bank, then five flats.", TurnResult::Done)
+        ("First the bank, then five flats.", TurnOutcome::Done)
     );
 }
 
@@ -119,7 +119,7 @@ fn repair_replies_do_not_count_as_replies_to_the_user() {
     assert_eq!(harness.open_call_roles(), ["concierge"], "the user has not seen that");
     assert!(concierge_prompt(&harness).1.contains("had no text that the user can see"));
     harness.answer_call("concierge", "What is it to be?");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("What is it to be?", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("What is it to be?", TurnOutcome::Done));
 
     let mut harness = open_with_settings(serde_json::json!({"handover_by_turn": 2}));
     play_first_turn(&mut harness);
@@ -138,5 +138,5 @@ fn repair_replies_do_not_count_as_replies_to_the_user() {
     harness.answer_call("concierge", "").answer_call("concierge", "1. Go.\n2. Come.");
     assert_eq!(harness.open_call_roles(), ["concierge"], "the user has not seen the plan");
     harness.answer_call("concierge", "Go, then come.");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Go, then come.", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Go, then come.", TurnOutcome::Done));
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{Event, MidTurnPolicy, TurnResult};
+use segue_core::event::{Event, MidTurnPolicy, TurnOutcome};
 use segue_core::handover::HandoverProvenance;
 use segue_core::prompt::FailureKind;
 use segue_flows::concierge::ConciergeFlow;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::support::*;
 
-pub fn outcome(harness: &SessionHarness) -> TurnResult {
+pub fn outcome(harness: &SessionHarness) -> TurnOutcome {
     let ended = harness.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
@@ -75,7 +75,7 @@ fn failed_repair_is_replaced_by_a_built_handover() {
         harness.session().latest_handover("intent").expect("it was built").provenance,
         HandoverProvenance::Built
     );
-    assert_eq!((outcome(&harness), phase(&harness).current.as_str()), (TurnResult::Done, "explorer"));
+    assert_eq!((outcome(&harness), phase(&harness).current.as_str()), (TurnOutcome::Done, "explorer"));
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn mapper_without_a_map_is_asked_once_more_and_then_skipped() {
     let (system, _) = concierge_prompt(&harness);
     assert!(system.contains("### Perspective 3") && system.contains("Rent first."), "{system}");
     harness.answer_call("concierge", "Rent.");
-    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Rent.", TurnResult::Done));
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Rent.", TurnOutcome::Done));
 
     let mut harness = open();
     harness
@@ -297,7 +297,7 @@ fn unanswered_call_ends_with_its_turn() {
         .advance_and_tick(20);
     harness.answer_call("mapper", PLAN_MAP).answer_call("concierge", "Rent.");
     assert!(harness.session().is_idle());
-    assert_eq!(outcome(&harness), TurnResult::Done);
+    assert_eq!(outcome(&harness), TurnOutcome::Done);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn retry_after_all_experts_failed_asks_the_same_question() {
     for _ in 0..3 {
         harness.fail_call("expert", FailureKind::InvalidApiKey);
     }
-    let TurnResult::Failed { reason } = outcome(&harness) else { panic!("the turn has failed") };
+    let TurnOutcome::Failed { reason } = outcome(&harness) else { panic!("the turn has failed") };
     assert!(reason.contains("no expert answered") && reason.contains("retry"), "{reason}");
     harness.send_message("Try again!");
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
@@ -350,7 +350,7 @@ fn retry_by_hand_repeats_only_the_failed_calls() {
     assert_eq!(harness.open_call_roles(), ["concierge"], "nor are the experts and the mapper");
     assert_eq!(concierge_prompt(&harness).1, "give me a plan");
     harness.answer_call("concierge", PLAN);
-    assert_eq!((outcome(&harness), phase(&harness).current.as_str()), (TurnResult::Done, "executor"));
+    assert_eq!((outcome(&harness), phase(&harness).current.as_str()), (TurnOutcome::Done, "executor"));
     assert_eq!([calls(&harness, "expert").len(), calls(&harness, "mapper").len()], [9, 2]);
 }
 
@@ -390,7 +390,7 @@ fn retry_of_a_failed_plan_batch_does_not_call_the_explorer_again() {
     for _ in 0..3 {
         harness.fail_call("expert", FailureKind::InvalidApiKey);
     }
-    assert!(matches!(outcome(&harness), TurnResult::Failed { .. }));
+    assert!(matches!(outcome(&harness), TurnOutcome::Failed { .. }));
     assert_eq!(phase(&harness).current, *"explorer");
     harness.send_message("retry");
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
@@ -536,7 +536,7 @@ fn truncated_plan_request_is_requested_again() {
         .send_message("May, then")
         .answer_call("concierge", "Good.\n<<<BATCH>>>\nTYPE")
         .answer_call("concierge", "sorry");
-    assert_eq!(outcome(&harness), TurnResult::Done);
+    assert_eq!(outcome(&harness), TurnOutcome::Done);
     harness.send_message("well?");
     assert!(concierge_prompt(&harness).1.contains("had no <<<END>>>"));
 }

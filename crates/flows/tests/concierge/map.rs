@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use segue_flows::concierge::claim_map::{
-    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapError, ClaimRole, DropReason, MAP_FORMAT_PROMPT, MapComplaint,
-    ParsedClaimMap, TagDefect, parse_claim_map,
+    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapError, ClaimRole, MAP_FORMAT_PROMPT, MapComplaint, MapDropReason,
+    MapTagDefect, ParsedClaimMap, parse_claim_map,
 };
 
 const PLAIN: &str = r#"{"claims": [
@@ -72,9 +72,12 @@ fn tag_inside_a_text_is_ignored() {
 #[test]
 fn untagged_maps_are_found_by_priority() {
     let at = |reply: &str| read(reply).complaints.first().cloned();
-    assert_eq!(at(&format!("<map>{PLAIN}\nThe terrain.")), Some(MapComplaint::BadTags(TagDefect::UnclosedTag)));
-    assert_eq!(at(&format!("```json\n{PLAIN}\n```\nThe terrain.")), Some(MapComplaint::BadTags(TagDefect::Untagged)));
-    assert_eq!(at(&format!("Here it is: {PLAIN} The terrain.")), Some(MapComplaint::BadTags(TagDefect::Untagged)));
+    assert_eq!(at(&format!("<map>{PLAIN}\nThe terrain.")), Some(MapComplaint::BadTags(MapTagDefect::UnclosedTag)));
+    assert_eq!(
+        at(&format!("```json\n{PLAIN}\n```\nThe terrain.")),
+        Some(MapComplaint::BadTags(MapTagDefect::Untagged))
+    );
+    assert_eq!(at(&format!("Here it is: {PLAIN} The terrain.")), Some(MapComplaint::BadTags(MapTagDefect::Untagged)));
     let other = PLAIN.replace("Wait", "Other");
     let both = format!("{other}\n```json\n{PLAIN}\n```");
     assert_eq!(read(&both).map.claims[0].label, "Wait", "a fence goes before bare text");
@@ -237,7 +240,7 @@ fn list_and_complaint_limits_are_reported() {
     assert_eq!(parsed.complaints.len(), 65);
     // For each claim: text, type, role, supporters; minus the 63 that are listed after the first.
     assert_eq!(parsed.complaints[64], MapComplaint::MoreComplaints { count: 40_000 - 63 });
-    let why = DropReason::UnknownClaim("z".to_owned());
+    let why = MapDropReason::UnknownClaim("z".to_owned());
     assert_eq!(why.to_string(), "there is no claim `z`");
 }
 
@@ -324,7 +327,7 @@ fn fenced_map_needs_no_edges() {
     let claims = r#"{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"}]}"#;
     for fence in [format!("Here:\n```json\n{claims}\n```\nAll agree."), format!("Here:\n~~~\n{claims}")] {
         let parsed = parse_claim_map(&fence, 2).expect("it is a map");
-        assert!(parsed.complaints.contains(&MapComplaint::BadTags(TagDefect::Untagged)), "{:?}", parsed.complaints);
+        assert!(parsed.complaints.contains(&MapComplaint::BadTags(MapTagDefect::Untagged)), "{:?}", parsed.complaints);
         assert!(parsed.complaints.contains(&MapComplaint::NotAList { part: "edges" }));
     }
     assert!(parse_claim_map(&format!("Here: {claims}"), 2).is_err(), "elsewhere it may be anything");

@@ -1,7 +1,7 @@
 //! A user who asks for a plan gets one, whatever the explorer writes; a user who does not ask is not pushed.
 
 use expect_test::expect;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::handover::{Handover, HandoverProvenance};
 use segue_core::prompt::FailureKind;
 use segue_testkit::SessionHarness;
@@ -59,7 +59,7 @@ fn missing_batch_block_is_requested_once_and_then_built() {
     harness.answer_call("concierge", "Go to the bank, then look at flats.").answer_call("concierge", "No steps.");
     assert_eq!(
         (harness.last_reply().as_str(), outcome(&harness)),
-        ("Go to the bank, then look at flats.", TurnResult::Done)
+        ("Go to the bank, then look at flats.", TurnOutcome::Done)
     );
     assert_eq!(facts(&harness, "plan_started")[0]["provenance"], "built");
 }

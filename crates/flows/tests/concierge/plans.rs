@@ -1,7 +1,7 @@
 //! The active plan: which step is current, and that the concierge knows it.
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::FailureKind;
 use serde_json::json;
 
@@ -114,7 +114,7 @@ fn plan_without_steps_gets_its_goal_as_the_only_step() {
     answer_experts(&mut harness, PLAN_MAP);
     harness.answer_call("concierge", "Just do it.").fail_call("concierge", FailureKind::InvalidApiKey);
     assert_eq!(facts(&harness, "plan_started")[0]["steps"], json!([{"title": "buy a flat by May"}]));
-    assert_eq!(outcome(&harness), TurnResult::Done);
+    assert_eq!(outcome(&harness), TurnOutcome::Done);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Records of a session: the sources in receipts, complaints about settings, stored state, and reasons of failed turns.
 
 use segue_core::context::FragmentSource;
-use segue_core::event::{Event, TurnResult};
+use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::FailureKind;
 use segue_flows::concierge::state::ConciergeState;
 use serde_json::json;
@@ -47,6 +47,6 @@ fn failed_turn_has_a_reason() {
     harness.fail_call("concierge", FailureKind::InvalidApiKey);
     let last = &harness.journal().last().expect("there are events").event;
     assert!(
-        matches!(last, Event::TurnEnded { outcome: TurnResult::Failed { reason }, .. } if reason.contains("retry"))
+        matches!(last, Event::TurnEnded { outcome: TurnOutcome::Failed { reason }, .. } if reason.contains("retry"))
     );
 }

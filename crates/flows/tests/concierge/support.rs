@@ -5,7 +5,7 @@ use segue_core::ids::CallId;
 use segue_core::phase::PhaseState;
 use segue_core::prompt::ChatRole;
 use segue_flows::concierge::ConciergeFlow;
-use segue_flows::concierge::facts::Fact;
+use segue_flows::concierge::facts::ConciergeFact;
 use segue_flows::concierge::spec::concierge_phase_key;
 use segue_testkit::SessionHarness;
 use serde_json::Value;
@@ -146,8 +146,8 @@ pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
 }
 
 /// Returns all facts.
-pub fn all_facts(harness: &SessionHarness) -> Vec<Fact> {
-    harness.journal().iter().filter_map(|recorded| Fact::from_event(&recorded.event)).collect()
+pub fn all_facts(harness: &SessionHarness) -> Vec<ConciergeFact> {
+    harness.journal().iter().filter_map(|recorded| ConciergeFact::from_event(&recorded.event)).collect()
 }
 
 /// Returns the calls of a role in order.

@@ -12,34 +12,35 @@ use segue_core::signal::canonical_json;
 use serde_json::Value;
 
 use super::{
-    CassetteError, RecordedExchange, RecordedOutcome, diff_json, parse_json_or_text, read_cassette, url_path_and_query,
+    CassetteError, RecordedExchange, RecordedExchangeOutcome, diff_json, parse_json_or_text, read_cassette,
+    url_path_and_query,
 };
-use crate::http::{HttpRequest, HttpResponse, HttpTransport};
+use crate::http::{HttpTransport, VendorHttpRequest, VendorHttpResponse};
 use crate::limits::REQUEST_DIFFERENCES_SHOWN_MAX;
 
 #[derive(Debug)]
-pub struct CassettePlayer {
+pub struct CassetteReplayTransport {
     name: String,
     metadata: Value,
-    remaining: Mutex<RemainingExchanges>,
+    remaining: Mutex<UnreplayedExchanges>,
 }
 
 /// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
-struct RemainingExchanges {
-    outcomes: BTreeMap<(String, String, String), VecDeque<RecordedOutcome>>,
+struct UnreplayedExchanges {
+    outcomes: BTreeMap<(String, String, String), VecDeque<RecordedExchangeOutcome>>,
     /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
 }
 
-impl CassettePlayer {
+impl CassetteReplayTransport {
     /// Reads a cassette file.
     ///
     /// # Errors
     /// The file cannot be read, or is not a cassette.
     pub fn new(path: &Path) -> Result<Self, CassetteError> {
         let (header, exchanges) = read_cassette(path)?;
-        let mut remaining = RemainingExchanges::default();
+        let mut remaining = UnreplayedExchanges::default();
         for RecordedExchange { method, path, body, outcome } in exchanges {
             let key = (method, path.clone(), canonical_json(&body));
             remaining.outcomes.entry(key).or_default().push_back(outcome);
@@ -60,16 +61,16 @@ impl CassettePlayer {
         self.remaining.lock().unwrap_or_else(PoisonError::into_inner).outcomes.values().map(VecDeque::len).sum()
     }
 
-    fn replay_response(&self, request: &HttpRequest) -> Result<HttpResponse, CallFailure> {
+    fn replay_response(&self, request: &VendorHttpRequest) -> Result<VendorHttpResponse, CallFailure> {
         let (path, body) = (url_path_and_query(&request.url), parse_json_or_text(&request.body));
         let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (request.method.as_str().to_owned(), path, canonical_json(&body));
         let outcome = remaining.outcomes.get_mut(&key).and_then(VecDeque::pop_front);
         match outcome {
-            Some(RecordedOutcome::Failed(failure)) => Err(failure),
-            Some(RecordedOutcome::Responded { status, headers, chunks, stream_failure }) => {
+            Some(RecordedExchangeOutcome::Failed(failure)) => Err(failure),
+            Some(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure }) => {
                 let chunks = chunks.into_iter().map(|chunk| Ok(chunk.into_bytes())).chain(stream_failure.map(Err));
-                Ok(HttpResponse { status, headers, body: stream::iter(chunks).boxed() })
+                Ok(VendorHttpResponse { status, headers, body: stream::iter(chunks).boxed() })
             }
             None => {
                 let reason = remaining.explain_missing_response(&key, &body);
@@ -80,13 +81,13 @@ impl CassettePlayer {
     }
 }
 
-impl HttpTransport for CassettePlayer {
-    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
+impl HttpTransport for CassetteReplayTransport {
+    fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         future::ready(self.replay_response(&request)).boxed()
     }
 }
 
-impl RemainingExchanges {
+impl UnreplayedExchanges {
     fn explain_missing_response(&self, key: &(String, String, String), body: &Value) -> String {
         if self.outcomes.contains_key(key) {
             return "it was sent more often than it was recorded".to_owned();

@@ -11,24 +11,24 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use serde_json::Value;
 
 use super::{
-    CASSETTE_FORMAT, CassetteError, CassetteHeader, RECORDED_HEADERS, RecordedExchange, RecordedOutcome, diff_json,
-    parse_json_or_text, read_cassette, url_path_and_query,
+    CASSETTE_FORMAT, CassetteError, CassetteHeader, RECORDED_HEADERS, RecordedExchange, RecordedExchangeOutcome,
+    diff_json, parse_json_or_text, read_cassette, url_path_and_query,
 };
-use crate::http::{HttpBodyStream, HttpRequest, HttpResponse, HttpTransport, SecretString};
+use crate::http::{HttpBodyStream, HttpTransport, SecretString, VendorHttpRequest, VendorHttpResponse};
 
 /// Records the traffic of another transport.
 #[derive(Debug)]
-pub struct CassetteRecorder {
+pub struct CassetteRecordingTransport {
     inner: Arc<dyn HttpTransport>,
-    cassette: Arc<CassetteFile>,
+    cassette: Arc<CassetteWriter>,
 }
 
 #[derive(Debug)]
-struct CassetteFile {
+struct CassetteWriter {
     file: Mutex<File>,
 }
 
-impl CassetteRecorder {
+impl CassetteRecordingTransport {
     /// Records to a file, appending to an existing cassette. `metadata` is available on replay.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl CassetteRecorder {
             let header = CassetteHeader { segue_cassette: CASSETTE_FORMAT, metadata };
             write_json_line(&mut file, &header).map_err(io)?;
         }
-        Ok(Self { inner, cassette: Arc::new(CassetteFile { file: Mutex::new(file) }) })
+        Ok(Self { inner, cassette: Arc::new(CassetteWriter { file: Mutex::new(file) }) })
     }
 }
 
@@ -62,8 +62,8 @@ fn write_json_line(file: &mut File, value: &impl serde::Serialize) -> std::io::R
     file.write_all(&line)
 }
 
-impl HttpTransport for CassetteRecorder {
-    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
+impl HttpTransport for CassetteRecordingTransport {
+    fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let key = request.auth.as_ref().map(|header| header.secret.clone());
         let redact = |text: &str| key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
         let mut recording = ExchangeRecording {
@@ -88,11 +88,11 @@ impl HttpTransport for CassetteRecorder {
                             "the client stopped reading the response",
                         )),
                     });
-                    Ok(HttpResponse { body: record_body(response.body, recording), ..response })
+                    Ok(VendorHttpResponse { body: record_body(response.body, recording), ..response })
                 }
                 Err(failure) => {
                     let redacted = CallFailure { message: recording.redact(&failure.message), ..failure.clone() };
-                    recording.write_exchange(RecordedOutcome::Failed(redacted));
+                    recording.write_exchange(RecordedExchangeOutcome::Failed(redacted));
                     Err(failure)
                 }
             }
@@ -119,7 +119,7 @@ fn record_body(body: HttpBodyStream, recording: ExchangeRecording) -> HttpBodySt
 
 /// A running exchange. It is written to the cassette when dropped.
 struct ExchangeRecording {
-    cassette: Arc<CassetteFile>,
+    cassette: Arc<CassetteWriter>,
     method: String,
     path: String,
     body: Value,
@@ -139,7 +139,7 @@ impl ExchangeRecording {
         self.secret.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
     }
 
-    fn write_exchange(&mut self, outcome: RecordedOutcome) {
+    fn write_exchange(&mut self, outcome: RecordedExchangeOutcome) {
         let (method, path) = (std::mem::take(&mut self.method), std::mem::take(&mut self.path));
         let exchange = RecordedExchange { method, path, body: std::mem::take(&mut self.body), outcome };
         let mut file = self.cassette.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +157,7 @@ impl Drop for ExchangeRecording {
         let clean = self.redact(&whole);
         // A key may be split between two chunks, so the whole body is searched for it.
         let chunks = if clean == whole { to_utf8_chunks(&chunks) } else { vec![clean] };
-        self.write_exchange(RecordedOutcome::Responded { status, headers, chunks, stream_failure });
+        self.write_exchange(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure });
     }
 }
 

@@ -32,14 +32,14 @@ pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogError> {
 #[serde(deny_unknown_fields)]
 struct CatalogFile {
     #[serde(default)]
-    providers: BTreeMap<String, ProviderRow>,
+    providers: BTreeMap<String, CatalogProviderRow>,
     #[serde(default)]
-    models: Vec<ModelRow>,
+    models: Vec<CatalogModelRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProviderRow {
+struct CatalogProviderRow {
     #[serde(default = "default_provider_rank")]
     rank: u32,
     wire: WireFormat,
@@ -59,7 +59,7 @@ fn default_provider_rank() -> u32 {
     100
 }
 
-impl ProviderRow {
+impl CatalogProviderRow {
     fn into_provider(self) -> Result<CatalogProvider, String> {
         if self.window_tokens == Some(0) {
             return Err("`window_tokens` must be at least 1".to_owned());
@@ -89,7 +89,7 @@ impl ProviderRow {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelRow {
+struct CatalogModelRow {
     provider: String,
     name: String,
     window_tokens: Option<u32>,
@@ -105,7 +105,7 @@ struct ModelRow {
     cache_breakpoints: Option<bool>,
 }
 
-impl ModelRow {
+impl CatalogModelRow {
     fn into_profile(self) -> Result<ModelProfile, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
             return Err("token counts must be at least 1".to_owned());

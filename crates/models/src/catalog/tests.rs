@@ -57,7 +57,7 @@ fn a_known_model_has_its_window_and_price() {
     assert_eq!(found.card.cost(TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() }), Some(15));
     assert_eq!(found.endpoint.base_url, "https://api.anthropic.com/v1");
     assert!(
-        matches!(&found.endpoint.credentials, Credentials::ApiKey { env, key: None } if env == "ANTHROPIC_API_KEY")
+        matches!(&found.endpoint.credentials, VendorCredentials::ApiKey { env, key: None } if env == "ANTHROPIC_API_KEY")
     );
     assert_eq!(found.endpoint.capabilities.images, FeatureSupport::Yes);
 }
@@ -78,14 +78,15 @@ fn an_unknown_model_has_a_safe_window_and_no_price() {
 fn a_local_model_costs_nothing_and_needs_no_key() {
     let found = find(&spec("ollama", "qwen-max")).expect("resolved");
     assert_eq!(found.card.cost(TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() }), Some(0));
-    assert!(matches!(found.endpoint.credentials, Credentials::None));
+    assert!(matches!(found.endpoint.credentials, VendorCredentials::None));
     assert_eq!(found.endpoint.model, "qwen-max", "the name is not changed");
 }
 
 #[test]
 fn keys_are_found_where_the_provider_or_the_user_says() {
-    let key =
-        |found: ResolvedVendorModel| matches!(found.endpoint.credentials, Credentials::ApiKey { key: Some(_), .. });
+    let key = |found: ResolvedVendorModel| {
+        matches!(found.endpoint.credentials, VendorCredentials::ApiKey { key: Some(_), .. })
+    };
     assert!(key(find(&spec("openai", "gpt-5")).expect("known")));
     assert!(!key(find(&spec("gemini", "gemini-2.5-pro")).expect("known")));
     let borrowed = VendorModelSpec { key_env: Some("OPENAI_API_KEY".into()), ..spec("gemini", "gemini-2.5-pro") };

@@ -10,7 +10,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use segue_core::prompt::{CallFailure, FailureKind};
 
-use super::{AuthHeader, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use super::{AuthHeader, HttpMethod, HttpTransport, VendorHttpRequest, VendorHttpResponse};
 use crate::limits::{CONNECT_MS_MAX, PROBE_MS_MAX};
 
 /// Sends requests over the network. Clones share their connections.
@@ -70,7 +70,7 @@ impl ReqwestTransport {
         Ok(slot.get_or_init(|| built).clone())
     }
 
-    fn build_request(&self, request: &HttpRequest) -> Result<reqwest::RequestBuilder, CallFailure> {
+    fn build_request(&self, request: &VendorHttpRequest) -> Result<reqwest::RequestBuilder, CallFailure> {
         let bad_request = |what: &str| CallFailure::new(FailureKind::BadRequest, what.to_owned());
         let url = Url::parse(&request.url).map_err(|_| bad_request(&format!("`{}` is not a URL", request.url)))?;
         let client = self.client_for_url(&url)?;
@@ -96,14 +96,14 @@ impl ReqwestTransport {
 }
 
 impl HttpTransport for ReqwestTransport {
-    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
+    fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let prepared = self.build_request(&request);
         let host = host_and_port(&request.url);
         async move {
             let response = prepared?.send().await.map_err(|error| unreachable_failure(&host, &error))?;
             let headers = response.headers().iter();
             let headers = headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
-            Ok(HttpResponse {
+            Ok(VendorHttpResponse {
                 status: response.status().as_u16(),
                 headers: headers.collect(),
                 body: response

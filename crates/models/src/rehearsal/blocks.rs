@@ -43,7 +43,7 @@ fn find_block_templates(text: &str) -> Vec<BlockTemplate<'_>> {
         let (start, end) = (pair[0], pair[1]);
         let Some((name, body)) = text[start + BLOCK_OPEN.len()..end].split_once(BLOCK_CLOSE) else { continue };
         let is_complete = is_block_name(name) && text[end..].starts_with(BLOCK_END);
-        if is_complete && body.lines().any(|line| TemplateLine::parse(line).key.is_some()) {
+        if is_complete && body.lines().any(|line| BlockTemplateLine::parse(line).key.is_some()) {
             found.push(BlockTemplate { name, body, lead: lead_paragraphs(&text[lead_from..start]) });
             lead_from = end + BLOCK_END.len();
         }
@@ -100,7 +100,7 @@ fn is_block_due(template: &BlockTemplate<'_>, prompt: &ParsedPrompt) -> bool {
 fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
     let mut cues: Vec<_> = content_words(template.lead).collect();
     cues.extend(content_words(template.name));
-    for line in template.body.lines().map(TemplateLine::parse) {
+    for line in template.body.lines().map(BlockTemplateLine::parse) {
         if line.key.is_some() && is_literal_value(line.value) {
             cues.extend(content_words(&line.value.replace('_', " ")));
         }
@@ -117,14 +117,14 @@ fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
 
 /// A line of a template.
 #[derive(Debug, PartialEq, Eq)]
-struct TemplateLine<'t> {
+struct BlockTemplateLine<'t> {
     /// Indentation and list dash.
     indent: &'t str,
     key: Option<&'t str>,
     value: &'t str,
 }
 
-impl<'t> TemplateLine<'t> {
+impl<'t> BlockTemplateLine<'t> {
     fn parse(line: &'t str) -> Self {
         let content = line.trim_start().trim_start_matches("- ").trim_start();
         let start = &line[..line.len() - content.len()];
@@ -151,7 +151,7 @@ fn fill_block_template(template: &BlockTemplate<'_>, prompt: &ParsedPrompt, rng:
     let mut key_above = template.name;
     for (index, template_line) in template.body.trim_matches('\n').lines().enumerate() {
         let index = index % WORDING_COUNT;
-        let line = TemplateLine::parse(template_line);
+        let line = BlockTemplateLine::parse(template_line);
         let value = match line.key {
             _ if line.value.is_empty() || line.value.chars().all(|letter| letter == '.' || letter == '…') => {
                 String::new()
@@ -238,14 +238,17 @@ mod tests {
     #[test]
     fn a_template_line_is_parsed() {
         assert_eq!(
-            TemplateLine::parse("  goal: {x: y}"),
-            TemplateLine { indent: "  ", key: Some("goal"), value: "{x: y}" }
+            BlockTemplateLine::parse("  goal: {x: y}"),
+            BlockTemplateLine { indent: "  ", key: Some("goal"), value: "{x: y}" }
         );
-        assert_eq!(TemplateLine::parse("- title: a"), TemplateLine { indent: "- ", key: Some("title"), value: "a" });
         assert_eq!(
-            TemplateLine::parse("[A prompt: see below]"),
-            TemplateLine { indent: "", key: None, value: "[A prompt: see below]" }
+            BlockTemplateLine::parse("- title: a"),
+            BlockTemplateLine { indent: "- ", key: Some("title"), value: "a" }
         );
-        assert_eq!(TemplateLine::parse(""), TemplateLine { indent: "", key: None, value: "" });
+        assert_eq!(
+            BlockTemplateLine::parse("[A prompt: see below]"),
+            BlockTemplateLine { indent: "", key: None, value: "[A prompt: see below]" }
+        );
+        assert_eq!(BlockTemplateLine::parse(""), BlockTemplateLine { indent: "", key: None, value: "" });
     }
 }

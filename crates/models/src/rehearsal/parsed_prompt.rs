@@ -235,7 +235,7 @@ mod tests {
             model: "m".into(),
             messages: vec![message].into(),
             tools: vec![],
-            output_format: segue_core::prompt::OutputFormat::Text,
+            output_format: segue_core::prompt::ModelOutputFormat::Text,
             reply_tokens_max: 1,
         };
         let parsed = ParsedPrompt::from_prompt(&prompt);

@@ -7,16 +7,16 @@ use segue_core::ids::TurnId;
 use segue_core::prompt::Prompt;
 
 use super::glob::Glob;
-use super::number_range::NumberRange;
+use super::number_range::ScenarioNumberRange;
 use super::scripted_reply::ScriptedReplyConditions;
 use crate::limits::QUOTED_CHARS_MAX;
-use crate::model::{CallMetadata, ModelRequest};
+use crate::model::{CallOrigin, ModelRequest};
 use crate::text;
 
 /// A call as the conditions see it.
 #[derive(Debug)]
 pub(super) struct MatchableCall<'r> {
-    pub(super) metadata: &'r CallMetadata,
+    pub(super) metadata: &'r CallOrigin,
     pub(super) prompt: &'r Prompt,
     last: OnceCell<String>,
     system: OnceCell<String>,
@@ -40,7 +40,7 @@ impl<'r> MatchableCall<'r> {
 #[derive(Debug)]
 pub(super) enum ConditionMismatch<'a> {
     Name { key: &'static str, expected: &'a [Glob], found: Option<&'a str> },
-    Number { key: &'static str, expected: &'a NumberRange, found: Option<u32> },
+    Number { key: &'static str, expected: &'a ScenarioNumberRange, found: Option<u32> },
     MissingText { location: &'static str, text: &'a str, expected: &'a str },
     Pattern { expected: &'a Glob },
 }

@@ -7,7 +7,7 @@ use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
 use super::matching::MatchableCall;
 use super::scripted_reply::{ScriptedReplyBehavior, ScriptedReplyBody};
 use crate::model::ReplyFinish;
-use crate::playback::{PlaybackStep, ReplyPlayback};
+use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
 use crate::text::{TextChunks, first_user_text};
 
@@ -23,8 +23,8 @@ pub(super) fn build_playback(
     let render_json =
         |json| if behavior.raw { Clone::clone(json) } else { template::render_json_template(json, &fill) };
 
-    let mut steps = vec![PlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
-    steps.extend(behavior.reasoning.as_ref().map(|text| PlaybackStep::Reasoning(render(text))));
+    let mut steps = vec![ReplyPlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
+    steps.extend(behavior.reasoning.as_ref().map(|text| ReplyPlaybackStep::Reasoning(render(text))));
     let kind = behavior.fail.unwrap_or(FailureKind::Network);
     let failure = CallFailure {
         kind,
@@ -33,14 +33,14 @@ pub(super) fn build_playback(
         cost: None,
     };
     if behavior.fail.is_some() && behavior.fail_after_chunks.is_none() {
-        steps.push(PlaybackStep::Fail(failure));
+        steps.push(ReplyPlaybackStep::Fail(failure));
         return ReplyPlayback::new(steps);
     }
     let split = |text| match behavior.chunk_chars {
         Some(chars) => TextChunks::split_every(text, chars),
         None => TextChunks::single_chunk(text),
     };
-    steps.push(PlaybackStep::Text(match &behavior.body {
+    steps.push(ReplyPlaybackStep::Text(match &behavior.body {
         ScriptedReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
         ScriptedReplyBody::Text(text) => split(render(text)),
         ScriptedReplyBody::Json(json) => split(render_json(json).to_string()),
@@ -48,14 +48,14 @@ pub(super) fn build_playback(
     }));
     steps.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
         let id = tool.id.clone().unwrap_or_else(|| format!("call_{entry}_{use_number}_{}", index + 1));
-        PlaybackStep::ToolCall(ToolCall { id, name: tool.name.clone(), arguments: render_json(&tool.arguments) })
+        ReplyPlaybackStep::ToolCall(ToolCall { id, name: tool.name.clone(), arguments: render_json(&tool.arguments) })
     }));
     if behavior.hang {
-        steps.push(PlaybackStep::Hang);
+        steps.push(ReplyPlaybackStep::Hang);
     }
     let stop =
         behavior.stop.unwrap_or(if behavior.tool_calls.is_empty() { StopReason::Done } else { StopReason::ToolCalls });
-    steps.push(PlaybackStep::Finish(ReplyFinish { stop, usage: behavior.usage, ..ReplyFinish::default() }));
+    steps.push(ReplyPlaybackStep::Finish(ReplyFinish { stop, usage: behavior.usage, ..ReplyFinish::default() }));
     let playback = ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(behavior.chunk_delay_ms));
     match behavior.fail_after_chunks {
         Some(chunks) => playback.failing_after_chunks(chunks, failure),

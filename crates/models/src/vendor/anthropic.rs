@@ -10,11 +10,11 @@ use super::sse::SseEvent;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::tool_names::ToolNameMap;
 use super::wire_format::{
-    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
-    token_count_at,
+    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, nonempty_str_at, stop_for_unknown_reason,
+    to_arguments_object, token_count_at,
 };
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
-use crate::model::{PromptCaching, ReplyChunk};
+use crate::model::{CacheablePromptPart, ReplyChunk};
 
 /// The API version.
 pub(super) const ANTHROPIC_VERSION_HEADER: (&str, &str) = ("anthropic-version", "2023-06-01");
@@ -81,11 +81,16 @@ pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value 
 }
 
 /// Sets the cache breakpoints. The API allows four; three are useful here.
-fn mark_cache_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &mut [Value], caching: PromptCaching) {
+fn mark_cache_breakpoints(
+    tools: &mut [Value],
+    system: &mut [Value],
+    messages: &mut [Value],
+    caching: CacheablePromptPart,
+) {
     if let Some(last) = system.last_mut().or(tools.last_mut()) {
         set_cache_control(last);
     }
-    if caching == PromptCaching::SystemOnly {
+    if caching == CacheablePromptPart::SystemOnly {
         return;
     }
     let last_user = messages.len().checked_sub(1);
@@ -199,7 +204,7 @@ fn decode_content_blocks(
 
 /// Reads the response stream.
 pub(super) struct AnthropicStreamReader {
-    pub context: ReaderContext,
+    pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// By content block index.
     blocks: BTreeMap<u64, StreamedBlock>,
@@ -240,7 +245,7 @@ impl ThinkingBlock {
 }
 
 impl AnthropicStreamReader {
-    pub(super) fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),

@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{CallFailure, FailureKind, OutputFormat, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, StopReason, TokenUsage};
 
 use super::sse::{SseDecoder, SseEvent};
 use super::tool_names::ToolNameMap;
-use super::wire_format::{OptionalFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
-use super::{JsonMode, ModelEndpoint, VendorModel, WireFormat, error_classification, schema_compat};
-use crate::http::{HttpBodyStream, HttpResponse, read_body_prefix, read_whole_body};
+use super::wire_format::{RequestedFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
+use super::{JsonMode, ModelEndpoint, VendorModelClient, WireFormat, error_classification, schema_compat};
+use crate::http::{HttpBodyStream, VendorHttpResponse, read_body_prefix, read_whole_body};
 use crate::limits::{ERROR_BODY_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream};
 
 /// One exchange with a vendor.
-pub(super) struct CallDriver {
-    vendor: VendorModel,
+pub(super) struct VendorCallDriver {
+    vendor: VendorModelClient,
     request: ModelRequest,
-    state: DriverState,
+    state: CallDriverState,
     pending_items: VecDeque<Result<ReplyChunk, CallFailure>>,
     /// Whether the reply contains text or tool calls.
     has_content: bool,
@@ -29,25 +29,25 @@ pub(super) struct CallDriver {
     is_finished: bool,
 }
 
-enum DriverState {
+enum CallDriverState {
     NotStarted,
-    Streaming(Box<StreamingResponse>),
+    Streaming(Box<VendorResponseStream>),
     Done,
 }
 
-struct StreamingResponse {
+struct VendorResponseStream {
     body: HttpBodyStream,
     decoder: SseDecoder,
     reader: VendorStreamReader,
     bytes_read: usize,
 }
 
-impl CallDriver {
-    pub(super) fn start(vendor: VendorModel, request: ModelRequest) -> ReplyChunkStream {
+impl VendorCallDriver {
+    pub(super) fn start(vendor: VendorModelClient, request: ModelRequest) -> ReplyChunkStream {
         let driver = Self {
             vendor,
             request,
-            state: DriverState::NotStarted,
+            state: CallDriverState::NotStarted,
             pending_items: VecDeque::new(),
             has_content: false,
             has_output: false,
@@ -66,18 +66,18 @@ impl CallDriver {
                 return Some(item);
             }
             let outcome = match &mut self.state {
-                DriverState::NotStarted => self.open_stream().await,
-                DriverState::Streaming(streaming) => match streaming.body.next().await {
+                CallDriverState::NotStarted => self.open_stream().await,
+                CallDriverState::Streaming(streaming) => match streaming.body.next().await {
                     Some(Ok(bytes)) => self.handle_bytes(&bytes),
                     Some(Err(failure)) => Err(failure),
                     None => self.handle_stream_end(),
                 },
-                DriverState::Done => return None,
+                CallDriverState::Done => return None,
             };
             if let Err(failure) = outcome {
-                let failure = match std::mem::replace(&mut self.state, DriverState::Done) {
-                    DriverState::Streaming(streaming) => self.with_spent_usage(failure, streaming.reader.usage()),
-                    DriverState::NotStarted | DriverState::Done => failure,
+                let failure = match std::mem::replace(&mut self.state, CallDriverState::Done) {
+                    CallDriverState::Streaming(streaming) => self.with_spent_usage(failure, streaming.reader.usage()),
+                    CallDriverState::NotStarted | CallDriverState::Done => failure,
                 };
                 self.pending_items.push_back(Err(self.vendor.endpoint.redact_failure(failure)));
             }
@@ -108,13 +108,13 @@ impl CallDriver {
         }
         let decoder =
             if endpoint.wire == WireFormat::Ollama { SseDecoder::line_delimited() } else { SseDecoder::default() };
-        let streaming = StreamingResponse { body: response.body, decoder, reader, bytes_read: 0 };
-        self.state = DriverState::Streaming(Box::new(streaming));
+        let streaming = VendorResponseStream { body: response.body, decoder, reader, bytes_read: 0 };
+        self.state = CallDriverState::Streaming(Box::new(streaming));
         Ok(())
     }
 
     /// Sends the request. A feature that the vendor rejects is left out, now and in later requests.
-    async fn send_with_fallbacks(&mut self, names: &ToolNameMap) -> Result<HttpResponse, CallFailure> {
+    async fn send_with_fallbacks(&mut self, names: &ToolNameMap) -> Result<VendorHttpResponse, CallFailure> {
         let unsupported = self.vendor.unsupported.clone();
         let mut json_mode = self.effective_json_mode();
         loop {
@@ -124,7 +124,7 @@ impl CallDriver {
                 return Ok(response);
             }
             let failure = read_error_response(&self.vendor.endpoint, response).await;
-            let has_schema = matches!(self.request.prompt.output_format, OutputFormat::Json(_));
+            let has_schema = matches!(self.request.prompt.output_format, ModelOutputFormat::Json(_));
             if features.usage && is_bad_request_about(&failure, &["stream_options"]) {
                 unsupported.stream_options.store(true, Ordering::Relaxed);
             } else if features.reasoning_summaries
@@ -155,7 +155,7 @@ impl CallDriver {
     /// Returns how the model is made to return JSON in this call.
     fn effective_json_mode(&self) -> JsonMode {
         let json_mode = self.vendor.json_mode();
-        let OutputFormat::Json(schema) = &self.request.prompt.output_format else { return json_mode };
+        let ModelOutputFormat::Json(schema) = &self.request.prompt.output_format else { return json_mode };
         let is_unsupported =
             self.vendor.endpoint.wire == WireFormat::Anthropic && schema_compat::to_anthropic_schema(schema).is_none();
         if is_unsupported { JsonMode::Prompt } else { json_mode }
@@ -165,8 +165,8 @@ impl CallDriver {
         &self,
         names: &ToolNameMap,
         json_mode: JsonMode,
-        features: OptionalFeatures,
-    ) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
+        features: RequestedFeatures,
+    ) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let ModelRequest { prompt, prompt_tokens, caching, .. } = &self.request;
         let builder = VendorRequestBuilder {
             endpoint: &self.vendor.endpoint,
@@ -181,7 +181,7 @@ impl CallDriver {
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), CallFailure> {
-        let DriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         streaming.bytes_read = streaming.bytes_read.saturating_add(bytes.len());
         if streaming.bytes_read > RESPONSE_BYTES_MAX {
             let message = format!("the response is longer than {RESPONSE_BYTES_MAX} bytes");
@@ -198,11 +198,11 @@ impl CallDriver {
     }
 
     fn handle_stream_end(&mut self) -> Result<(), CallFailure> {
-        let DriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         let mut events = Vec::new();
         streaming.decoder.finish(&mut events)?;
         self.handle_events(&events)?;
-        let DriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         let mut out = Vec::new();
         streaming.reader.finish_stream(&mut out);
         self.queue_chunks(out)?;
@@ -211,7 +211,7 @@ impl CallDriver {
 
     fn handle_events(&mut self, events: &[SseEvent]) -> Result<(), CallFailure> {
         for event in events {
-            let DriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+            let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
             let mut out = Vec::new();
             let read = streaming.reader.read_event(event, &mut out);
             self.queue_chunks(out)?;
@@ -233,7 +233,7 @@ impl CallDriver {
             self.has_output |=
                 matches!(chunk, ReplyChunk::Text(_) | ReplyChunk::Reasoning(_) | ReplyChunk::ToolCall(_));
             if let ReplyChunk::Finish(finish) = &chunk {
-                self.state = DriverState::Done;
+                self.state = CallDriverState::Done;
                 self.is_finished = true;
                 if let Some(failure) = self.empty_reply_failure(finish.stop) {
                     return Err(failure.with_usage(finish.usage));
@@ -273,8 +273,8 @@ impl CallDriver {
     }
 }
 
-async fn read_error_response(endpoint: &ModelEndpoint, response: HttpResponse) -> CallFailure {
-    let HttpResponse { status, headers, body } = response;
+async fn read_error_response(endpoint: &ModelEndpoint, response: VendorHttpResponse) -> CallFailure {
+    let VendorHttpResponse { status, headers, body } = response;
     let body = read_body_prefix(body, ERROR_BODY_BYTES_MAX).await;
     error_classification::classify_http_error(endpoint.error_context(), status, &headers, &body)
 }

@@ -42,7 +42,7 @@ impl ModelEndpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vendor::{Credentials, GenerationParams, ModelCapabilities};
+    use crate::vendor::{GenerationParams, ModelCapabilities, VendorCredentials};
 
     fn test_endpoint(wire: WireFormat, provider: &str, base_url: &str) -> ModelEndpoint {
         ModelEndpoint {
@@ -50,7 +50,7 @@ mod tests {
             wire,
             base_url: base_url.to_owned(),
             model: "m-1".to_owned(),
-            credentials: Credentials::None,
+            credentials: VendorCredentials::None,
             capabilities: ModelCapabilities::with_unknown_support(1_000),
             params: GenerationParams::default(),
         }

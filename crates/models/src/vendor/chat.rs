@@ -10,7 +10,7 @@ use super::sse::SseEvent;
 use super::think_tags::ThinkTagSplitter;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::wire_format::{
-    ReaderContext, VendorRequestBuilder, finish_chunk, malformed_reply_failure, nonempty_str_at,
+    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, malformed_reply_failure, nonempty_str_at,
     stop_for_unknown_reason, to_arguments_object, token_count_at, tool_result_text,
 };
 use super::{JsonMode, MaxTokensField, ReasoningEcho, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
@@ -148,7 +148,7 @@ const REASONING_DETAILS_KEY: &str = "reasoning_details";
 
 /// Reads the response stream.
 pub(super) struct ChatStreamReader {
-    pub context: ReaderContext,
+    pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     think_splitter: ThinkTagSplitter,
     stop: Option<StopReason>,
@@ -162,7 +162,7 @@ pub(super) struct ChatStreamReader {
 }
 
 impl ChatStreamReader {
-    pub(super) fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         let starts_in_thinking = context.endpoint.capabilities.dialect.starts_in_thinking;
         Self {
             context,
@@ -330,7 +330,7 @@ fn merge_reasoning_detail(details: &mut Vec<Value>, more: &Value) {
 }
 
 /// Maps the finish reasons of the many servers.
-fn parse_chat_stop(reason: &str, context: &ReaderContext) -> Result<StopReason, CallFailure> {
+fn parse_chat_stop(reason: &str, context: &VendorStreamReaderContext) -> Result<StopReason, CallFailure> {
     let provider = &context.endpoint.provider;
     match reason.to_ascii_lowercase().as_str() {
         "stop" | "eos" | "eos_token" | "end_turn" | "end_of_turn" | "stop_sequence" | "complete" | "completed"

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::sse::SseEvent;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::wire_format::{
-    ReaderContext, VendorRequestBuilder, finish_chunk, malformed_reply_failure, nonempty_str_at,
+    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, malformed_reply_failure, nonempty_str_at,
     stop_for_unknown_reason, to_arguments_object, token_count_at,
 };
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, vendor_state};
@@ -147,7 +147,7 @@ fn is_vendor_assigned_id(state: &Value, id: &str) -> bool {
 
 /// Reads the response stream.
 pub(super) struct GeminiStreamReader {
-    pub context: ReaderContext,
+    pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// By the index of the call.
     signatures: BTreeMap<usize, String>,
@@ -158,7 +158,7 @@ pub(super) struct GeminiStreamReader {
 }
 
 impl GeminiStreamReader {
-    pub(super) fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
@@ -231,7 +231,7 @@ impl GeminiStreamReader {
     }
 }
 
-fn parse_gemini_stop(reason: &str, context: &ReaderContext) -> Result<StopReason, CallFailure> {
+fn parse_gemini_stop(reason: &str, context: &VendorStreamReaderContext) -> Result<StopReason, CallFailure> {
     match reason {
         "STOP" => Ok(StopReason::Done),
         "MAX_TOKENS" => Ok(StopReason::Length),

@@ -8,8 +8,8 @@ use super::sse::SseEvent;
 use super::think_tags::ThinkTagSplitter;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::wire_format::{
-    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
-    token_count_at, tool_result_text,
+    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, nonempty_str_at, stop_for_unknown_reason,
+    to_arguments_object, token_count_at, tool_result_text,
 };
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, vendor_state};
 use crate::model::ReplyChunk;
@@ -111,7 +111,7 @@ fn build_ollama_tool_call(builder: &VendorRequestBuilder<'_>, call: &ToolCall) -
 
 /// Reads the response stream.
 pub(super) struct OllamaStreamReader {
-    pub context: ReaderContext,
+    pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     think_splitter: ThinkTagSplitter,
     reasoning: String,
@@ -119,7 +119,7 @@ pub(super) struct OllamaStreamReader {
 }
 
 impl OllamaStreamReader {
-    pub(super) fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),

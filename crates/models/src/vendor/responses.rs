@@ -7,8 +7,8 @@ use super::chat::image_data_url;
 use super::sse::SseEvent;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::wire_format::{
-    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
-    token_count_at, tool_result_text,
+    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, nonempty_str_at, stop_for_unknown_reason,
+    to_arguments_object, token_count_at, tool_result_text,
 };
 use super::{JsonMode, ThinkingSupport, schema_compat, vendor_state};
 use crate::model::ReplyChunk;
@@ -139,7 +139,7 @@ fn replayable_item(item: &Value) -> Option<Value> {
 
 /// Reads the response stream.
 pub(super) struct ResponsesStreamReader {
-    pub context: ReaderContext,
+    pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// Sent back as vendor state.
     output_items: Vec<Value>,
@@ -148,7 +148,7 @@ pub(super) struct ResponsesStreamReader {
 }
 
 impl ResponsesStreamReader {
-    pub(super) fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),

@@ -10,15 +10,19 @@ use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, Stop
 use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
-use super::VendorModel;
-use super::call_driver::CallDriver;
+use super::VendorModelClient;
+use super::call_driver::VendorCallDriver;
 use super::wire_format::is_truncated;
 use crate::limits::{REPLY_BYTES_MAX, SCHEMA_ERROR_CHARS_MAX, SCHEMA_ERRORS_MAX};
 use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish};
 
-pub(super) fn stream_validated_json(vendor: VendorModel, schema: Value, request: ModelRequest) -> ReplyChunkStream {
-    let first = CallDriver::start(vendor.clone(), request.clone());
-    let validated = ValidatedReply {
+pub(super) fn stream_validated_json(
+    vendor: VendorModelClient,
+    schema: Value,
+    request: ModelRequest,
+) -> ReplyChunkStream {
+    let first = VendorCallDriver::start(vendor.clone(), request.clone());
+    let validated = ValidatingReplyStream {
         vendor,
         // An invalid schema cannot be checked.
         validator: jsonschema::validator_for(&schema).ok(),
@@ -36,8 +40,8 @@ pub(super) fn stream_validated_json(vendor: VendorModel, schema: Value, request:
     .boxed()
 }
 
-struct ValidatedReply {
-    vendor: VendorModel,
+struct ValidatingReplyStream {
+    vendor: VendorModelClient,
     validator: Option<jsonschema::Validator>,
     request: ModelRequest,
     reply_stream: Option<ReplyChunkStream>,
@@ -49,7 +53,7 @@ struct ValidatedReply {
     pending_chunks: Vec<ReplyChunk>,
 }
 
-impl ValidatedReply {
+impl ValidatingReplyStream {
     async fn next_item(&mut self) -> Option<Result<ReplyChunk, CallFailure>> {
         if let Some(chunk) = self.pending_chunks.pop() {
             return Some(Ok(chunk));
@@ -161,7 +165,7 @@ impl ValidatedReply {
         );
         prompt.messages_mut().push(PromptMessage::from_text(ChatRole::User, complaint));
         let request = ModelRequest { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
-        self.reply_stream = Some(CallDriver::start(self.vendor.clone(), request));
+        self.reply_stream = Some(VendorCallDriver::start(self.vendor.clone(), request));
         self.rejected = Some((value, finish.usage));
     }
 

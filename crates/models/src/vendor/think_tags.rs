@@ -10,14 +10,14 @@ const THINK_CLOSE_TAG: &str = "</think>";
 /// Splits a text that arrives in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ThinkTagSplitter {
-    state: SplitterState,
+    state: ThinkTagState,
     buffer: String,
     /// Whether the prompt ends with the opening tag.
     starts_in_thinking: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
-enum SplitterState {
+enum ThinkTagState {
     /// Only whitespace so far, or the beginning of a tag.
     #[default]
     Start,
@@ -42,7 +42,7 @@ impl ThinkTagSplitter {
 
     /// Adds text and appends the resulting chunks.
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<ReplyChunk>) {
-        if self.state == SplitterState::Answer {
+        if self.state == ThinkTagState::Answer {
             push_text_chunk(text.to_owned(), out);
             return;
         }
@@ -54,33 +54,33 @@ impl ThinkTagSplitter {
     pub(super) fn finish(&mut self, out: &mut Vec<ReplyChunk>) {
         let rest = std::mem::take(&mut self.buffer);
         match self.state {
-            SplitterState::Thinking => push_reasoning_chunk(rest, out),
-            SplitterState::Start | SplitterState::Answer => push_text_chunk(rest, out),
-            SplitterState::AfterThinking => {}
+            ThinkTagState::Thinking => push_reasoning_chunk(rest, out),
+            ThinkTagState::Start | ThinkTagState::Answer => push_text_chunk(rest, out),
+            ThinkTagState::AfterThinking => {}
         }
     }
 
     fn split_buffer(&mut self, out: &mut Vec<ReplyChunk>) {
         loop {
             match self.state {
-                SplitterState::Start => {
+                ThinkTagState::Start => {
                     let text = self.buffer.trim_start();
                     if let Some(rest) = text.strip_prefix(THINK_OPEN_TAG) {
                         self.buffer = rest.to_owned();
-                        self.state = SplitterState::Thinking;
+                        self.state = ThinkTagState::Thinking;
                     } else if THINK_OPEN_TAG.starts_with(text) {
                         return;
                     } else if self.starts_in_thinking {
-                        self.state = SplitterState::Thinking;
+                        self.state = ThinkTagState::Thinking;
                     } else {
-                        self.state = SplitterState::Answer;
+                        self.state = ThinkTagState::Answer;
                     }
                 }
-                SplitterState::Thinking => match self.buffer.find(THINK_CLOSE_TAG) {
+                ThinkTagState::Thinking => match self.buffer.find(THINK_CLOSE_TAG) {
                     Some(end) => {
                         push_reasoning_chunk(self.buffer[..end].to_owned(), out);
                         self.buffer.drain(..end + THINK_CLOSE_TAG.len());
-                        self.state = SplitterState::AfterThinking;
+                        self.state = ThinkTagState::AfterThinking;
                     }
                     None => {
                         let complete = self.buffer.len() - partial_close_tag_bytes(&self.buffer);
@@ -88,15 +88,15 @@ impl ThinkTagSplitter {
                         return;
                     }
                 },
-                SplitterState::AfterThinking => {
+                ThinkTagState::AfterThinking => {
                     let answer = self.buffer.trim_start().to_owned();
                     self.buffer = answer;
                     if self.buffer.is_empty() {
                         return;
                     }
-                    self.state = SplitterState::Answer;
+                    self.state = ThinkTagState::Answer;
                 }
-                SplitterState::Answer => {
+                ThinkTagState::Answer => {
                     push_text_chunk(std::mem::take(&mut self.buffer), out);
                     return;
                 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use segue_core::body::BodyId;
 use segue_core::prompt::{
-    CallFailure, ChatRole, FailureKind, OutputFormat, PART_SEPARATOR, Prompt, PromptMessage, StopReason, TokenUsage,
+    CallFailure, ChatRole, FailureKind, ModelOutputFormat, PART_SEPARATOR, Prompt, PromptMessage, StopReason,
+    TokenUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::sse::SseEvent;
 use super::tool_names::ToolNameMap;
-use super::{Credentials, JsonMode, ModelEndpoint, anthropic, chat, gemini, ollama, responses};
+use super::{JsonMode, ModelEndpoint, VendorCredentials, anthropic, chat, gemini, ollama, responses};
 use crate::http::{self, AuthHeader, HttpMethod};
 use crate::limits::QUOTED_CHARS_MAX;
-use crate::model::{PromptCaching, ReplyChunk, ReplyFinish};
+use crate::model::{CacheablePromptPart, ReplyChunk, ReplyFinish};
 
 /// An API format of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,16 +66,16 @@ pub(super) struct VendorRequestBuilder<'a> {
     pub prompt: &'a Prompt,
     /// Estimated size of the prompt.
     pub prompt_tokens: u32,
-    pub caching: PromptCaching,
+    pub caching: CacheablePromptPart,
     pub tool_names: &'a ToolNameMap,
     /// How the model is made to return JSON, if a schema is given.
     pub json_mode: JsonMode,
-    pub features: OptionalFeatures,
+    pub features: RequestedFeatures,
 }
 
 /// Optional features to request, unless the vendor rejected them before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OptionalFeatures {
+pub(super) struct RequestedFeatures {
     /// Token usage, where it must be requested.
     pub usage: bool,
     /// A reasoning effort and encrypted reasoning.
@@ -91,8 +92,8 @@ impl VendorRequestBuilder<'_> {
     /// Returns the schema that the reply must match, if any.
     pub(super) fn output_schema(&self) -> Option<&Value> {
         match &self.prompt.output_format {
-            OutputFormat::Json(schema) => Some(schema),
-            OutputFormat::Text => None,
+            ModelOutputFormat::Json(schema) => Some(schema),
+            ModelOutputFormat::Text => None,
         }
     }
 
@@ -128,12 +129,12 @@ impl VendorRequestBuilder<'_> {
             return Some(json!({ "role": "system", "content": system }));
         }
         // By default the vendor would also cache the rest of the prompt, and bill for it.
-        if self.caching == PromptCaching::SystemOnly {
+        if self.caching == CacheablePromptPart::SystemOnly {
             body["prompt_cache_options"] = json!({ "mode": "explicit" });
         }
         let first_user = self.prompt.messages.iter().find(|message| message.chat_role == ChatRole::User);
         let first_user_text = first_user
-            .filter(|_| self.caching == PromptCaching::WholePrompt)
+            .filter(|_| self.caching == CacheablePromptPart::WholePrompt)
             .map(PromptMessage::text)
             .unwrap_or_default();
         body["prompt_cache_key"] = json!(BodyId::hash_text(&format!("{system}\n{first_user_text}")));
@@ -142,7 +143,7 @@ impl VendorRequestBuilder<'_> {
         Some(json!({ "role": "system", "content": content }))
     }
 
-    pub(super) fn build_http_request(&self) -> http::HttpRequest {
+    pub(super) fn build_http_request(&self) -> http::VendorHttpRequest {
         let ModelEndpoint { wire, base_url, model, .. } = self.endpoint;
         let (path, body) = match wire {
             WireFormat::Chat => ("/chat/completions".to_owned(), chat::build_chat_body(self)),
@@ -156,7 +157,7 @@ impl VendorRequestBuilder<'_> {
         let base_url = if *wire == WireFormat::Ollama { ollama::ollama_server_url(base_url) } else { base_url };
         let (mut headers, key) = self.endpoint.request_headers();
         headers.push(("content-type".to_owned(), "application/json".to_owned()));
-        http::HttpRequest {
+        http::VendorHttpRequest {
             method: HttpMethod::Post,
             url: format!("{base_url}{path}"),
             headers,
@@ -170,7 +171,7 @@ impl ModelEndpoint {
     /// Returns the headers that every request needs, and the one with the credentials.
     pub(crate) fn request_headers(&self) -> (Vec<(String, String)>, Option<AuthHeader>) {
         let (name, scheme) = match (&self.credentials, self.wire) {
-            (Credentials::Basic { .. }, _) => ("authorization", "Basic "),
+            (VendorCredentials::Basic { .. }, _) => ("authorization", "Basic "),
             (_, WireFormat::Chat | WireFormat::Responses | WireFormat::Ollama) => ("authorization", "Bearer "),
             (_, WireFormat::Anthropic) => ("x-api-key", ""),
             (_, WireFormat::Gemini) => ("x-goog-api-key", ""),
@@ -193,7 +194,8 @@ pub(super) enum VendorStreamReader {
 impl VendorStreamReader {
     pub(super) fn new(endpoint: &Arc<ModelEndpoint>, tool_names: ToolNameMap, prompt: &Prompt) -> Self {
         let ids = prompt.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone());
-        let context = ReaderContext { endpoint: endpoint.clone(), tool_names, known_call_ids: ids.collect() };
+        let context =
+            VendorStreamReaderContext { endpoint: endpoint.clone(), tool_names, known_call_ids: ids.collect() };
         match endpoint.wire {
             WireFormat::Chat => Self::Chat(chat::ChatStreamReader::new(context)),
             WireFormat::Responses => Self::Responses(responses::ResponsesStreamReader::new(context)),
@@ -249,14 +251,14 @@ impl VendorStreamReader {
 
 /// Shared by all readers.
 #[derive(Debug)]
-pub(super) struct ReaderContext {
+pub(super) struct VendorStreamReaderContext {
     pub endpoint: Arc<ModelEndpoint>,
     pub tool_names: ToolNameMap,
     /// The ids of all tool calls in the conversation.
     pub known_call_ids: BTreeSet<String>,
 }
 
-impl ReaderContext {
+impl VendorStreamReaderContext {
     /// Parses the JSON of an event.
     pub(super) fn parse_event_json(&self, event: &SseEvent) -> Result<Value, CallFailure> {
         serde_json::from_str(&event.data).map_err(|_| {

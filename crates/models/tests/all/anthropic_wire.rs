@@ -3,7 +3,7 @@
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
-use segue_models::PromptCaching;
+use segue_models::CacheablePromptPart;
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
@@ -219,7 +219,7 @@ async fn a_model_with_effort_levels_is_sent_the_effort() {
 async fn a_prompt_that_is_not_repeated_is_not_cached() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut request = empty_request().system("Be brief.").user("Map this.");
-    request.caching = PromptCaching::SystemOnly;
+    request.caching = CacheablePromptPart::SystemOnly;
     request.send_to(&server.vendor(WireFormat::Anthropic)).await.expect("a reply");
     let body = server.only_request().body;
     assert_eq!(body["system"][0]["cache_control"], ephemeral(), "its instructions are repeated");

@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use segue_core::prompt::{AttemptCost, FailureKind};
 use segue_models::http::SecretString;
 use segue_models::limits::SSE_EVENT_BYTES_MAX;
-use segue_models::vendor::{Credentials, WireFormat};
+use segue_models::vendor::{VendorCredentials, WireFormat};
 use segue_models::{LanguageModel, ReplyChunk};
 
 use crate::server::{KEY, Server, Step, events, full_response, lines, stream, vendor_model};
@@ -133,11 +133,11 @@ async fn a_broken_server_is_overloaded_and_a_refused_key_is_not_shown() {
 async fn a_missing_or_invalid_key_is_never_sent() {
     let server = Server::new(vec![events(&[])]).await;
     let mut endpoint = server.endpoint(WireFormat::Anthropic);
-    endpoint.credentials = Credentials::ApiKey { env: "ACME_API_KEY".into(), key: None };
+    endpoint.credentials = VendorCredentials::ApiKey { env: "ACME_API_KEY".into(), key: None };
     let failure = ask("hi").send_to(&vendor_model(endpoint.clone())).await.expect_err("no key");
     assert_eq!(failure.to_string(), "key not accepted: acme needs an API key, but ACME_API_KEY is not set");
     endpoint.credentials =
-        Credentials::ApiKey { env: "ACME_API_KEY".into(), key: Some(SecretString::new("line\nbreak")) };
+        VendorCredentials::ApiKey { env: "ACME_API_KEY".into(), key: Some(SecretString::new("line\nbreak")) };
     let failure = ask("hi").send_to(&vendor_model(endpoint)).await.expect_err("a broken key");
     assert!(!failure.message.contains("break") && failure.kind == FailureKind::BadRequest, "{failure}");
     assert!(server.received().is_empty());
@@ -302,7 +302,7 @@ async fn an_event_that_quotes_a_long_key_is_redacted() {
     let key = "sk-".to_owned() + &"x".repeat(160);
     let server = Server::new(vec![stream(&[&format!("data: not JSON, but {key}\n\n")])]).await;
     let mut endpoint = server.endpoint(WireFormat::Chat);
-    endpoint.credentials = Credentials::ApiKey { env: "ACME_API_KEY".into(), key: Some(SecretString::new(&key)) };
+    endpoint.credentials = VendorCredentials::ApiKey { env: "ACME_API_KEY".into(), key: Some(SecretString::new(&key)) };
     let failure = ask("hi").send_to(&vendor_model(endpoint)).await.expect_err("no JSON");
     assert!(failure.message.contains("not JSON, but [key]") && !failure.message.contains("xxx"), "{failure}");
 }

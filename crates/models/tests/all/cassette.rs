@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segue_core::prompt::FailureKind;
-use segue_models::cassette::{CassettePlayer, CassetteRecorder};
+use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
 use segue_models::http::{ReqwestTransport, TimeoutProfile};
-use segue_models::vendor::{ModelEndpoint, VendorModel, WireFormat};
+use segue_models::vendor::{ModelEndpoint, VendorModelClient, WireFormat};
 use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
 
@@ -26,15 +26,16 @@ impl Folder {
         self.0.join("cassette.jsonl")
     }
 
-    fn record(&self, endpoint: ModelEndpoint) -> VendorModel {
+    fn record(&self, endpoint: ModelEndpoint) -> VendorModelClient {
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        let recorder = CassetteRecorder::new(client, &self.cassette_path(), json!({"who": "me"})).expect("writable");
-        VendorModel::new(endpoint, Arc::new(recorder))
+        let recorder =
+            CassetteRecordingTransport::new(client, &self.cassette_path(), json!({"who": "me"})).expect("writable");
+        VendorModelClient::new(endpoint, Arc::new(recorder))
     }
 
-    fn play(&self, endpoint: ModelEndpoint) -> (VendorModel, Arc<CassettePlayer>) {
-        let player = Arc::new(CassettePlayer::new(&self.cassette_path()).expect("a cassette"));
-        (VendorModel::new(endpoint, player.clone()), player)
+    fn play(&self, endpoint: ModelEndpoint) -> (VendorModelClient, Arc<CassetteReplayTransport>) {
+        let player = Arc::new(CassetteReplayTransport::new(&self.cassette_path()).expect("a cassette"));
+        (VendorModelClient::new(endpoint, player.clone()), player)
     }
 
     fn text(&self) -> String {
@@ -157,19 +158,20 @@ fn other_files_are_refused_and_not_changed() {
     let error_for = |text: &str| {
         std::fs::write(folder.cassette_path(), text).expect("written");
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        let recorded = CassetteRecorder::new(client, &folder.cassette_path(), json!({}))
+        let recorded = CassetteRecordingTransport::new(client, &folder.cassette_path(), json!({}))
             .map(|_| ())
             .expect_err("not a cassette")
             .to_string();
         assert_eq!(folder.text(), text, "nothing was written");
-        let played = CassettePlayer::new(&folder.cassette_path()).map(|_| ()).expect_err("not a cassette").to_string();
+        let played =
+            CassetteReplayTransport::new(&folder.cassette_path()).map(|_| ()).expect_err("not a cassette").to_string();
         assert_eq!(recorded, played);
         played
     };
     assert!(error_for("dear diary").contains("line 1 has no cassette header"));
     assert!(error_for("{\"segue_cassette\":9,\"metadata\":{}}").contains("has format 9"));
     assert!(error_for("{\"segue_cassette\":1,\"metadata\":{}}\n{}").contains("line 2 is not a recorded exchange"));
-    assert!(CassettePlayer::new(&folder.0.join("nowhere")).is_err());
+    assert!(CassetteReplayTransport::new(&folder.0.join("nowhere")).is_err());
 }
 
 #[tokio::test]
@@ -178,10 +180,10 @@ async fn a_listing_can_be_recorded_too() {
     let listing = r#"{"data":[{"id":"b"},{"id":"a"}]}"#;
     let server = Server::new(vec![full_response(200, "application/json", listing)]).await;
     let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-    let recorder = CassetteRecorder::new(client, &folder.cassette_path(), json!({})).expect("writable");
+    let recorder = CassetteRecordingTransport::new(client, &folder.cassette_path(), json!({})).expect("writable");
     let endpoint = server.endpoint(WireFormat::Chat);
     let recorded = segue_models::discovery::list_provider_models(&recorder, &endpoint).await.expect("a list");
-    let player = CassettePlayer::new(&folder.cassette_path()).expect("a cassette");
+    let player = CassetteReplayTransport::new(&folder.cassette_path()).expect("a cassette");
     let played = segue_models::discovery::list_provider_models(&player, &endpoint).await.expect("a list");
     assert_eq!((recorded.as_slice(), &played), (["a".to_owned(), "b".to_owned()].as_slice(), &recorded));
 }
@@ -205,7 +207,9 @@ fn a_cassette_with_other_metadata_is_not_appended_to() {
     let folder = Folder::new("metadata");
     let record = |metadata| {
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        CassetteRecorder::new(client, &folder.cassette_path(), metadata).map(|_| ()).map_err(|error| error.to_string())
+        CassetteRecordingTransport::new(client, &folder.cassette_path(), metadata)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     };
     assert_eq!(record(json!({"who": "me"})), Ok(()));
     assert_eq!(record(json!({"who": "me"})), Ok(()));
@@ -223,7 +227,7 @@ fn a_cassette_with_other_metadata_is_not_appended_to() {
 fn a_cassette_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode");
-    CassetteRecorder::new(
+    CassetteRecordingTransport::new(
         Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)),
         &folder.cassette_path(),
         json!({}),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use segue_core::prompt::{ChatRole, OutputFormat, PromptMessage, StopReason, ToolCall, ToolSpec};
+use segue_core::prompt::{ChatRole, ModelOutputFormat, PromptMessage, StopReason, ToolCall, ToolSpec};
 use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, TypingSpeed};
-use segue_models::{LanguageModel, ModelSource, ReplyChunk, collect_reply};
+use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -36,7 +36,7 @@ async fn prose_repeats_the_message_and_ends_with_the_mark() {
     assert!(text.contains("demo") && text.contains("API key"), "it says that it is a demo: {text}");
     assert!(text.ends_with(REHEARSAL_MARK), "{text}");
     let description = RehearsalModel::instant().describe();
-    assert_eq!(description.kind, ModelSource::Rehearsal);
+    assert_eq!(description.kind, ModelKind::Rehearsal);
 }
 
 #[tokio::test]
@@ -272,7 +272,7 @@ proptest! {
         request.call.hints.reply_template = hint;
         request.prompt.tools.push(ToolSpec { name: tool.clone().into(), description: tool, parameters: Value::Null });
         if json {
-            request.prompt.output_format = OutputFormat::Json(json!({"type": "object"}));
+            request.prompt.output_format = ModelOutputFormat::Json(json!({"type": "object"}));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let outcome = runtime.block_on(request.send_to(&RehearsalModel::instant()));

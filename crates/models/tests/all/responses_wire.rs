@@ -3,7 +3,7 @@
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
-use segue_models::PromptCaching;
+use segue_models::CacheablePromptPart;
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::json;
 
@@ -152,7 +152,7 @@ async fn a_cache_breakpoint_follows_the_instructions_if_supported() {
     let mut request = empty_request().system("Be brief.").user("one");
     request.send_to(&vendor).await.expect("a reply");
     request.clone().assistant("Hello").user("two").send_to(&vendor).await.expect("a reply");
-    request.caching = PromptCaching::SystemOnly;
+    request.caching = CacheablePromptPart::SystemOnly;
     request.send_to(&vendor).await.expect("a reply");
     empty_request().system("Be brief.").user("other").send_to(&vendor).await.expect("a reply");
     let received = server.received();

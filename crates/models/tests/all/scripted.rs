@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use segue_core::ids::TurnId;
 use segue_core::prompt::{ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
-use segue_models::scripted::{AnsweredBy, Scenario, ScriptedModel, ScriptedReply};
-use segue_models::{LanguageModel, ModelSource, ReplyChunk, collect_reply};
+use segue_models::scripted::{Scenario, ScriptedModel, ScriptedReply, ScriptedReplySource};
+use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -48,11 +48,14 @@ async fn a_model_built_in_code_answers_and_records_requests() {
     assert_eq!(model.call_count(), 5);
     assert_eq!((received[0].last_user_text().as_str(), received[0].system_text().as_str()), ("hi", "be kind"));
     let answered_by: Vec<_> = received.iter().map(|received| received.answered_by).collect();
-    assert_eq!(answered_by[..2], [AnsweredBy::Reply(1), AnsweredBy::Reply(2)]);
-    assert_eq!(answered_by[2..], [AnsweredBy::Reply(3), AnsweredBy::Default, AnsweredBy::Default]);
+    assert_eq!(answered_by[..2], [ScriptedReplySource::Reply(1), ScriptedReplySource::Reply(2)]);
+    assert_eq!(
+        answered_by[2..],
+        [ScriptedReplySource::Reply(3), ScriptedReplySource::Default, ScriptedReplySource::Default]
+    );
     assert_eq!(model.unused_replies(), ["[[reply]] 4"]);
     let description = model.describe();
-    assert_eq!((description.kind, description.window_tokens), (ModelSource::Scripted, 99));
+    assert_eq!((description.kind, description.window_tokens), (ModelKind::Scripted, 99));
     assert_eq!(description.label, "scripted: demo");
 }
 
@@ -133,7 +136,7 @@ async fn only_the_newest_requests_are_kept() {
         let _ = ask(message).send_to(&model).await;
     }
     let last: Vec<_> =
-        model.received_requests().iter().map(segue_models::scripted::ReceivedRequest::last_user_text).collect();
+        model.received_requests().iter().map(segue_models::scripted::ReceivedModelRequest::last_user_text).collect();
     assert_eq!((last, model.call_count()), (vec!["b".to_owned(), "c".to_owned()], 3));
 }
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use segue_models::http::{ReqwestTransport, SecretString, TimeoutProfile};
 use segue_models::vendor::{
-    Credentials, GenerationParams, ModelCapabilities, ModelEndpoint, ThinkingSupport, VendorModel, WireFormat,
+    GenerationParams, ModelCapabilities, ModelEndpoint, ThinkingSupport, VendorCredentials, VendorModelClient,
+    WireFormat,
 };
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -138,7 +139,10 @@ impl Server {
             wire,
             base_url: self.url(),
             model: "m-1".to_owned(),
-            credentials: Credentials::ApiKey { env: "ACME_API_KEY".to_owned(), key: Some(SecretString::new(KEY)) },
+            credentials: VendorCredentials::ApiKey {
+                env: "ACME_API_KEY".to_owned(),
+                key: Some(SecretString::new(KEY)),
+            },
             capabilities: ModelCapabilities {
                 thinking: ThinkingSupport::None,
                 ..ModelCapabilities::with_unknown_support(100_000)
@@ -147,14 +151,14 @@ impl Server {
         }
     }
 
-    pub fn vendor(&self, wire: WireFormat) -> VendorModel {
+    pub fn vendor(&self, wire: WireFormat) -> VendorModelClient {
         vendor_model(self.endpoint(wire))
     }
 }
 
 /// Creates a model that calls the endpoint over the network.
-pub fn vendor_model(endpoint: ModelEndpoint) -> VendorModel {
-    VendorModel::new(endpoint, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
+pub fn vendor_model(endpoint: ModelEndpoint) -> VendorModelClient {
+    VendorModelClient::new(endpoint, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
 }
 
 async fn play_response(

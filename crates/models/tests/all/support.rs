@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, ChatRole, ModelReply, OutputFormat, Prompt, PromptMessage, ToolSpec};
-use segue_models::{CallMetadata, LanguageModel, ModelRequest, PromptCaching, ReplyChunk, collect_reply};
+use segue_core::prompt::{CallFailure, ChatRole, ModelOutputFormat, ModelReply, Prompt, PromptMessage, ToolSpec};
+use segue_models::{CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, ReplyChunk, collect_reply};
 use serde_json::Value;
 
 /// A model request under construction.
@@ -13,8 +13,8 @@ use serde_json::Value;
 pub struct TestRequest {
     pub prompt: Prompt,
     pub prompt_tokens: u32,
-    pub caching: PromptCaching,
-    pub call: CallMetadata,
+    pub caching: CacheablePromptPart,
+    pub call: CallOrigin,
 }
 
 /// Creates a request with one user message.
@@ -29,12 +29,12 @@ pub fn empty_request() -> TestRequest {
             model: "any".into(),
             messages: Arc::default(),
             tools: Vec::new(),
-            output_format: OutputFormat::Text,
+            output_format: ModelOutputFormat::Text,
             reply_tokens_max: 4096,
         },
         prompt_tokens: 0,
-        caching: PromptCaching::WholePrompt,
-        call: CallMetadata::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
+        caching: CacheablePromptPart::WholePrompt,
+        call: CallOrigin::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
 }
 
@@ -63,7 +63,7 @@ impl TestRequest {
     }
 
     pub fn json(mut self, schema: Value) -> Self {
-        self.prompt.output_format = OutputFormat::Json(schema);
+        self.prompt.output_format = ModelOutputFormat::Json(schema);
         self
     }
 

@@ -2,10 +2,10 @@
 
 use segue_core::ids::{FlowName, SessionId};
 
-use crate::cli::{ChatArgs, GlobalArgs, SessionArgs};
+use crate::cli::{ChatArgs, ConversationArgs, GlobalArgs};
 use crate::remote::RemoteEngine;
-use crate::setup::{self, EngineStartOptions, PlaybackMode, start_engine};
-use crate::terminal::{AnswerSource, Backend, ChatOptions, Screen, run_chat_loop};
+use crate::setup::{self, EngineStartOptions, RecordReplayMode, start_engine};
+use crate::terminal::{ChatReplySource, EngineBackend, Screen, TerminalChatOptions, run_chat_loop};
 
 pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
     if let Some(url) = &arguments.server {
@@ -17,11 +17,15 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
     let playback = start.playback;
     let running = start_engine(global, start).await?;
     let answer_source = match playback {
-        PlaybackMode::Script(file) | PlaybackMode::Replay(file) => AnswerSource::Script(file.display().to_string()),
-        PlaybackMode::Live | PlaybackMode::Record(_) if running.uses_rehearsal_model => AnswerSource::Rehearsal,
-        PlaybackMode::Live | PlaybackMode::Record(_) => AnswerSource::Models,
+        RecordReplayMode::Script(file) | RecordReplayMode::Replay(file) => {
+            ChatReplySource::Script(file.display().to_string())
+        }
+        RecordReplayMode::Live | RecordReplayMode::Record(_) if running.uses_rehearsal_model => {
+            ChatReplySource::Rehearsal
+        }
+        RecordReplayMode::Live | RecordReplayMode::Record(_) => ChatReplySource::Models,
     };
-    let options = ChatOptions {
+    let options = TerminalChatOptions {
         flow: session_args.flow.map(FlowName::from),
         default_flow: running.default_flow.clone(),
         mid_turn_policy: running.mid_turn_policy,
@@ -29,13 +33,13 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
         settings: session_args.set,
         answer_source,
     };
-    let result = run_chat_loop(Backend::Local(&running.engine), options, Screen::for_stdio()).await;
+    let result = run_chat_loop(EngineBackend::Local(&running.engine), options, Screen::for_stdio()).await;
     running.engine.shutdown().await;
     result
 }
 
 /// Runs the conversation with the engine of a server.
-async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &SessionArgs) -> anyhow::Result<()> {
+async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &ConversationArgs) -> anyhow::Result<()> {
     let remote = RemoteEngine::connect(url, setup::available_flows(global)).await?;
     let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
     let mid_turn_policy =
@@ -43,15 +47,15 @@ async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &Session
     if remote.server_info["uses_rehearsal_model"] == true {
         crate::print::write_stderr_line(&crate::print::stderr_paint().warning(super::REHEARSAL_WARNING));
     }
-    let options = ChatOptions {
+    let options = TerminalChatOptions {
         flow: session_args.flow.clone().map(FlowName::from),
         default_flow: text("default_flow").into(),
         mid_turn_policy,
         session: session_args.session.clone().map(SessionId::from),
         settings: session_args.set.clone(),
-        answer_source: AnswerSource::Server(url.to_owned()),
+        answer_source: ChatReplySource::Server(url.to_owned()),
     };
-    let result = run_chat_loop(Backend::Remote(&remote), options, Screen::for_stdio()).await;
+    let result = run_chat_loop(EngineBackend::Remote(&remote), options, Screen::for_stdio()).await;
     remote.engine.shutdown().await;
     result
 }

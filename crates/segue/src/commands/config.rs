@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
-use crate::config::{self, ValueOrigin};
-use crate::model_setup::{DiscoveryScope, discover_models};
+use crate::config::{self, ConfigValueOrigin};
+use crate::model_setup::{ModelDiscoveryScope, discover_models};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions};
 use crate::setup;
@@ -12,7 +12,7 @@ use crate::setup;
 pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     let mut loaded = setup::load_config(global)?;
     if loaded.is_trusted() {
-        discover_models(&mut loaded.config, DiscoveryScope::UntilFound).await;
+        discover_models(&mut loaded.config, ModelDiscoveryScope::UntilFound).await;
     }
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
     let rows = config::config_rows(&loaded.config, Some(&loaded.store_path));
@@ -36,11 +36,11 @@ pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     print::write_stdout(&format!("{}\n\n{}", screen.paint.dim(file), table.render(screen.width, screen.paint)))
 }
 
-fn describe_origin(origin: ValueOrigin, file: Option<&str>) -> String {
+fn describe_origin(origin: ConfigValueOrigin, file: Option<&str>) -> String {
     match origin {
-        ValueOrigin::Default => "default".to_owned(),
-        ValueOrigin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
-        ValueOrigin::Environment(name) | ValueOrigin::Argument(name) => name.to_owned(),
-        ValueOrigin::Discovered => "discovered".to_owned(),
+        ConfigValueOrigin::Default => "default".to_owned(),
+        ConfigValueOrigin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
+        ConfigValueOrigin::Environment(name) | ConfigValueOrigin::Argument(name) => name.to_owned(),
+        ConfigValueOrigin::Discovered => "discovered".to_owned(),
     }
 }

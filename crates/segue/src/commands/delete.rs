@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use anyhow::bail;
-use segue_engine::RecoveryPolicy;
+use segue_engine::SessionResumePolicy;
 use serde_json::json;
 
 use crate::cli::{DeleteArgs, GlobalArgs};
@@ -14,10 +14,12 @@ use crate::{name_lookup, print, setup};
 
 pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
-    let engine =
-        start_engine(global, EngineStartOptions { recovery: RecoveryPolicy::Never, ..EngineStartOptions::default() })
-            .await?
-            .engine;
+    let engine = start_engine(
+        global,
+        EngineStartOptions { recovery: SessionResumePolicy::Never, ..EngineStartOptions::default() },
+    )
+    .await?
+    .engine;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if !arguments.yes {
         if !std::io::stdin().is_terminal() {

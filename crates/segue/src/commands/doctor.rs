@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use segue_core::ids::{CallId, ModelName};
-use segue_core::prompt::{ChatRole, OutputFormat, Prompt, PromptMessage};
-use segue_domains::{McpServersTool, SqliteRecordsTool};
+use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
+use segue_domains::{McpGatewayTool, SqliteRecordsTool};
 use segue_models::catalog::ModelCatalog;
-use segue_models::{CallMetadata, ModelCard, ModelRequest, ModelSource, PromptCaching, collect_reply};
+use segue_models::{CacheablePromptPart, CallOrigin, ModelCard, ModelKind, ModelRequest, collect_reply};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{PendingWork, Store};
+use segue_store::{PendingWorkStatus, Store};
 use serde_json::json;
 
 use crate::SilentExit;
 use crate::cli::{DoctorArgs, GlobalArgs};
-use crate::config::{Config, ModelConfigKind, REHEARSAL_MODEL_NAME, ValueOrigin};
+use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
 use crate::limits::{NAMES_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
-use crate::model_setup::{AssignedModels, DiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models};
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
@@ -87,7 +87,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             // These checks start programs and send keys.
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;
-                discover_models(&mut loaded.config, DiscoveryScope::Everywhere).await;
+                discover_models(&mut loaded.config, ModelDiscoveryScope::Everywhere).await;
                 check_model_setup(&loaded.config, arguments, &mut findings).await;
             }
         }
@@ -174,7 +174,7 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
         Ok(pending) => {
             let now: Vec<String> = pending
                 .iter()
-                .filter(|(_, work)| *work == PendingWork::Now)
+                .filter(|(_, work)| *work == PendingWorkStatus::Now)
                 .map(|(session, _)| session.to_string())
                 .collect();
             if !now.is_empty() {
@@ -209,7 +209,7 @@ fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
 /// Connects to the MCP server of each domain that has one, and counts its tools.
 async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
     let domains = config.all_domains();
-    let remote = McpServersTool::new(domains.clone());
+    let remote = McpGatewayTool::new(domains.clone());
     for domain in domains.iter().filter(|domain| domain.server.is_some()) {
         match remote.check_server(domain).await {
             Ok(tools) => {
@@ -258,8 +258,8 @@ async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &m
         let (flow, role, model) = (&spec.name, &role_model.role, &role_model.model);
         findings.add_finding("role", CheckStatus::Passed, format!("{flow}/{role}{phase}: {model}{fallback}"));
         match assigned.model_source(model) {
-            Some(ModelSource::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
-            Some(ModelSource::Vendor | ModelSource::Scripted) => {}
+            Some(ModelKind::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
+            Some(ModelKind::Vendor | ModelKind::Scripted) => {}
             None => findings.add_finding("role", CheckStatus::Failed, format!("there is no model `{model}`")),
         }
     }
@@ -274,7 +274,7 @@ async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &m
 
 /// Reports the providers of discovered models, or how to get a model if none was found.
 fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
-    let found = config.models.iter().filter(|(_, model)| model.origin == ValueOrigin::Discovered);
+    let found = config.models.iter().filter(|(_, model)| model.origin == ConfigValueOrigin::Discovered);
     let provider = |model: &ModelConfigKind| match model {
         ModelConfigKind::Vendor(spec) => Some(spec.provider.clone()),
         ModelConfigKind::Rehearsal { .. } | ModelConfigKind::Scripted { .. } => None,
@@ -348,8 +348,8 @@ fn describe_model(
 }
 
 /// Makes one short call to each vendor model that a role uses.
-async fn call_each_model(assigned: &AssignedModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
-    for name in used.iter().filter(|name| assigned.model_source(name) == Some(ModelSource::Vendor)) {
+async fn call_each_model(assigned: &ConfiguredModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
+    for name in used.iter().filter(|name| assigned.model_source(name) == Some(ModelKind::Vendor)) {
         let Ok(model) = assigned.models.get(name) else { continue };
         let started = Instant::now();
         let timeout = Duration::from_millis(TRIAL_CALL_MS_MAX);
@@ -383,14 +383,14 @@ fn trial_request(model: &ModelName) -> ModelRequest {
         model: model.clone(),
         messages: vec![PromptMessage::from_text(ChatRole::User, "Answer with the word yes.")].into(),
         tools: Vec::new(),
-        output_format: OutputFormat::Text,
+        output_format: ModelOutputFormat::Text,
         reply_tokens_max: 64,
     };
-    let metadata = CallMetadata::new("doctor".into(), "doctor".into(), "doctor".into(), "trial".into(), CallId(1));
+    let metadata = CallOrigin::new("doctor".into(), "doctor".into(), "doctor".into(), "trial".into(), CallId(1));
     ModelRequest {
         prompt: Arc::new(prompt),
         prompt_tokens: TRIAL_PROMPT_TOKENS,
-        caching: PromptCaching::SystemOnly,
+        caching: CacheablePromptPart::SystemOnly,
         metadata,
     }
 }

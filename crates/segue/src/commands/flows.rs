@@ -2,7 +2,9 @@
 
 use anyhow::bail;
 use segue_core::flow::SettingSpec;
-use segue_core::flow::{FlowCommandSpec, FlowSpec, RoleSpec, ToolRunner, UnknownOutcomePolicy, Visibility};
+use segue_core::flow::{
+    AnswerVisibility, FlowCommandSpec, FlowSpec, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy,
+};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldType};
 use segue_core::phase::render_mermaid;
 use serde_json::{Value, json};
@@ -122,8 +124,8 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
         ]);
         for tool in spec.tools.values() {
             let runner = match tool.runner {
-                ToolRunner::Flow => "flow",
-                ToolRunner::Host => "host",
+                ToolExecutionSite::Flow => "flow",
+                ToolExecutionSite::Host => "host",
             };
             tools.add_row([tool.spec.name.to_string(), runner.to_owned(), tool.spec.description.clone()]);
         }
@@ -168,8 +170,8 @@ fn describe_recipe(role: &RoleSpec) -> String {
 
 fn describe_visibility(role: &RoleSpec) -> String {
     match role.visibility {
-        Visibility::User { .. } => "user".to_owned(),
-        Visibility::Private => "flow only".to_owned(),
+        AnswerVisibility::User { .. } => "user".to_owned(),
+        AnswerVisibility::Private => "flow only".to_owned(),
     }
 }
 
@@ -191,7 +193,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,
-            "visible_to_user": matches!(role.visibility, Visibility::User { .. }),
+            "visible_to_user": matches!(role.visibility, AnswerVisibility::User { .. }),
             "reply_tokens_max": role.reply_tokens_max,
         })
     });

@@ -3,11 +3,11 @@
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::{ApiKey, ApiKeyStore, NewApiKey};
+use segue_server::{ApiKeyStore, ServerApiKey, ServerApiKeySpec};
 use serde_json::{Value, json};
 
 use super::serve::data_folder;
-use crate::cli::{AddKeyArgs, GlobalArgs, KeyAction, KeysArgs};
+use crate::cli::{AddKeyArgs, ApiKeyAction, GlobalArgs, KeysArgs};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup;
@@ -17,8 +17,8 @@ pub(crate) fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow::Resu
     let keys = ApiKeyStore::from_folder(&data_folder(global)?);
     match arguments.action {
         None => print_keys(global, &keys),
-        Some(KeyAction::Add(new)) => add_key(global, &keys, new),
-        Some(KeyAction::Revoke { id }) => {
+        Some(ApiKeyAction::Add(new)) => add_key(global, &keys, new),
+        Some(ApiKeyAction::Revoke { id }) => {
             let key = keys.revoke_key(&id)?;
             if global.json {
                 return print::print_json(&key_json(&key));
@@ -65,7 +65,8 @@ fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::
         }
     }
     let flows = (!new.flow.is_empty()).then(|| new.flow.into_iter().map(Into::into).collect());
-    let (key, secret) = keys.create_key(NewApiKey { name: new.name, owner: new.owner, flows }, SystemClock.now().0)?;
+    let (key, secret) =
+        keys.create_key(ServerApiKeySpec { name: new.name, owner: new.owner, flows }, SystemClock.now().0)?;
     if global.json {
         let mut row = key_json(&key);
         row["secret"] = Value::String(secret);
@@ -76,11 +77,11 @@ fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::
     Ok(())
 }
 
-fn format_key_flows(key: &ApiKey) -> Option<String> {
+fn format_key_flows(key: &ServerApiKey) -> Option<String> {
     let flows = key.flows.as_ref()?;
     Some(flows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-fn key_json(key: &ApiKey) -> Value {
+fn key_json(key: &ServerApiKey) -> Value {
     json!({ "key": key.id, "name": key.name, "owner": key.owner, "flows": key.flows, "created": key.created })
 }

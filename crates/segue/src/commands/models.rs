@@ -12,20 +12,20 @@ use segue_models::limits::MODEL_LISTING_MS_MAX;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, ModelsArgs};
-use crate::config::{Config, ModelConfigKind, ValueOrigin};
-use crate::model_setup::{DiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
+use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
+use crate::model_setup::{ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup::{self, LoadedConfig};
-use crate::trust::{self, TrustScope};
+use crate::trust::{self, RequiredTrust};
 
 pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
     let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
-    trust::require_trust(folder_trust.as_ref(), TrustScope::Everything)?;
+    trust::require_trust(folder_trust.as_ref(), RequiredTrust::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {
-            discover_models(&mut config, DiscoveryScope::Everywhere).await;
+            discover_models(&mut config, ModelDiscoveryScope::Everywhere).await;
             print_available_models(global, &config).await
         }
     }
@@ -79,7 +79,7 @@ impl<'m> ModelListRow<'m> {
         if config.default_model.value == *name {
             notes.push("default".to_owned());
         }
-        if config.models.get(name).is_some_and(|model| model.origin == ValueOrigin::Discovered) {
+        if config.models.get(name).is_some_and(|model| model.origin == ConfigValueOrigin::Discovered) {
             notes.push("discovered".to_owned());
         }
         if let Some((env, false)) = model.api_key_env() {

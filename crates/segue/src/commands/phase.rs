@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::send::check_turn_outcome;
 use super::session_actions::{follow_until_idle, live_output_for, start_on_existing_store};
-use crate::cli::{GlobalArgs, GraphArgs, PhaseAction, PhaseArgs};
-use crate::follow::LiveOutput;
+use crate::cli::{GlobalArgs, PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
+use crate::follow::LiveOutputTarget;
 use crate::journal_reader::JournalReader;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::EngineStartOptions;
@@ -54,7 +54,7 @@ async fn print_phases(global: &GlobalArgs, session: &str, as_mermaid: bool) -> a
 }
 
 /// The status of one phase graph of a session.
-pub(crate) struct PhaseGraphReport<'g> {
+pub(crate) struct PhaseGraphStatusReport<'g> {
     pub key: PhaseGraphKey,
     pub graph: &'g PhaseGraph,
     pub status: PhaseGraphStatus,
@@ -71,28 +71,28 @@ pub(crate) async fn load_phase_reports<'r>(
     session: &SessionId,
     flow: &'r dyn DynFlow,
     state: &SessionState,
-) -> anyhow::Result<Vec<PhaseGraphReport<'r>>> {
+) -> anyhow::Result<Vec<PhaseGraphStatusReport<'r>>> {
     let mut reports = Vec::new();
     for key in state.session.phase_graph_keys(flow.spec()) {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
         let status = state.session.phase_graph_status(graph, &key);
         let conditions = engine.evaluate_guard_conditions(session, flow, state, &key).await?;
         let allowed_phases = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
-        reports.push(PhaseGraphReport { key, graph, status, allowed_phases });
+        reports.push(PhaseGraphStatusReport { key, graph, status, allowed_phases });
     }
     Ok(reports)
 }
 
 /// Renders the status of every phase graph as text.
-pub(crate) fn render_phase_reports(spec: &FlowSpec, reports: &[PhaseGraphReport<'_>], paint: Paint) -> String {
+pub(crate) fn render_phase_reports(spec: &FlowSpec, reports: &[PhaseGraphStatusReport<'_>], paint: Paint) -> String {
     if reports.is_empty() {
         return format!("flow `{}` has no phases\n", spec.name);
     }
     reports.iter().map(|report| render_phase_report(report, paint)).collect()
 }
 
-fn render_phase_report(report: &PhaseGraphReport<'_>, paint: Paint) -> String {
-    let PhaseGraphReport { key, graph, status, allowed_phases } = report;
+fn render_phase_report(report: &PhaseGraphStatusReport<'_>, paint: Paint) -> String {
+    let PhaseGraphStatusReport { key, graph, status, allowed_phases } = report;
     let state = &status.state;
     let since = number_format::format_date_time(state.since);
     let turns = number_format::format_plural(u64::from(state.turns_started), "turn");
@@ -127,8 +127,8 @@ fn render_phase_report(report: &PhaseGraphReport<'_>, paint: Paint) -> String {
     lines.join("\n") + "\n"
 }
 
-fn phase_report_json(report: &PhaseGraphReport<'_>) -> Value {
-    let PhaseGraphReport { key, status, allowed_phases, .. } = report;
+fn phase_report_json(report: &PhaseGraphStatusReport<'_>) -> Value {
+    let PhaseGraphStatusReport { key, status, allowed_phases, .. } = report;
     let earlier: Vec<Value> = status
         .past_states
         .iter()
@@ -148,7 +148,7 @@ async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -
     let engine = &running.engine;
     let session = name_lookup::resolve_session(engine, session).await?;
     let (flow, state) = engine.load_session(&session).await?;
-    let phase = |to: Option<&PhaseName>, graph: &GraphArgs| {
+    let phase = |to: Option<&PhaseName>, graph: &PhaseGraphSelectorArgs| {
         let names: Vec<&str> = [&graph.graph, &graph.owner].into_iter().flatten().map(String::as_str).collect();
         resolve_phase_key(flow.spec(), &state.session, to, &names, "with --owner").map_err(anyhow::Error::msg)
     };
@@ -173,7 +173,7 @@ async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -
         return print::print_json(&json!({ "session": session, "outcome": outcome, "replies": turn.replies }));
     }
     print::write_stdout(&outcome.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-    if live == LiveOutput::Off && !turn.replies.is_empty() {
+    if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
         print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
     check_turn_outcome(&turn.outcome)

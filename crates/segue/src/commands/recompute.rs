@@ -2,9 +2,9 @@
 //! side. The conversation does not change.
 
 use anyhow::bail;
-use segue_core::decide::RecomputeOptions;
+use segue_core::decide::RecomputeChanges;
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::{CallAnswer, CallRun, Engine, RecomputeResult};
+use segue_engine::{CallAnswer, ComparedCallRun, Engine, RecomputeResult};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, RecomputeArgs};
@@ -45,7 +45,7 @@ pub(crate) async fn recompute_call(
 ) -> anyhow::Result<RecomputeResult> {
     let (flow, _) = engine.load_session(session).await?;
     let options =
-        RecomputeOptions { model: model.map(Into::into), settings: setting_values::parse_settings(flow.spec(), set)? };
+        RecomputeChanges { model: model.map(Into::into), settings: setting_values::parse_settings(flow.spec(), set)? };
     Ok(engine.recompute_call(session, call, &options).await?)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
         [] => String::new(),
         names => format!(" · changed fragments: {}", names.join(", ")),
     };
-    let heading = |run: &CallRun, label: &str| {
+    let heading = |run: &ComparedCallRun, label: &str| {
         format!("{label}: {} {role} on {}{}", run.call, run.model, format_answer_usage(run))
     };
     let (left, right) = (heading(original, "original"), heading(rerun, "recomputed"));
@@ -66,7 +66,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
     format!("{columns}\n{}\n", screen.paint.dim(to_single_line(&footer)))
 }
 
-fn format_answer_usage(run: &CallRun) -> String {
+fn format_answer_usage(run: &ComparedCallRun) -> String {
     let Ok(CallAnswer { usage, cost_microusd, duration_ms, .. }) = &run.answer else { return String::new() };
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
     let cost = number_format::format_cost(*cost_microusd);
@@ -79,7 +79,7 @@ fn format_answer_usage(run: &CallRun) -> String {
 }
 
 /// Returns the flow's summary of an answer, or its text if the flow has none.
-fn answer_text(run: &CallRun) -> String {
+fn answer_text(run: &ComparedCallRun) -> String {
     match &run.answer {
         Ok(answer) => answer.answer_summary.clone().unwrap_or_else(|| answer.text.clone()),
         Err(reason) => format!("({reason})"),
@@ -87,7 +87,7 @@ fn answer_text(run: &CallRun) -> String {
 }
 
 fn recompute_result_json(session: &SessionId, result: &RecomputeResult) -> Value {
-    let run_json = |run: &CallRun| {
+    let run_json = |run: &ComparedCallRun| {
         let answer = run.answer.as_ref().ok();
         json!({
             "call": run.call.to_string(),

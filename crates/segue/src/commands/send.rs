@@ -4,15 +4,15 @@ use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, bail};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::ids::{CallId, SessionId};
 use segue_core::ledger::UsageTotals;
 use segue_engine::{Engine, Error, SessionOptions, UserMessage};
 use serde_json::{Value, json};
 
-use crate::cli::{GlobalArgs, SendArgs, SessionArgs};
+use crate::cli::{ConversationArgs, GlobalArgs, SendArgs};
 use crate::follow::{
-    FinishedTurn, FollowOutcome, FollowedCall, FollowedCallOutcome, LiveOutput, SessionFollower, sum_call_usage,
+    FollowOutcome, FollowedCall, FollowedCallOutcome, FollowedTurn, LiveOutputTarget, SessionFollower, sum_call_usage,
 };
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, stderr_paint};
@@ -53,7 +53,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
                     &state.session.phases_label(),
                     running.uses_rehearsal_model,
                 ))?;
-            } else if live == LiveOutput::Off && !turn.replies.is_empty() {
+            } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
                 print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
             }
             for warning in turn.calls.iter().filter_map(FollowedCall::truncation_warning) {
@@ -80,7 +80,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
 /// Finds or creates the session of a message. Returns `true` with a session that was created.
 async fn find_or_open_session(
     running: &RunningEngine,
-    session_args: &SessionArgs,
+    session_args: &ConversationArgs,
 ) -> anyhow::Result<(SessionId, bool)> {
     let engine = &running.engine;
     let flow = session_args.flow.as_deref().map(|flow| name_lookup::resolve_flow(engine, flow)).transpose()?;
@@ -115,7 +115,7 @@ async fn send_and_follow(
     engine: &Engine,
     session: &SessionId,
     message: UserMessage,
-    live: LiveOutput,
+    live: LiveOutputTarget,
 ) -> anyhow::Result<FollowOutcome> {
     let (_, before) = engine.load_session(session).await?;
     let before = &before.session;
@@ -155,22 +155,22 @@ pub(crate) async fn awaiting_operator_error(engine: &Engine, session: &SessionId
 }
 
 /// Returns an error if the turn did not complete.
-pub(crate) fn check_turn_outcome(outcome: &TurnResult) -> anyhow::Result<()> {
+pub(crate) fn check_turn_outcome(outcome: &TurnOutcome) -> anyhow::Result<()> {
     match outcome {
-        TurnResult::Done => Ok(()),
-        TurnResult::Failed { reason } => bail!("the turn failed: {reason}"),
-        TurnResult::Cancelled => bail!("the turn was cancelled"),
-        TurnResult::Interrupted => bail!("the turn was interrupted by another message"),
+        TurnOutcome::Done => Ok(()),
+        TurnOutcome::Failed { reason } => bail!("the turn failed: {reason}"),
+        TurnOutcome::Cancelled => bail!("the turn was cancelled"),
+        TurnOutcome::Interrupted => bail!("the turn was interrupted by another message"),
     }
 }
 
 /// Returns a finished turn as JSON.
-pub(crate) fn turn_json(session: &SessionId, turn: &FinishedTurn, phase: &str, rehearsal: bool) -> Value {
+pub(crate) fn turn_json(session: &SessionId, turn: &FollowedTurn, phase: &str, rehearsal: bool) -> Value {
     let (outcome, reason) = match &turn.outcome {
-        TurnResult::Done => ("done", None),
-        TurnResult::Failed { reason } => ("failed", Some(reason)),
-        TurnResult::Cancelled => ("cancelled", None),
-        TurnResult::Interrupted => ("interrupted", None),
+        TurnOutcome::Done => ("done", None),
+        TurnOutcome::Failed { reason } => ("failed", Some(reason)),
+        TurnOutcome::Cancelled => ("cancelled", None),
+        TurnOutcome::Interrupted => ("interrupted", None),
     };
     json!({
         "session": session,

@@ -4,21 +4,22 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use segue_engine::RecoveryPolicy;
+use segue_engine::SessionResumePolicy;
 use segue_server::{DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, LoadedConfig, PlaybackMode, load_config, start_engine};
+use crate::setup::{EngineStartOptions, LoadedConfig, RecordReplayMode, load_config, start_engine};
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 
 pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
-    let playback = PlaybackMode::from_args(arguments.script.as_deref(), None, None);
-    let start = EngineStartOptions { playback, recovery: RecoveryPolicy::Immediate, ..EngineStartOptions::default() };
+    let playback = RecordReplayMode::from_args(arguments.script.as_deref(), None, None);
+    let start =
+        EngineStartOptions { playback, recovery: SessionResumePolicy::Immediate, ..EngineStartOptions::default() };
     let running = start_engine(global, start).await?;
     let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -4,16 +4,16 @@ use anyhow::bail;
 use segue_core::decide;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, RecoveryPolicy};
+use segue_engine::{Engine, SessionResumePolicy};
 use segue_flows::assistant::spec::UNDO_COMMAND;
 use serde_json::{Value, json};
 
 use super::send::{EXIT_CODE_INTERRUPTED, awaiting_operator_error, check_turn_outcome, turn_json};
 use crate::SilentExit;
 use crate::cli::{
-    CallResolutionArg, CancelArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunCommandArgs, UndoArgs,
+    CallResolutionArg, CancelArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunFlowCommandArgs, UndoWriteArgs,
 };
-use crate::follow::{FinishedTurn, FollowOutcome, LiveOutput, SessionFollower};
+use crate::follow::{FollowOutcome, FollowedTurn, LiveOutputTarget, SessionFollower};
 use crate::print::{self, RenderOptions};
 use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
 use crate::{name_lookup, setup};
@@ -22,7 +22,7 @@ use crate::{name_lookup, setup};
 async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
     Ok(start_on_existing_store(
         global,
-        EngineStartOptions { recovery: RecoveryPolicy::Never, ..EngineStartOptions::default() },
+        EngineStartOptions { recovery: SessionResumePolicy::Never, ..EngineStartOptions::default() },
     )
     .await?
     .engine)
@@ -83,10 +83,10 @@ pub(crate) async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) ->
     send_command_and_follow(global, &running, &session, decide::OperatorCommand::Resolve { call, resolution }).await
 }
 
-pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunFlowCommandArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(
         global,
-        EngineStartOptions { recovery: RecoveryPolicy::OnUse, ..EngineStartOptions::default() },
+        EngineStartOptions { recovery: SessionResumePolicy::OnUse, ..EngineStartOptions::default() },
     )
     .await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
@@ -95,10 +95,10 @@ pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandA
     send_command_and_follow(global, &running, &session, command).await
 }
 
-pub(crate) async fn undo_last_write(global: &GlobalArgs, arguments: UndoArgs) -> anyhow::Result<()> {
-    let UndoArgs { session, run } = arguments;
+pub(crate) async fn undo_last_write(global: &GlobalArgs, arguments: UndoWriteArgs) -> anyhow::Result<()> {
+    let UndoWriteArgs { session, run } = arguments;
     let arguments = run.map(|run| format!("run={run}")).into_iter().collect();
-    run_flow_command(global, RunCommandArgs { session, command: UNDO_COMMAND.to_owned(), arguments }).await
+    run_flow_command(global, RunFlowCommandArgs { session, command: UNDO_COMMAND.to_owned(), arguments }).await
 }
 
 /// Parses a command of a flow: its name, and arguments of the form `NAME=VALUE`. The engine checks whether the flow has
@@ -140,15 +140,19 @@ async fn send_command_and_follow(
     engine.shutdown().await;
     if global.json {
         print::print_json(&turn_json(session, &turn, &state.session.phases_label(), running.uses_rehearsal_model))?;
-    } else if live == LiveOutput::Off && !turn.replies.is_empty() {
+    } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
         print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
     check_turn_outcome(&turn.outcome)
 }
 
 /// Whether replies are printed while they stream in: only as text on a terminal.
-pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveOutput {
-    if RenderOptions::for_stdout().is_terminal && !global.json { LiveOutput::Stdout } else { LiveOutput::Off }
+pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveOutputTarget {
+    if RenderOptions::for_stdout().is_terminal && !global.json {
+        LiveOutputTarget::Stdout
+    } else {
+        LiveOutputTarget::Off
+    }
 }
 
 /// Follows a session until no work is pending.
@@ -156,8 +160,8 @@ pub(crate) async fn follow_until_idle(
     engine: &Engine,
     session: &SessionId,
     after: Seq,
-    live: LiveOutput,
-) -> anyhow::Result<FinishedTurn> {
+    live: LiveOutputTarget,
+) -> anyhow::Result<FollowedTurn> {
     match SessionFollower::start_after(engine, session, after, live).await?.follow_until_idle().await? {
         FollowOutcome::TurnFinished(turn) => Ok(turn),
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),

@@ -1,6 +1,6 @@
 //! `segue sessions`: lists sessions.
 
-use segue_store::{PendingWork, SessionListEntry, SessionQuery};
+use segue_store::{PendingWorkStatus, SessionQuery, StoredSessionEntry};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, SessionsArgs};
@@ -34,7 +34,7 @@ pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -
 }
 
 /// Returns a table of sessions.
-pub(crate) fn session_table(rows: &[SessionListEntry]) -> TextTable {
+pub(crate) fn session_table(rows: &[StoredSessionEntry]) -> TextTable {
     let mut table = TextTable::new([
         ("session", ColumnLayout::Left),
         ("flow", ColumnLayout::Left),
@@ -43,12 +43,12 @@ pub(crate) fn session_table(rows: &[SessionListEntry]) -> TextTable {
         ("changed", ColumnLayout::Left),
         ("title", ColumnLayout::Truncate),
     ]);
-    for SessionListEntry { session, summary, excerpt, .. } in rows {
+    for StoredSessionEntry { session, summary, excerpt, .. } in rows {
         let title = match excerpt {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
         };
-        let active = if summary.pending_work == PendingWork::Now { " (active)" } else { "" };
+        let active = if summary.pending_work == PendingWorkStatus::Now { " (active)" } else { "" };
         table.add_row([
             session.to_string(),
             summary.flow.clone(),
@@ -71,12 +71,12 @@ fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::R
     })
 }
 
-pub(crate) fn session_row_json(row: &SessionListEntry) -> Value {
-    let SessionListEntry { session, summary, head, excerpt } = row;
+pub(crate) fn session_row_json(row: &StoredSessionEntry) -> Value {
+    let StoredSessionEntry { session, summary, head, excerpt } = row;
     let pending_work = match summary.pending_work {
-        PendingWork::None => json!("none"),
-        PendingWork::Now => json!("now"),
-        PendingWork::At(at) => json!({ "at": at }),
+        PendingWorkStatus::None => json!("none"),
+        PendingWorkStatus::Now => json!("now"),
+        PendingWorkStatus::At(at) => json!({ "at": at }),
     };
     json!({
         "session": session,

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use segue_core::ids::SessionId;
-use segue_core::session::{CallStatus, Session};
+use segue_core::session::{OpenCallStatus, Session};
 use segue_engine::Engine;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::journal_reader::JournalReader;
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format};
 use crate::{name_lookup, setup};
-use timeline::{TextLength, Timeline};
+use timeline::{ShownTextLength, Timeline};
 
 pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
@@ -48,8 +48,8 @@ pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow
     }
 }
 
-fn text_length_for(arguments: &ShowArgs) -> TextLength {
-    if arguments.full { TextLength::Full } else { TextLength::Short }
+fn text_length_for(arguments: &ShowArgs) -> ShownTextLength {
+    if arguments.full { ShownTextLength::Full } else { ShownTextLength::Short }
 }
 
 fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptions) -> String {
@@ -77,11 +77,13 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
     }
     for (call, open) in &session.open_calls {
         lines.push(paint.warning(match open.status {
-            CallStatus::AwaitingOperator => {
+            OpenCallStatus::AwaitingOperator => {
                 format!("{call} waits for your decision: segue resolve {id} {call} retry|fail")
             }
-            CallStatus::Due | CallStatus::Inherited(_) => format!("{call} is pending (attempt {})", open.attempt),
-            CallStatus::WaitingUntil(at) => {
+            OpenCallStatus::Due | OpenCallStatus::Inherited(_) => {
+                format!("{call} is pending (attempt {})", open.attempt)
+            }
+            OpenCallStatus::WaitingUntil(at) => {
                 format!("{call} is pending until {}", number_format::format_time_of_day(at))
             }
         }));
@@ -89,7 +91,7 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
     lines.join("\n") + "\n"
 }
 
-async fn print_events(engine: &Engine, session: &SessionId, length: TextLength) -> anyhow::Result<()> {
+async fn print_events(engine: &Engine, session: &SessionId, length: ShownTextLength) -> anyhow::Result<()> {
     let screen = RenderOptions::for_stdout();
     let mut journal = JournalReader::from_start(engine, session);
     loop {
@@ -101,10 +103,10 @@ async fn print_events(engine: &Engine, session: &SessionId, length: TextLength) 
         let mut page = String::new();
         for event in &events {
             let line = event.event.summary_line(&|text| match length {
-                TextLength::Short => texts.excerpt(text),
-                TextLength::Full => texts.sanitized_text(text),
+                ShownTextLength::Short => texts.excerpt(text),
+                ShownTextLength::Full => texts.sanitized_text(text),
             });
-            let line = if length == TextLength::Full {
+            let line = if length == ShownTextLength::Full {
                 print::text::sanitize_for_terminal(&line)
             } else {
                 to_single_line(&line)

@@ -6,16 +6,16 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use segue_core::event::Event;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Engine, RecoveryPolicy};
+use segue_engine::{Engine, SessionResumePolicy};
 use serde_json::json;
 
 use crate::cli::{ExportArgs, ForkArgs, GlobalArgs, ImportArgs};
 use crate::journal_reader::JournalReader;
-use crate::setup::{EngineStartOptions, PlaybackMode, start_engine};
+use crate::setup::{EngineStartOptions, RecordReplayMode, start_engine};
 use crate::{name_lookup, print, setup};
 
 const PASSIVE_START: EngineStartOptions<'_> =
-    EngineStartOptions { playback: PlaybackMode::Live, model: None, recovery: RecoveryPolicy::Never };
+    EngineStartOptions { playback: RecordReplayMode::Live, model: None, recovery: SessionResumePolicy::Never };
 
 pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;

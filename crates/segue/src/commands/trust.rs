@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde_json::json;
 
-use crate::cli::{GlobalArgs, TrustAction, TrustArgs};
+use crate::cli::{FolderTrustAction, GlobalArgs, TrustArgs};
 use crate::config::UserDirs;
 use crate::print;
 use crate::print::text::to_single_line;
@@ -16,8 +16,8 @@ use crate::trust::{FolderTrust, TrustStatus, TrustedFolders, canonical_folder};
 pub(crate) fn run_trust(global: &GlobalArgs, arguments: TrustArgs) -> anyhow::Result<()> {
     match arguments.action {
         None => show_trust(global),
-        Some(TrustAction::Add { yes }) => add_trust(global, yes),
-        Some(TrustAction::Revoke { folder }) => revoke_trust(global, folder),
+        Some(FolderTrustAction::Add { yes }) => add_trust(global, yes),
+        Some(FolderTrustAction::Revoke { folder }) => revoke_trust(global, folder),
     }
 }
 

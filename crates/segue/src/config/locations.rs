@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Config, ConfigValue, ValueOrigin};
+use super::{Config, ConfigValue, ConfigValueOrigin};
 
 /// The name of the configuration file, in the current folder and in the user's configuration folder.
 const CONFIG_FILE_NAME: &str = "segue.toml";
@@ -66,9 +66,9 @@ impl Config {
         if let Some(given) = given {
             let from_environment = std::env::var_os("SEGUE_STORE").is_some_and(|path| Path::new(&path) == given);
             let origin = if from_environment {
-                ValueOrigin::Environment("SEGUE_STORE")
+                ConfigValueOrigin::Environment("SEGUE_STORE")
             } else {
-                ValueOrigin::Argument("--store")
+                ConfigValueOrigin::Argument("--store")
             };
             return Some(ConfigValue { value: given.to_owned(), origin });
         }

@@ -15,11 +15,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
-use super::table_reader::{ConfigError, ConfigSource, ConfigTable, TableEntry};
+use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
 use super::vendor_model::{self, VENDOR_KEYS};
 use super::{
-    Config, ConfigValue, FlowSetting, MODEL_KIND_NAMES, ModelConfig, ModelConfigKind, ModelDiscoverySetting,
-    ModelLimitsConfig, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig, ValueOrigin,
+    Config, ConfigValue, ConfigValueOrigin, FlowSettingConfig, MODEL_KIND_NAMES, ModelCallLimitsConfig, ModelConfig,
+    ModelConfigKind, ModelDiscoverySetting, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig,
 };
 use crate::setting_values::{invalid_setting_message, toml_to_json};
 use crate::suggest::{format_name_list, suggestion_hint};
@@ -74,7 +74,7 @@ pub(crate) fn parse_config(
     text: &str,
     read_file: &dyn Fn(&Path) -> Result<String, String>,
 ) -> Result<Config, ConfigError> {
-    let source = ConfigSource { file, text };
+    let source = ConfigFileText { file, text };
     let table = DeTable::parse(text)
         .map_err(|error| source.error_at(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
     let top = ConfigTable::root(source, table.get_ref())?.deny_unknown_keys(&TOP_KEYS)?;
@@ -109,7 +109,7 @@ pub(crate) fn parse_config(
             }
             for setting in flow.entries().iter().filter(|setting| setting.name != ROLES_KEY) {
                 let value = ConfigValue { value: toml_to_json(setting.value), origin: flow.origin_at(setting.offset) };
-                config.flow_settings.push(FlowSetting { flow: name.clone(), name: setting.name.clone(), value });
+                config.flow_settings.push(FlowSettingConfig { flow: name.clone(), name: setting.name.clone(), value });
             }
         }
     }
@@ -170,7 +170,7 @@ fn read_models(top: &ConfigTable<'_>, file: &Path, config: &mut Config) -> Resul
         config.default_model = ConfigValue { value: default.value.into(), origin: default.origin };
         return Ok(());
     }
-    let mut configured = config.models.iter().filter(|(_, model)| model.origin != ValueOrigin::Default);
+    let mut configured = config.models.iter().filter(|(_, model)| model.origin != ConfigValueOrigin::Default);
     match (configured.next(), configured.next()) {
         (Some((name, model)), None) => {
             config.default_model = ConfigValue { value: name.clone(), origin: model.origin };
@@ -287,9 +287,9 @@ fn read_model_limits(limits: &ConfigTable<'_>, config: &mut Config) -> Result<()
         let table = limits.entry_table(&named)?.deny_unknown_keys(&MODEL_LIMIT_KEYS)?;
         let calls_max = table
             .integer("calls_max", 1)?
-            .unwrap_or(ConfigValue { value: MODEL_CONCURRENT_CALLS_MAX, origin: ValueOrigin::Default });
+            .unwrap_or(ConfigValue { value: MODEL_CONCURRENT_CALLS_MAX, origin: ConfigValueOrigin::Default });
         let idle = table.integer("idle_s_max", 1)?;
-        let limit = ModelLimitsConfig {
+        let limit = ModelCallLimitsConfig {
             calls_max,
             calls_per_minute_max: table.integer("calls_per_minute_max", 1)?,
             idle_ms_max: idle.map(|seconds: ConfigValue<u32>| ConfigValue {
@@ -302,7 +302,11 @@ fn read_model_limits(limits: &ConfigTable<'_>, config: &mut Config) -> Result<()
     Ok(())
 }
 
-fn require_known_model(table: &ConfigTable<'_>, named: &TableEntry<'_>, config: &Config) -> Result<(), ConfigError> {
+fn require_known_model(
+    table: &ConfigTable<'_>,
+    named: &ConfigTableEntry<'_>,
+    config: &Config,
+) -> Result<(), ConfigError> {
     if config.models.contains_key(named.name.as_str()) {
         return Ok(());
     }
@@ -355,9 +359,9 @@ fn models_named_in_settings(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Vec<
     named
 }
 
-fn error_at_origin(top: &ConfigTable<'_>, origin: ValueOrigin, message: String) -> ConfigError {
+fn error_at_origin(top: &ConfigTable<'_>, origin: ConfigValueOrigin, message: String) -> ConfigError {
     let mut error = top.table_error(message);
-    if let ValueOrigin::File { line } = origin {
+    if let ConfigValueOrigin::File { line } = origin {
         error.line = line;
     }
     error
@@ -370,8 +374,8 @@ fn error_at_origin(top: &ConfigTable<'_>, origin: ValueOrigin, message: String) 
 pub(crate) fn validate_config(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Result<(), ConfigError> {
     let specs: Vec<&FlowSpec> = flows.iter().map(|flow| flow.spec()).collect();
     let file = config.file.clone().unwrap_or_default();
-    let mistake = |origin: ValueOrigin, message: String| {
-        let line = if let ValueOrigin::File { line } = origin { line } else { 1 };
+    let mistake = |origin: ConfigValueOrigin, message: String| {
+        let line = if let ConfigValueOrigin::File { line } = origin { line } else { 1 };
         Err(ConfigError { file: file.clone(), line, message })
     };
     let flow_names = || specs.iter().map(|spec| spec.name.as_str());
@@ -418,7 +422,7 @@ pub(crate) fn validate_config(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Re
 }
 
 /// Checks that every setting is valid for its flow, and that the models it names exist.
-fn check_flow_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (ValueOrigin, String)> {
+fn check_flow_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (ConfigValueOrigin, String)> {
     for setting in &config.flow_settings {
         let (flow, origin) = (setting.flow.as_str(), setting.value.origin);
         let Some(spec) = specs.iter().find(|spec| spec.name == flow) else {

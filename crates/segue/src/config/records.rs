@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::flow::DynFlow;
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use serde_json::Value;
 
 use super::table_reader::{ConfigError, ConfigTable};
@@ -21,7 +21,7 @@ const DOMAIN_FILE_EXTENSION: &str = ".toml";
 
 /// A domain that the user declared in a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct UserDomain {
+pub(crate) struct DomainFile {
     pub file: PathBuf,
     pub domain: DomainSchema,
 }
@@ -41,7 +41,7 @@ pub(super) fn read_records(
         let path = super::parser::resolve_relative_path(file, &named.value);
         let domain = load_domain(&path, read_file)
             .map_err(|reason| table.error_at(table.key_offset("domains"), format!("`records.domains`: {reason}")))?;
-        config.domains.push(ConfigValue { value: UserDomain { file: path, domain }, origin: named.origin });
+        config.domains.push(ConfigValue { value: DomainFile { file: path, domain }, origin: named.origin });
     }
     Ok(())
 }
@@ -60,14 +60,14 @@ pub(super) fn load_domains_from_settings(
         };
         let path = super::parser::resolve_relative_path(file, named);
         let origin = setting.value.origin;
-        let line = if let super::ValueOrigin::File { line } = origin { line } else { 1 };
+        let line = if let super::ConfigValueOrigin::File { line } = origin { line } else { 1 };
         let domain = load_domain(&path, read_file).map_err(|reason| ConfigError {
             file: file.to_owned(),
             line,
             message: format!("`flows.{DOMAIN_FLOW}.{DOMAIN_SETTING}`: {reason}"),
         })?;
         setting.value.value = Value::String(domain.name.clone());
-        config.domains.push(ConfigValue { value: UserDomain { file: path, domain }, origin });
+        config.domains.push(ConfigValue { value: DomainFile { file: path, domain }, origin });
     }
     Ok(())
 }
@@ -79,9 +79,9 @@ fn load_domain(path: &Path, read_file: &dyn Fn(&Path) -> Result<String, String>)
 
 impl Config {
     /// Returns the built-in domains and the user's own; a user's domain replaces a built-in one of the same name.
-    pub(crate) fn all_domains(&self) -> DomainCatalog {
+    pub(crate) fn all_domains(&self) -> ConfiguredDomains {
         let own = self.domains.iter().map(|own| own.value.domain.clone());
-        DomainCatalog::new(DomainSchema::built_in().into_iter().chain(own))
+        ConfiguredDomains::new(DomainSchema::built_in().into_iter().chain(own))
     }
 
     /// Returns all flows, with these domains.

@@ -3,7 +3,7 @@
 use segue_server::ServerLimits;
 
 use super::table_reader::{ConfigError, ConfigTable};
-use super::{Config, ConfigValue, ValueOrigin};
+use super::{Config, ConfigValue, ConfigValueOrigin};
 
 pub(super) const SERVER_KEYS: [&str; 4] = ["body_bytes_max", "requests_per_minute_max", "streams_max", "turns_max"];
 
@@ -48,7 +48,7 @@ impl ServerLimitsConfig {
     }
 
     /// Returns the configured limits as rows for `segue config`.
-    pub(super) fn config_rows(&self) -> Vec<(String, String, ValueOrigin)> {
+    pub(super) fn config_rows(&self) -> Vec<(String, String, ConfigValueOrigin)> {
         let number =
             |setting: &Option<ConfigValue<usize>>| setting.as_ref().map(|limit| (limit.value as u64, limit.origin));
         let requests = self.requests_per_minute_max.as_ref().map(|limit| (u64::from(limit.value), limit.origin));

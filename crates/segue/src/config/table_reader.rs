@@ -7,7 +7,7 @@ use segue_core::ids::ModelName;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{ConfigValue, ValueOrigin};
+use super::{ConfigValue, ConfigValueOrigin};
 use crate::suggest::suggestion_hint;
 
 /// A mistake in a configuration file.
@@ -25,12 +25,12 @@ const SECRET_KEY_SUFFIXES: [&str; 8] =
 
 /// The text of a file, used to turn byte offsets into line numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConfigSource<'t> {
+pub(super) struct ConfigFileText<'t> {
     pub file: &'t Path,
     pub text: &'t str,
 }
 
-impl<'t> ConfigSource<'t> {
+impl<'t> ConfigFileText<'t> {
     pub(crate) fn error_at(&self, byte: usize, message: impl Into<String>) -> ConfigError {
         ConfigError { file: self.file.to_owned(), line: self.line_number(byte), message: message.into() }
     }
@@ -44,7 +44,7 @@ impl<'t> ConfigSource<'t> {
 /// One table of the file.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigTable<'t> {
-    source: ConfigSource<'t>,
+    source: ConfigFileText<'t>,
     /// The path of the table with a trailing dot, such as `models.fast.`; empty for the root.
     prefix: String,
     offset: usize,
@@ -52,7 +52,7 @@ pub(super) struct ConfigTable<'t> {
 }
 
 /// One key of a table whose keys are names.
-pub(super) struct TableEntry<'t> {
+pub(super) struct ConfigTableEntry<'t> {
     pub name: String,
     pub offset: usize,
     pub value: &'t DeValue<'t>,
@@ -60,7 +60,7 @@ pub(super) struct TableEntry<'t> {
 }
 
 impl<'t> ConfigTable<'t> {
-    pub(crate) fn root(source: ConfigSource<'t>, table: &'t DeTable<'t>) -> Result<Self, ConfigError> {
+    pub(crate) fn root(source: ConfigFileText<'t>, table: &'t DeTable<'t>) -> Result<Self, ConfigError> {
         let table = Self { source, prefix: String::new(), offset: 0, table };
         table.reject_secrets()?;
         Ok(table)
@@ -172,7 +172,7 @@ impl<'t> ConfigTable<'t> {
     }
 
     /// Returns the table of an entry of this one.
-    pub(crate) fn entry_table(&self, named: &TableEntry<'t>) -> Result<ConfigTable<'t>, ConfigError> {
+    pub(crate) fn entry_table(&self, named: &ConfigTableEntry<'t>) -> Result<ConfigTable<'t>, ConfigError> {
         self.nested_table(&named.name, named.offset, named.value, named.value_offset)
     }
 
@@ -194,11 +194,11 @@ impl<'t> ConfigTable<'t> {
     }
 
     /// Returns all entries of a table whose keys are names, in file order.
-    pub(crate) fn entries(&self) -> Vec<TableEntry<'t>> {
-        let mut names: Vec<TableEntry<'t>> = self
+    pub(crate) fn entries(&self) -> Vec<ConfigTableEntry<'t>> {
+        let mut names: Vec<ConfigTableEntry<'t>> = self
             .table
             .iter()
-            .map(|(name, value)| TableEntry {
+            .map(|(name, value)| ConfigTableEntry {
                 name: name.get_ref().to_string(),
                 offset: name.span().start,
                 value: value.get_ref(),
@@ -210,7 +210,7 @@ impl<'t> ConfigTable<'t> {
     }
 
     /// Reads the name of a model from the value of an entry.
-    pub(crate) fn model_name(&self, named: &TableEntry<'t>) -> Result<ConfigValue<ModelName>, ConfigError> {
+    pub(crate) fn model_name(&self, named: &ConfigTableEntry<'t>) -> Result<ConfigValue<ModelName>, ConfigError> {
         match named.value.as_str() {
             Some(text) => Ok(ConfigValue { value: text.into(), origin: self.origin_at(named.offset) }),
             None => Err(self.source.error_at(
@@ -220,8 +220,8 @@ impl<'t> ConfigTable<'t> {
         }
     }
 
-    pub(crate) fn origin_at(&self, byte: usize) -> ValueOrigin {
-        ValueOrigin::File { line: self.source.line_number(byte) }
+    pub(crate) fn origin_at(&self, byte: usize) -> ConfigValueOrigin {
+        ConfigValueOrigin::File { line: self.source.line_number(byte) }
     }
 
     /// Returns the byte offset of a key, or of the table if the key is absent.

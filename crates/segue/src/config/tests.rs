@@ -51,7 +51,7 @@ fn documented_defaults_are_the_real_defaults() {
     let calls_max = ConfigValue::from_default(segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX);
     built_in.model_limits.insert(
         REHEARSAL_MODEL_NAME.into(),
-        ModelLimitsConfig { calls_max, calls_per_minute_max: None, idle_ms_max: None },
+        ModelCallLimitsConfig { calls_max, calls_per_minute_max: None, idle_ms_max: None },
     );
     assert_eq!(values(&written), values(&built_in));
     assert_eq!(

@@ -8,10 +8,15 @@ use segue_models::vendor::JsonMode;
 
 use super::parser::{mid_turn_policy_name, rehearsal_speed_name};
 use super::vendor_model::JSON_MODE_NAMES;
-use super::{Config, ConfigValue, ModelConfig, ModelConfigKind, ModelDiscoverySetting, RoleModelConfig, ValueOrigin};
+use super::{
+    Config, ConfigValue, ConfigValueOrigin, ModelConfig, ModelConfigKind, ModelDiscoverySetting, RoleModelConfig,
+};
 
 /// Returns the key, value and origin of every effective value.
-pub(crate) fn config_rows(config: &Config, store: Option<&ConfigValue<PathBuf>>) -> Vec<(String, String, ValueOrigin)> {
+pub(crate) fn config_rows(
+    config: &Config,
+    store: Option<&ConfigValue<PathBuf>>,
+) -> Vec<(String, String, ConfigValueOrigin)> {
     let mut rows = Vec::new();
     if let Some(store) = store {
         rows.push(("store.path".to_owned(), store.value.display().to_string(), store.origin));
@@ -26,7 +31,7 @@ pub(crate) fn config_rows(config: &Config, store: Option<&ConfigValue<PathBuf>>)
     if let Some(fallback) = &config.fallback_model {
         rows.push(("models.fallback".to_owned(), fallback.value.to_string(), fallback.origin));
     }
-    if config.discovery.origin != ValueOrigin::Default {
+    if config.discovery.origin != ConfigValueOrigin::Default {
         let discovers = config.discovery.value == ModelDiscoverySetting::On;
         rows.push(("models.discover".to_owned(), discovers.to_string(), config.discovery.origin));
     }

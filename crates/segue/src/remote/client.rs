@@ -18,14 +18,14 @@ pub(crate) struct ServerClient {
 /// A problem response of a server.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
-pub(crate) struct ServerProblem {
+pub(crate) struct RemoteServerProblem {
     /// The stable code of the problem.
     pub code: String,
     /// The server's description of the problem.
     pub detail: String,
 }
 
-impl ServerProblem {
+impl RemoteServerProblem {
     /// Whether an error is a problem with this code.
     pub(crate) fn has_code(error: &anyhow::Error, code: &str) -> bool {
         error.downcast_ref::<Self>().is_some_and(|problem| problem.code == code)
@@ -98,7 +98,9 @@ async fn read_response(response: Response) -> anyhow::Result<Value> {
         (Some("key-missing"), _) => {
             bail!("the server requires an API key; set it in the environment variable {API_KEY_ENV}")
         }
-        (Some(code), Some(detail)) => Err(ServerProblem { code: code.to_owned(), detail: detail.to_owned() }.into()),
+        (Some(code), Some(detail)) => {
+            Err(RemoteServerProblem { code: code.to_owned(), detail: detail.to_owned() }.into())
+        }
         _ => bail!("the server answered {status} without a problem document; is it a Segue server?"),
     }
 }

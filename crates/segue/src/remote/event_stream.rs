@@ -11,7 +11,7 @@ use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_engine::SessionUpdate;
 use serde_json::Value;
 
-use super::client::{ServerClient, ServerProblem};
+use super::client::{RemoteServerProblem, ServerClient};
 use crate::limits::{RECONNECT_DELAY_MS, RECONNECTS_MAX};
 
 /// A subscription to the updates of one session.
@@ -79,7 +79,8 @@ impl RemoteSubscription {
             match self.connect().await {
                 Ok(()) => return Ok(()),
                 Err(error)
-                    if error.downcast_ref::<ServerProblem>().is_some() || self.failed_attempts >= RECONNECTS_MAX =>
+                    if error.downcast_ref::<RemoteServerProblem>().is_some()
+                        || self.failed_attempts >= RECONNECTS_MAX =>
                 {
                     return Err(error);
                 }

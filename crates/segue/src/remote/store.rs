@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
 use segue_store::{
-    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListEntry, SessionListPage,
-    SessionQuery, SessionSummary, Snapshot, Store, TakeoverPolicy,
+    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
+    SessionQuery, SessionSummary, Snapshot, Store, StoredSessionEntry, TakeoverPolicy,
 };
 use serde_json::{Value, json};
 
-use super::client::{ServerClient, ServerProblem};
+use super::client::{RemoteServerProblem, ServerClient};
 use crate::limits::{REMOTE_EVENTS_MAX, REMOTE_TEXTS_MAX};
 
 /// A read-only store backed by the HTTP API.
@@ -27,7 +27,7 @@ impl RemoteStore {
 }
 
 fn remote_error(session: &SessionId, error: &anyhow::Error) -> Error {
-    if ServerProblem::has_code(error, "no-such-session") {
+    if RemoteServerProblem::has_code(error, "no-such-session") {
         return Error::NoSuchSession { session: session.clone() };
     }
     Error::Io { what: format!("asking the server about `{session}`"), detail: format!("{error:#}") }
@@ -99,7 +99,7 @@ impl Store for RemoteStore {
             .get(&format!("/v1/sessions?limit={limit}"))
             .await
             .map_err(|error| remote_error(&no_session, &error))?;
-        let row = |row: &Value| SessionListEntry {
+        let row = |row: &Value| StoredSessionEntry {
             session: string_or_empty(&row["session"]).into(),
             summary: SessionSummary {
                 flow: string_or_empty(&row["flow"]),
@@ -110,7 +110,7 @@ impl Store for RemoteStore {
                 cost_microusd: row["cost_microusd"].as_u64(),
                 created_at: UnixMillis(u64_or_zero(&row["created"])),
                 updated_at: UnixMillis(u64_or_zero(&row["updated"])),
-                pending_work: if row["is_active"] == true { PendingWork::Now } else { PendingWork::None },
+                pending_work: if row["is_active"] == true { PendingWorkStatus::Now } else { PendingWorkStatus::None },
             },
             head: Seq(u64_or_zero(&row["seq"])),
             excerpt: None,
@@ -129,7 +129,7 @@ impl Store for RemoteStore {
         Ok(())
     }
 
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
         Ok(Vec::new())
     }
 
@@ -158,7 +158,7 @@ impl Store for RemoteStore {
         Err(read_only_error(session))
     }
 
-    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         Err(read_only_error(&commit.session))
     }
 

@@ -6,11 +6,11 @@ use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
 use segue_engine::{Engine, Error, RecomputeResult, SessionOptions, SessionUpdate, Subscription, UserMessage};
 
 use crate::commands::recompute::recompute_call;
-use crate::remote::{RemoteEngine, RemoteSubscription, ServerProblem};
+use crate::remote::{RemoteEngine, RemoteServerProblem, RemoteSubscription};
 
 /// A local or remote engine.
 #[derive(Clone, Copy)]
-pub(crate) enum Backend<'e> {
+pub(crate) enum EngineBackend<'e> {
     Local(&'e Engine),
     Remote(&'e RemoteEngine),
 }
@@ -39,7 +39,7 @@ impl UpdateStream {
     }
 }
 
-impl<'e> Backend<'e> {
+impl<'e> EngineBackend<'e> {
     /// Returns the local engine that reads the sessions.
     pub(crate) fn engine(self) -> &'e Engine {
         match self {
@@ -108,11 +108,11 @@ impl<'e> Backend<'e> {
 /// Whether an error only says that no turn is running.
 pub(crate) fn is_nothing_running_error(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Refused(InputRefusal::NoTurnRunning)))
-        || ServerProblem::has_code(error, "nothing-runs")
+        || RemoteServerProblem::has_code(error, "nothing-runs")
 }
 
 /// Whether an error says that the turn of a command is not the current one.
 pub(crate) fn is_stale_turn_error(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Refused(InputRefusal::StaleTurn { .. })))
-        || ServerProblem::has_code(error, "stale-turn")
+        || RemoteServerProblem::has_code(error, "stale-turn")
 }

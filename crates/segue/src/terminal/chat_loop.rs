@@ -7,29 +7,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, RecordedEvent};
-use segue_core::flow::{DynFlow, FactDisplay, Visibility};
+use segue_core::flow::{AnswerVisibility, DynFlow, FactDisplay};
 use segue_core::ids::{MessageId, Seq, SessionId, UnixMillis};
 use segue_core::prompt::PromptImage;
-use segue_core::session::{CallStatus, SessionState};
+use segue_core::session::{OpenCallStatus, SessionState};
 use segue_engine::{Engine, Error, SessionUpdate, UserMessage};
 use tokio::time::{Instant, interval_at};
 
-use super::backend::{Backend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
+use super::backend::{EngineBackend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
-use super::input_reader::{InputEvent, InputReader, LineContent};
-use super::message_draft::{InputForm, MessageDraft, WrittenMessage};
-use super::process_signals::{InterruptSignal, ShutdownSignal};
+use super::input_reader::{InputReader, InterruptedInputLine, TerminalInputEvent};
+use super::message_draft::{LineOrBlockInput, MessageDraft, TerminalMessage};
+use super::process_signals::{InterruptSignalListener, TerminationSignalListener};
 use super::recap::RecapLine;
-use super::screen::{OutputMode, Screen};
-use super::session_entry::{ChatOptions, ChatSession, open_or_resume_session};
-use super::slash_command::{self, UserInput};
-use super::terminal_mode::TerminalMode;
-use super::turn_display::{SpeakerNames, TurnDisplay, TurnEndStatus, decision_hint};
+use super::screen::{OutputDestination, Screen};
+use super::session_entry::{OpenedChatSession, TerminalChatOptions, open_or_resume_session};
+use super::slash_command::{self, TerminalInput};
+use super::terminal_mode::TerminalModeGuard;
+use super::turn_display::{SpeakerNameVisibility, TurnDisplay, TurnEndStatus, decision_hint};
 use crate::SilentExit;
 use crate::follow::write_failure_message;
 use crate::limits::EVENTS_BATCH_MAX;
 use crate::print::number_format::format_plural;
-use crate::progress_text::{self, CallGroups, call_label};
+use crate::progress_text::{self, ProgressCallGroups, call_label};
 
 const PROMPT: &str = "> ";
 const PROMPT_CONTINUED: &str = "… ";
@@ -37,7 +37,7 @@ const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running conversation.
 pub(crate) struct ChatLoop<'e> {
-    pub(super) backend: Backend<'e>,
+    pub(super) backend: EngineBackend<'e>,
     /// The local engine that reads the session.
     pub(super) engine: &'e Engine,
     pub(super) screen: Screen,
@@ -48,15 +48,15 @@ pub(crate) struct ChatLoop<'e> {
     updates: UpdateStream,
     display: TurnDisplay,
     reader: InputReader,
-    terminal_mode: TerminalMode,
-    shutdown_signal: ShutdownSignal,
-    call_groups: CallGroups,
+    terminal_mode: TerminalModeGuard,
+    shutdown_signal: TerminationSignalListener,
+    call_groups: ProgressCallGroups,
     /// Messages sent from this terminal whose event has not arrived yet.
     sent_messages: BTreeSet<MessageId>,
     /// Images that are attached to the next message.
     pub(super) pending_images: Vec<PromptImage>,
     /// Determines the exit code.
-    result: ChatResult,
+    result: ChatExitStatus,
     frame: usize,
     /// Whether the warning about failing writes was printed.
     has_warned: bool,
@@ -71,7 +71,7 @@ pub(crate) enum FollowUntil {
 
 /// Whether every message and command so far succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ChatResult {
+enum ChatExitStatus {
     Succeeded,
     Failed,
 }
@@ -87,12 +87,16 @@ pub(crate) enum LoopControl {
 ///
 /// # Errors
 /// Returns an error if the session cannot be opened, or if a message or command failed and input is not a terminal.
-pub(crate) async fn run_chat_loop(backend: Backend<'_>, options: ChatOptions, screen: Screen) -> anyhow::Result<()> {
+pub(crate) async fn run_chat_loop(
+    backend: EngineBackend<'_>,
+    options: TerminalChatOptions,
+    screen: Screen,
+) -> anyhow::Result<()> {
     let session = open_or_resume_session(backend, &options).await?;
-    let terminal_mode = TerminalMode::capture(screen.output_mode());
+    let terminal_mode = TerminalModeGuard::capture(screen.output_mode());
     let reader = match screen.output_mode() {
-        OutputMode::Interactive => InputReader::from_keyboard(screen.paint(), input_history::history_path())?,
-        OutputMode::Piped => InputReader::from_lines(io::BufReader::new(io::stdin())),
+        OutputDestination::Interactive => InputReader::from_keyboard(screen.paint(), input_history::history_path())?,
+        OutputDestination::Piped => InputReader::from_lines(io::BufReader::new(io::stdin())),
     };
     chat_in_session(backend, &options, session, screen, (reader, terminal_mode)).await
 }
@@ -102,11 +106,11 @@ pub(crate) async fn run_chat_loop(backend: Backend<'_>, options: ChatOptions, sc
 /// # Errors
 /// Returns an error if a message or command failed and input is not a terminal.
 pub(super) async fn chat_in_session(
-    backend: Backend<'_>,
-    options: &ChatOptions,
-    session: ChatSession,
+    backend: EngineBackend<'_>,
+    options: &TerminalChatOptions,
+    session: OpenedChatSession,
     mut screen: Screen,
-    keyboard: (InputReader, TerminalMode),
+    keyboard: (InputReader, TerminalModeGuard),
 ) -> anyhow::Result<()> {
     session.print_introduction(&mut screen, options, backend.engine())?;
     let is_resumed = !session.state.session.is_idle();
@@ -121,12 +125,12 @@ pub(super) async fn chat_in_session(
 
 impl<'e> ChatLoop<'e> {
     async fn new(
-        backend: Backend<'e>,
+        backend: EngineBackend<'e>,
         screen: Screen,
-        session: ChatSession,
-        (reader, terminal_mode): (InputReader, TerminalMode),
+        session: OpenedChatSession,
+        (reader, terminal_mode): (InputReader, TerminalModeGuard),
     ) -> anyhow::Result<Self> {
-        let ChatSession { session, flow, state, .. } = session;
+        let OpenedChatSession { session, flow, state, .. } = session;
         let updates = backend.subscribe(&session, state.session.last_seq).await?;
         let mut display = TurnDisplay::new(speaker_names_for(&*flow));
         state.session.open_calls.values().for_each(|open| display.call_opened(&open.opened));
@@ -141,11 +145,11 @@ impl<'e> ChatLoop<'e> {
             display,
             reader,
             terminal_mode,
-            shutdown_signal: ShutdownSignal::listen()?,
-            call_groups: CallGroups::default(),
+            shutdown_signal: TerminationSignalListener::listen()?,
+            call_groups: ProgressCallGroups::default(),
             sent_messages: BTreeSet::new(),
             pending_images: Vec::new(),
-            result: ChatResult::Succeeded,
+            result: ChatExitStatus::Succeeded,
             frame: 0,
             has_warned: false,
         })
@@ -166,13 +170,13 @@ impl<'e> ChatLoop<'e> {
         }
         self.screen.end_line()?;
         match (self.screen.output_mode(), self.result) {
-            (OutputMode::Interactive, _) | (OutputMode::Piped, ChatResult::Succeeded) => Ok(()),
-            (OutputMode::Piped, ChatResult::Failed) => Err(SilentExit(1).into()),
+            (OutputDestination::Interactive, _) | (OutputDestination::Piped, ChatExitStatus::Succeeded) => Ok(()),
+            (OutputDestination::Piped, ChatExitStatus::Failed) => Err(SilentExit(1).into()),
         }
     }
 
     fn print_recap(&mut self, recap: &[RecapLine]) -> io::Result<()> {
-        if recap.is_empty() || self.screen.output_mode() == OutputMode::Piped {
+        if recap.is_empty() || self.screen.output_mode() == OutputDestination::Piped {
             return Ok(());
         }
         let turns = format_plural(u64::from(self.state.session.last_ids.turn.0), "turn");
@@ -200,51 +204,52 @@ impl<'e> ChatLoop<'e> {
     }
 
     /// Reads a complete message; `None` if the user leaves.
-    async fn read_message(&mut self) -> anyhow::Result<Option<WrittenMessage>> {
+    async fn read_message(&mut self) -> anyhow::Result<Option<TerminalMessage>> {
         let mut draft = MessageDraft::default();
         let mut interrupted = false;
         loop {
             let prompt = if draft.is_unfinished() { PROMPT_CONTINUED } else { PROMPT };
             match self.next_input_event(prompt).await? {
-                InputEvent::Text(text) => {
+                TerminalInputEvent::Text(text) => {
                     interrupted = false;
                     if let Some(written) = draft.push_input(&text) {
                         self.save_to_history(&written);
                         return Ok(Some(written));
                     }
                 }
-                InputEvent::Interrupted(LineContent::Empty) if interrupted => return Ok(None),
-                InputEvent::Interrupted(_) => {
+                TerminalInputEvent::Interrupted(InterruptedInputLine::Empty) if interrupted => return Ok(None),
+                TerminalInputEvent::Interrupted(_) => {
                     draft.discard();
                     interrupted = true;
                     self.screen.print_note("(press Ctrl-C again or Ctrl-D to leave)")?;
                 }
-                InputEvent::Unreadable(reason) => self.report_error(&reason)?,
-                InputEvent::ReadFailed(reason) => {
+                TerminalInputEvent::Unreadable(reason) => self.report_error(&reason)?,
+                TerminalInputEvent::ReadFailed(reason) => {
                     self.report_error(&reason)?;
                     return Ok(None);
                 }
-                InputEvent::EndOfInput => {
-                    return Ok(draft.finish().filter(|_| self.screen.output_mode() == OutputMode::Piped));
+                TerminalInputEvent::EndOfInput => {
+                    return Ok(draft.finish().filter(|_| self.screen.output_mode() == OutputDestination::Piped));
                 }
             }
         }
     }
 
-    async fn next_input_event(&mut self, prompt: &str) -> io::Result<InputEvent> {
-        let mut interrupts = InterruptSignal::listen()?;
+    async fn next_input_event(&mut self, prompt: &str) -> io::Result<TerminalInputEvent> {
+        let mut interrupts = InterruptSignalListener::listen()?;
         self.reader.request_line(prompt);
         Ok(tokio::select! {
             event = self.reader.next_event() => event,
-            () = interrupts.recv() => InputEvent::EndOfInput,
-            () = self.shutdown_signal.recv() => InputEvent::EndOfInput,
+            () = interrupts.recv() => TerminalInputEvent::EndOfInput,
+            () = self.shutdown_signal.recv() => TerminalInputEvent::EndOfInput,
         })
     }
 
-    fn save_to_history(&self, written: &WrittenMessage) {
+    fn save_to_history(&self, written: &TerminalMessage) {
         // A message from a quoted block must not become a command when it is recalled.
         let escape =
-            if written.form == InputForm::Block && !written.text.contains('\n') && written.text.starts_with('/') {
+            if written.form == LineOrBlockInput::Block && !written.text.contains('\n') && written.text.starts_with('/')
+            {
                 "/"
             } else {
                 ""
@@ -254,11 +259,11 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    async fn handle_message(&mut self, written: WrittenMessage) -> anyhow::Result<LoopControl> {
+    async fn handle_message(&mut self, written: TerminalMessage) -> anyhow::Result<LoopControl> {
         let result = match slash_command::parse_input(written) {
-            Ok(UserInput::Empty) => return Ok(LoopControl::Continue),
-            Ok(UserInput::Message(text)) => self.send_message(text).await,
-            Ok(UserInput::Command(command)) => self.run_slash_command(command).await,
+            Ok(TerminalInput::Empty) => return Ok(LoopControl::Continue),
+            Ok(TerminalInput::Message(text)) => self.send_message(text).await,
+            Ok(TerminalInput::Command(command)) => self.run_slash_command(command).await,
             Err(message) => Err(anyhow::anyhow!(message)),
         };
         match result {
@@ -285,7 +290,7 @@ impl<'e> ChatLoop<'e> {
 
     /// Prints an error. The conversation continues, but its exit code will be an error.
     pub(super) fn report_error(&mut self, message: &str) -> io::Result<()> {
-        self.result = ChatResult::Failed;
+        self.result = ChatExitStatus::Failed;
         self.screen.print_error(message)
     }
 
@@ -318,7 +323,7 @@ impl<'e> ChatLoop<'e> {
     }
 
     async fn follow_without_echo(&mut self, until: FollowUntil) -> anyhow::Result<LoopControl> {
-        let mut interrupts = InterruptSignal::listen()?;
+        let mut interrupts = InterruptSignalListener::listen()?;
         let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
         let (from, mut is_cancelling) = (now_millis(), false);
         while !(self.has_reached(until) && self.is_idle() && self.is_caught_up().await?) {
@@ -353,7 +358,7 @@ impl<'e> ChatLoop<'e> {
         label: &str,
         work: impl Future<Output = T>,
     ) -> io::Result<Option<T>> {
-        let mut interrupts = InterruptSignal::listen()?;
+        let mut interrupts = InterruptSignalListener::listen()?;
         let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
         let from = now_millis();
         tokio::pin!(work);
@@ -407,7 +412,7 @@ impl<'e> ChatLoop<'e> {
     /// Whether the session only waits for a message or for an operator.
     fn is_idle(&self) -> bool {
         let session = &self.state.session;
-        let all_wait = session.open_calls.values().all(|open| open.status == CallStatus::AwaitingOperator);
+        let all_wait = session.open_calls.values().all(|open| open.status == OpenCallStatus::AwaitingOperator);
         session.is_idle() || (!session.open_calls.is_empty() && all_wait && session.open_tool_runs.is_empty())
     }
 
@@ -449,7 +454,7 @@ impl<'e> ChatLoop<'e> {
             }
             Event::TurnEnded { outcome, .. } => {
                 if self.display.end_turn(&mut self.screen, outcome)? == TurnEndStatus::Failed {
-                    self.result = ChatResult::Failed;
+                    self.result = ChatExitStatus::Failed;
                 }
                 self.screen.print_blank_line()?;
             }
@@ -482,9 +487,10 @@ pub(crate) fn now_millis() -> UnixMillis {
 }
 
 /// Speaker names are shown if more than one role is visible to the user.
-fn speaker_names_for(flow: &dyn DynFlow) -> SpeakerNames {
-    let visible = flow.spec().roles.values().filter(|role| matches!(role.visibility, Visibility::User { .. })).count();
-    if visible > 1 { SpeakerNames::Shown } else { SpeakerNames::Hidden }
+fn speaker_names_for(flow: &dyn DynFlow) -> SpeakerNameVisibility {
+    let visible =
+        flow.spec().roles.values().filter(|role| matches!(role.visibility, AnswerVisibility::User { .. })).count();
+    if visible > 1 { SpeakerNameVisibility::Shown } else { SpeakerNameVisibility::Hidden }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -61,7 +61,7 @@ mod tests {
     use segue_core::context::PrefixMatch;
     use segue_core::event::{CallAnswered, UsageSource};
     use segue_core::ids::{CallId, TurnId};
-    use segue_core::ledger::LedgerAccount;
+    use segue_core::ledger::CallAttribution;
     use segue_core::prompt::{StopReason, TokenUsage};
 
     use super::*;
@@ -86,14 +86,14 @@ mod tests {
         };
         let (mapper, speaker) = ("mapper".into(), "speaker".into());
         let (big, small) = ("big".into(), "small".into());
-        ledger.record_answer(LedgerAccount { role: &mapper, model: &big, phase: None, turn: None }, &answer);
+        ledger.record_answer(CallAttribution { role: &mapper, model: &big, phase: None, turn: None }, &answer);
         ledger.start_turn(TurnId(2));
         answer.cost_microusd = None;
         ledger.record_answer(
-            LedgerAccount { role: &speaker, model: &small, phase: Some("talk/start"), turn: Some(TurnId(2)) },
+            CallAttribution { role: &speaker, model: &small, phase: Some("talk/start"), turn: Some(TurnId(2)) },
             &answer,
         );
-        ledger.record_unknown_outcome(LedgerAccount { role: &speaker, model: &small, phase: None, turn: None });
+        ledger.record_unknown_outcome(CallAttribution { role: &speaker, model: &small, phase: None, turn: None });
         expect![[r#"
                            CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
             mapper             1       0        0      1,200   1,000  83 %   30  $1.25

@@ -21,11 +21,11 @@ use crate::print::paint::Paint;
 
 /// The response to a request for input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum InputEvent {
+pub(crate) enum TerminalInputEvent {
     /// A line, or a pasted text.
     Text(String),
     /// Ctrl-C was pressed.
-    Interrupted(LineContent),
+    Interrupted(InterruptedInputLine),
     /// Ctrl-D was pressed, or the file has ended.
     EndOfInput,
     /// A line is invalid, for this reason. More lines may follow.
@@ -36,7 +36,7 @@ pub(crate) enum InputEvent {
 
 /// Whether the line was empty when Ctrl-C was pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineContent {
+pub(crate) enum InterruptedInputLine {
     NonEmpty,
     Empty,
 }
@@ -50,7 +50,7 @@ enum InputReaderRequest {
 #[derive(Debug)]
 pub(crate) struct InputReader {
     requests: mpsc::Sender<InputReaderRequest>,
-    events: channel::UnboundedReceiver<InputEvent>,
+    events: channel::UnboundedReceiver<TerminalInputEvent>,
 }
 
 impl InputReader {
@@ -100,7 +100,7 @@ impl InputReader {
     }
 
     fn spawn(
-        work: impl FnOnce(mpsc::Receiver<InputReaderRequest>, channel::UnboundedSender<InputEvent>) + Send + 'static,
+        work: impl FnOnce(mpsc::Receiver<InputReaderRequest>, channel::UnboundedSender<TerminalInputEvent>) + Send + 'static,
     ) -> Self {
         let (requests, request_receiver) = mpsc::channel();
         let (event_sender, events) = channel::unbounded_channel();
@@ -115,8 +115,8 @@ impl InputReader {
     }
 
     /// Returns the event for the requested line.
-    pub(crate) async fn next_event(&mut self) -> InputEvent {
-        self.events.recv().await.unwrap_or(InputEvent::EndOfInput)
+    pub(crate) async fn next_event(&mut self) -> TerminalInputEvent {
+        self.events.recv().await.unwrap_or(TerminalInputEvent::EndOfInput)
     }
 
     /// Saves a line in the input history.
@@ -125,19 +125,19 @@ impl InputReader {
     }
 }
 
-fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) -> InputEvent {
+fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) -> TerminalInputEvent {
     match line {
-        Ok(text) => InputEvent::Text(text),
+        Ok(text) => TerminalInputEvent::Text(text),
         Err(ReadlineError::Interrupted) if has_text.load(Ordering::Relaxed) => {
-            InputEvent::Interrupted(LineContent::NonEmpty)
+            TerminalInputEvent::Interrupted(InterruptedInputLine::NonEmpty)
         }
-        Err(ReadlineError::Interrupted) => InputEvent::Interrupted(LineContent::Empty),
-        Err(ReadlineError::Eof) => InputEvent::EndOfInput,
+        Err(ReadlineError::Interrupted) => TerminalInputEvent::Interrupted(InterruptedInputLine::Empty),
+        Err(ReadlineError::Eof) => TerminalInputEvent::EndOfInput,
         Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-            InputEvent::Unreadable("the line is not UTF-8".to_owned())
+            TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned())
         }
         // The terminal was closed.
-        Err(_) => InputEvent::EndOfInput,
+        Err(_) => TerminalInputEvent::EndOfInput,
     }
 }
 
@@ -149,25 +149,25 @@ fn save_history_line(editor: &mut Editor<SlashCompleter, DefaultHistory>, histor
     let _ = editor.append_history(path);
 }
 
-fn read_line_event(input: &mut impl BufRead) -> InputEvent {
+fn read_line_event(input: &mut impl BufRead) -> TerminalInputEvent {
     let mut line = Vec::new();
     let limit = u64::try_from(DRAFT_BYTES_MAX).unwrap_or(u64::MAX);
     match input.by_ref().take(limit).read_until(b'\n', &mut line) {
-        Ok(0) => return InputEvent::EndOfInput,
+        Ok(0) => return TerminalInputEvent::EndOfInput,
         Ok(_) => {}
-        Err(error) => return InputEvent::ReadFailed(format!("cannot read standard input: {error}")),
+        Err(error) => return TerminalInputEvent::ReadFailed(format!("cannot read standard input: {error}")),
     }
     if line.len() >= DRAFT_BYTES_MAX && !line.ends_with(b"\n") {
         let rest = input.skip_until(b'\n');
         let reason = format!("a line has more than {DRAFT_BYTES_MAX} bytes; send it in parts");
-        return rest.map_or(InputEvent::EndOfInput, |_| InputEvent::Unreadable(reason));
+        return rest.map_or(TerminalInputEvent::EndOfInput, |_| TerminalInputEvent::Unreadable(reason));
     }
     match String::from_utf8(line) {
         Ok(mut text) => {
             text.truncate(text.trim_end_matches(['\n', '\r']).len());
-            InputEvent::Text(text)
+            TerminalInputEvent::Text(text)
         }
-        Err(_) => InputEvent::Unreadable("the line is not UTF-8".to_owned()),
+        Err(_) => TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned()),
     }
 }
 
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn lines_are_read_until_the_end() {
         let mut input = std::io::Cursor::new(b"one\r\n\ntwo".to_vec());
-        let events: Vec<InputEvent> = (0..4).map(|_| read_line_event(&mut input)).collect();
-        let text = |text: &str| InputEvent::Text(text.to_owned());
-        assert_eq!(events, [text("one"), text(""), text("two"), InputEvent::EndOfInput]);
+        let events: Vec<TerminalInputEvent> = (0..4).map(|_| read_line_event(&mut input)).collect();
+        let text = |text: &str| TerminalInputEvent::Text(text.to_owned());
+        assert_eq!(events, [text("one"), text(""), text("two"), TerminalInputEvent::EndOfInput]);
     }
 
     #[test]
@@ -214,8 +214,10 @@ mod tests {
         let mut bytes = vec![b'x'; DRAFT_BYTES_MAX + 9];
         bytes.extend(b"\n\xff\nlast\n");
         let mut input = std::io::Cursor::new(bytes);
-        assert!(matches!(read_line_event(&mut input), InputEvent::Unreadable(reason) if reason.contains("in parts")));
-        assert_eq!(read_line_event(&mut input), InputEvent::Unreadable("the line is not UTF-8".to_owned()));
-        assert_eq!(read_line_event(&mut input), InputEvent::Text("last".to_owned()));
+        assert!(
+            matches!(read_line_event(&mut input), TerminalInputEvent::Unreadable(reason) if reason.contains("in parts"))
+        );
+        assert_eq!(read_line_event(&mut input), TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned()));
+        assert_eq!(read_line_event(&mut input), TerminalInputEvent::Text("last".to_owned()));
     }
 }

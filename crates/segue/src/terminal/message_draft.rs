@@ -10,12 +10,12 @@ const TRIPLE_QUOTES: &str = "\"\"\"";
 #[derive(Debug, Default)]
 pub(crate) struct MessageDraft {
     text: String,
-    state: DraftState,
+    state: MessageDraftState,
 }
 
 /// Why a message is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum DraftState {
+enum MessageDraftState {
     /// There is no input yet.
     #[default]
     Empty,
@@ -29,14 +29,14 @@ enum DraftState {
 
 /// A complete message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WrittenMessage {
+pub(crate) struct TerminalMessage {
     pub text: String,
-    pub form: InputForm,
+    pub form: LineOrBlockInput,
 }
 
 /// How a message was written. Only a single line can be a slash command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InputForm {
+pub(crate) enum LineOrBlockInput {
     Line,
     /// Several lines, or a text in triple quotes.
     Block,
@@ -46,35 +46,35 @@ impl MessageDraft {
     /// Whether the message needs more input.
     #[must_use]
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.state != DraftState::Empty
+        self.state != MessageDraftState::Empty
     }
 
     /// Appends an input, and returns the message if it is complete.
-    pub(crate) fn push_input(&mut self, input: &str) -> Option<WrittenMessage> {
+    pub(crate) fn push_input(&mut self, input: &str) -> Option<TerminalMessage> {
         let before = self.state;
         let mut input = input;
-        if before == DraftState::Empty
+        if before == MessageDraftState::Empty
             && let Some(opened) = input.trim_start().strip_prefix(TRIPLE_QUOTES)
         {
-            (self.state, input) = (DraftState::Quotes, opened);
+            (self.state, input) = (MessageDraftState::Quotes, opened);
         }
-        if self.state == DraftState::Quotes {
+        if self.state == MessageDraftState::Quotes {
             return self.push_quoted(input, before);
         }
-        let is_fenced = (before == DraftState::Fence) != (input.matches(CODE_FENCE).count() % 2 == 1);
+        let is_fenced = (before == MessageDraftState::Fence) != (input.matches(CODE_FENCE).count() % 2 == 1);
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let continued = if is_fenced { None } else { strip_continuation(input) };
         self.text.push_str(continued.unwrap_or(input));
         if (is_fenced || continued.is_some()) && !is_too_long {
             self.text.push('\n');
-            self.state = if is_fenced { DraftState::Fence } else { DraftState::ContinuedLine };
+            self.state = if is_fenced { MessageDraftState::Fence } else { MessageDraftState::ContinuedLine };
             return None;
         }
         Some(self.take_message())
     }
 
     /// Returns the incomplete message at the end of input; `None` if it is empty.
-    pub(crate) fn finish(&mut self) -> Option<WrittenMessage> {
+    pub(crate) fn finish(&mut self) -> Option<TerminalMessage> {
         let written = self.is_unfinished().then(|| self.take_message())?;
         (!written.text.trim().is_empty()).then_some(written)
     }
@@ -84,10 +84,10 @@ impl MessageDraft {
         *self = Self::default();
     }
 
-    fn push_quoted(&mut self, input: &str, before: DraftState) -> Option<WrittenMessage> {
+    fn push_quoted(&mut self, input: &str, before: MessageDraftState) -> Option<TerminalMessage> {
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let closed = input.trim_end().strip_suffix(TRIPLE_QUOTES);
-        if before == DraftState::Empty && closed.is_none() && input.trim().is_empty() {
+        if before == MessageDraftState::Empty && closed.is_none() && input.trim().is_empty() {
             // The opening quotes are on a line of their own, which is not part of the message.
             return None;
         }
@@ -104,13 +104,17 @@ impl MessageDraft {
         None
     }
 
-    fn take_message(&mut self) -> WrittenMessage {
+    fn take_message(&mut self) -> TerminalMessage {
         let Self { mut text, state } = std::mem::take(self);
-        if state != DraftState::Quotes {
+        if state != MessageDraftState::Quotes {
             text.truncate(text.trim_end_matches('\n').len());
         }
-        let form = if state == DraftState::Quotes || text.contains('\n') { InputForm::Block } else { InputForm::Line };
-        WrittenMessage { text, form }
+        let form = if state == MessageDraftState::Quotes || text.contains('\n') {
+            LineOrBlockInput::Block
+        } else {
+            LineOrBlockInput::Line
+        };
+        TerminalMessage { text, form }
     }
 }
 
@@ -124,9 +128,9 @@ fn strip_continuation(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn written(inputs: &[&str]) -> Vec<(String, InputForm)> {
+    fn written(inputs: &[&str]) -> Vec<(String, LineOrBlockInput)> {
         let mut draft = MessageDraft::default();
-        let mut messages: Vec<WrittenMessage> = inputs.iter().filter_map(|input| draft.push_input(input)).collect();
+        let mut messages: Vec<TerminalMessage> = inputs.iter().filter_map(|input| draft.push_input(input)).collect();
         messages.extend(draft.finish());
         messages.into_iter().map(|written| (written.text, written.form)).collect()
     }
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn a_line_is_a_message() {
         check(&["hello", "bye"], &["hello", "bye"]);
-        assert_eq!(written(&["hello"])[0].1, InputForm::Line);
+        assert_eq!(written(&["hello"])[0].1, LineOrBlockInput::Line);
     }
 
     #[test]
@@ -161,14 +165,14 @@ mod tests {
         check(&["\"\"\"", "one\\", "", "two", "\"\"\"", "next"], &["one\\\n\ntwo", "next"]);
         check(&["\"\"\"one", "two\"\"\""], &["one\ntwo"]);
         check(&["\"\"\"/quit\"\"\""], &["/quit"]);
-        assert_eq!(written(&["\"\"\"/quit\"\"\""])[0].1, InputForm::Block);
+        assert_eq!(written(&["\"\"\"/quit\"\"\""])[0].1, LineOrBlockInput::Block);
     }
 
     #[test]
     fn a_pasted_text_is_one_unchanged_message() {
         check(&["one \\\ntwo\nthree"], &["one \\\ntwo\nthree"]);
         check(&["/usr/bin\n/usr/lib", "x"], &["/usr/bin\n/usr/lib", "x"]);
-        assert_eq!(written(&["/quit\nnot"])[0].1, InputForm::Block);
+        assert_eq!(written(&["/quit\nnot"])[0].1, LineOrBlockInput::Block);
     }
 
     proptest::proptest! {
@@ -180,7 +184,7 @@ mod tests {
                 proptest::prop_assert_eq!(draft.push_input(line), None);
             }
             let written = draft.push_input(TRIPLE_QUOTES).expect("it is closed");
-            proptest::prop_assert_eq!((written.text.as_str(), written.form), (text.as_str(), InputForm::Block));
+            proptest::prop_assert_eq!((written.text.as_str(), written.form), (text.as_str(), LineOrBlockInput::Block));
             proptest::prop_assert!(!draft.is_unfinished());
         }
     }

@@ -7,14 +7,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Receives Ctrl-C from the moment it is created.
 #[derive(Debug)]
-pub(crate) struct InterruptSignal {
+pub(crate) struct InterruptSignalListener {
     #[cfg(unix)]
     signal: Signal,
 }
 
 /// Receives SIGTERM and SIGHUP.
 #[derive(Debug)]
-pub(crate) struct ShutdownSignal {
+pub(crate) struct TerminationSignalListener {
     #[cfg(unix)]
     terminated: Signal,
     #[cfg(unix)]
@@ -22,7 +22,7 @@ pub(crate) struct ShutdownSignal {
 }
 
 #[cfg(unix)]
-impl InterruptSignal {
+impl InterruptSignalListener {
     /// Installs the signal handler.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl InterruptSignal {
 }
 
 #[cfg(unix)]
-impl ShutdownSignal {
+impl TerminationSignalListener {
     /// Installs the signal handler.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl ShutdownSignal {
 }
 
 #[cfg(not(unix))]
-impl InterruptSignal {
+impl InterruptSignalListener {
     /// Does nothing on this platform.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl InterruptSignal {
 }
 
 #[cfg(not(unix))]
-impl ShutdownSignal {
+impl TerminationSignalListener {
     /// Does nothing on this platform.
     ///
     /// # Errors

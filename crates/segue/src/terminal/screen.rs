@@ -13,7 +13,7 @@ use crate::print::text::{sanitize_for_terminal, truncate_to_width};
 
 /// Where the output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputMode {
+pub(crate) enum OutputDestination {
     /// To a terminal, with streaming replies, notes and a spinner.
     Interactive,
     /// To a file or another program: complete replies only.
@@ -24,11 +24,11 @@ pub(crate) enum OutputMode {
 pub(crate) struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
-    mode: OutputMode,
+    mode: OutputDestination,
     paint: Paint,
     size: fn() -> TerminalSize,
     spinner: SpinnerSetting,
-    cursor_line: CursorLine,
+    cursor_line: CursorLineContent,
 }
 
 /// Columns and rows of a terminal.
@@ -47,7 +47,7 @@ enum SpinnerSetting {
 
 /// The content of the line with the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CursorLine {
+enum CursorLineContent {
     Empty,
     Text,
     Spinner,
@@ -72,7 +72,7 @@ impl Screen {
         Self {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
-            mode: if is_interactive { OutputMode::Interactive } else { OutputMode::Piped },
+            mode: if is_interactive { OutputDestination::Interactive } else { OutputDestination::Piped },
             paint: if is_interactive { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
             size: terminal_mode::terminal_size,
             spinner: if is_interactive && io::stderr().is_terminal() {
@@ -80,12 +80,12 @@ impl Screen {
             } else {
                 SpinnerSetting::Disabled
             },
-            cursor_line: CursorLine::Empty,
+            cursor_line: CursorLineContent::Empty,
         }
     }
 
     #[must_use]
-    pub(crate) fn output_mode(&self) -> OutputMode {
+    pub(crate) fn output_mode(&self) -> OutputDestination {
         self.mode
     }
 
@@ -97,7 +97,7 @@ impl Screen {
     /// Returns the options for rendering text for this screen.
     #[must_use]
     pub(crate) fn render_options(&self) -> print::RenderOptions {
-        let is_terminal = self.mode == OutputMode::Interactive;
+        let is_terminal = self.mode == OutputDestination::Interactive;
         let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
         print::RenderOptions { paint: self.paint, width, is_terminal }
     }
@@ -113,7 +113,7 @@ impl Screen {
         self.clear_spinner();
         let text = self.sanitize(text);
         self.out.write_all(text.as_bytes())?;
-        self.cursor_line = if text.ends_with('\n') { CursorLine::Empty } else { CursorLine::Text };
+        self.cursor_line = if text.ends_with('\n') { CursorLineContent::Empty } else { CursorLineContent::Text };
         self.out.flush()
     }
 
@@ -144,11 +144,11 @@ impl Screen {
     /// Returns an error if standard output is closed.
     pub(crate) fn print_note(&mut self, text: &str) -> io::Result<()> {
         match self.mode {
-            OutputMode::Interactive => {
+            OutputDestination::Interactive => {
                 let text = self.paint.dim(sanitize_reply(text));
                 self.write_stderr(&text)
             }
-            OutputMode::Piped => Ok(()),
+            OutputDestination::Piped => Ok(()),
         }
     }
 
@@ -176,12 +176,12 @@ impl Screen {
     /// Returns an error if standard output is closed.
     pub(crate) fn print_blank_line(&mut self) -> io::Result<()> {
         match self.mode {
-            OutputMode::Interactive => {
+            OutputDestination::Interactive => {
                 self.end_line()?;
                 self.out.write_all(b"\n")?;
                 self.out.flush()
             }
-            OutputMode::Piped => Ok(()),
+            OutputDestination::Piped => Ok(()),
         }
     }
 
@@ -191,17 +191,17 @@ impl Screen {
     /// Returns an error if standard output is closed.
     pub(crate) fn end_line(&mut self) -> io::Result<()> {
         self.clear_spinner();
-        if self.cursor_line == CursorLine::Text {
+        if self.cursor_line == CursorLineContent::Text {
             self.out.write_all(b"\n")?;
             self.out.flush()?;
         }
-        self.cursor_line = CursorLine::Empty;
+        self.cursor_line = CursorLineContent::Empty;
         Ok(())
     }
 
     /// Shows a progress line that disappears with the next output. Does nothing while a reply is on the line.
     pub(crate) fn show_spinner(&mut self, text: &str) {
-        if self.spinner == SpinnerSetting::Disabled || self.cursor_line == CursorLine::Text {
+        if self.spinner == SpinnerSetting::Disabled || self.cursor_line == CursorLineContent::Text {
             return;
         }
         if text.is_empty() {
@@ -211,7 +211,7 @@ impl Screen {
         // The errors may be dropped: a missing spinner does not end the conversation.
         let _ = write!(self.err, "{CLEAR_LINE}{}", self.paint.dim(&text));
         let _ = self.err.flush();
-        self.cursor_line = CursorLine::Spinner;
+        self.cursor_line = CursorLineContent::Spinner;
     }
 
     /// Erases the text that was written last, from the start of its first line. Returns whether that was possible.
@@ -221,7 +221,7 @@ impl Screen {
     pub(crate) fn erase_text(&mut self, text: &str) -> io::Result<bool> {
         let size = (self.size)();
         let rows = count_rows(&sanitize_reply(text), size.columns.max(TERMINAL_COLUMNS_MIN));
-        if self.mode == OutputMode::Piped || rows > size.rows.saturating_sub(1) {
+        if self.mode == OutputDestination::Piped || rows > size.rows.saturating_sub(1) {
             return Ok(false);
         }
         self.clear_spinner();
@@ -229,7 +229,7 @@ impl Screen {
             write!(self.out, "\x1b[{}A", rows - 1)?;
         }
         write!(self.out, "\r{CLEAR_BELOW}")?;
-        self.cursor_line = CursorLine::Empty;
+        self.cursor_line = CursorLineContent::Empty;
         self.out.flush()?;
         Ok(true)
     }
@@ -247,18 +247,18 @@ impl Screen {
     }
 
     fn clear_spinner(&mut self) {
-        if self.cursor_line == CursorLine::Spinner {
+        if self.cursor_line == CursorLineContent::Spinner {
             let _ = write!(self.err, "{CLEAR_LINE}");
             let _ = self.err.flush();
-            self.cursor_line = CursorLine::Empty;
+            self.cursor_line = CursorLineContent::Empty;
         }
     }
 
     /// Removes control sequences on a terminal, so that a reply cannot move the cursor or change the title.
     fn sanitize<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         match self.mode {
-            OutputMode::Interactive => sanitize_reply(text).into(),
-            OutputMode::Piped => text.into(),
+            OutputDestination::Interactive => sanitize_reply(text).into(),
+            OutputDestination::Piped => text.into(),
         }
     }
 }
@@ -339,11 +339,11 @@ pub(crate) mod tests {
             let screen = Screen {
                 out: Box::new(terminal.clone()),
                 err: Box::new(terminal.clone()),
-                mode: OutputMode::Interactive,
+                mode: OutputDestination::Interactive,
                 paint: Paint::new(true),
                 size,
                 spinner: SpinnerSetting::Enabled,
-                cursor_line: CursorLine::Empty,
+                cursor_line: CursorLineContent::Empty,
             };
             (terminal, screen)
         }
@@ -354,7 +354,7 @@ pub(crate) mod tests {
             (
                 terminal,
                 Screen {
-                    mode: OutputMode::Piped,
+                    mode: OutputDestination::Piped,
                     paint: Paint::new(false),
                     spinner: SpinnerSetting::Disabled,
                     ..screen

@@ -5,17 +5,17 @@ use std::io;
 use std::sync::Arc;
 
 use anyhow::bail;
-use segue_core::decide::ModelSelector;
+use segue_core::decide::RoleModelResolver;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, SessionId};
 use segue_core::session::SessionState;
 use segue_engine::{Engine, Error, SessionOptions};
-use segue_store::PendingWork;
+use segue_store::PendingWorkStatus;
 
-use super::backend::Backend;
+use super::backend::EngineBackend;
 use super::recap::{RecapLine, build_recap, load_recent_events};
-use super::screen::{OutputMode, Screen};
+use super::screen::{OutputDestination, Screen};
 use crate::commands::REHEARSAL_WARNING;
 use crate::name_lookup;
 use crate::setting_values;
@@ -26,7 +26,7 @@ const HEADING_MODEL_COUNT: usize = 3;
 
 /// The options of a conversation.
 #[derive(Debug, Clone)]
-pub(crate) struct ChatOptions {
+pub(crate) struct TerminalChatOptions {
     /// The flow, if one was named.
     pub flow: Option<FlowName>,
     /// The flow of a new session, if none was named.
@@ -37,12 +37,12 @@ pub(crate) struct ChatOptions {
     pub session: Option<SessionId>,
     /// The settings of a new session, as `NAME=VALUE`.
     pub settings: Vec<String>,
-    pub answer_source: AnswerSource,
+    pub answer_source: ChatReplySource,
 }
 
 /// Where the replies come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AnswerSource {
+pub(crate) enum ChatReplySource {
     /// The configured models.
     Models,
     /// The rehearsal model, because no model is configured.
@@ -54,7 +54,7 @@ pub(crate) enum AnswerSource {
 }
 
 /// An open session, in its state before the conversation.
-pub(crate) struct ChatSession {
+pub(crate) struct OpenedChatSession {
     pub session: SessionId,
     pub flow: Arc<dyn DynFlow>,
     pub state: SessionState,
@@ -67,7 +67,10 @@ pub(crate) struct ChatSession {
 ///
 /// # Errors
 /// Returns an error if the session is in use by another process, cannot be read, or has another flow than the named one.
-pub(crate) async fn open_or_resume_session(backend: Backend<'_>, options: &ChatOptions) -> anyhow::Result<ChatSession> {
+pub(crate) async fn open_or_resume_session(
+    backend: EngineBackend<'_>,
+    options: &TerminalChatOptions,
+) -> anyhow::Result<OpenedChatSession> {
     let engine = backend.engine();
     if let Some(given) = &options.session {
         let session = &name_lookup::find_session(engine, given.as_str()).await?.unwrap_or_else(|| given.clone());
@@ -90,21 +93,21 @@ pub(crate) async fn open_or_resume_session(backend: Backend<'_>, options: &ChatO
     };
     let session = backend.open_session(flow, session_options).await?;
     let (flow, state) = engine.load_session(&session).await?;
-    Ok(ChatSession { session, flow, state, recap: Vec::new(), unfinished_sessions })
+    Ok(OpenedChatSession { session, flow, state, recap: Vec::new(), unfinished_sessions })
 }
 
 async fn load_unfinished_sessions(engine: &Engine) -> Result<Vec<SessionId>, Error> {
     let pending = engine.store().sessions_with_pending_work().await.map_err(|error| Error::Store(Arc::new(error)))?;
-    Ok(pending.into_iter().filter(|(_, work)| *work == PendingWork::Now).map(|(session, _)| session).collect())
+    Ok(pending.into_iter().filter(|(_, work)| *work == PendingWorkStatus::Now).map(|(session, _)| session).collect())
 }
 
 async fn resume_session(
-    backend: Backend<'_>,
+    backend: EngineBackend<'_>,
     session: &SessionId,
     flow: Arc<dyn DynFlow>,
     state: SessionState,
-    options: &ChatOptions,
-) -> anyhow::Result<ChatSession> {
+    options: &TerminalChatOptions,
+) -> anyhow::Result<OpenedChatSession> {
     let engine = backend.engine();
     let name = &flow.spec().name;
     if let Some(flow) = options.flow.as_ref().filter(|flow| *flow != name) {
@@ -114,10 +117,10 @@ async fn resume_session(
     backend.wake_session(session).await?;
     let events = load_recent_events(engine, session, state.session.last_seq).await?;
     let recap = build_recap(engine, session, &events, &state.session).await?;
-    Ok(ChatSession { session: session.clone(), flow, state, recap, unfinished_sessions: Vec::new() })
+    Ok(OpenedChatSession { session: session.clone(), flow, state, recap, unfinished_sessions: Vec::new() })
 }
 
-impl ChatSession {
+impl OpenedChatSession {
     /// Prints the session, its flow and its models, and warnings about them.
     ///
     /// # Errors
@@ -125,16 +128,16 @@ impl ChatSession {
     pub(crate) fn print_introduction(
         &self,
         screen: &mut Screen,
-        options: &ChatOptions,
+        options: &TerminalChatOptions,
         engine: &Engine,
     ) -> io::Result<()> {
-        if screen.output_mode() == OutputMode::Interactive {
+        if screen.output_mode() == OutputDestination::Interactive {
             let flow = &self.flow.spec().name;
             let model = match &options.answer_source {
-                AnswerSource::Models => describe_models(engine, &*self.flow),
-                AnswerSource::Rehearsal => "rehearsal (canned replies)".to_owned(),
-                AnswerSource::Script(file) => format!("script {file}"),
-                AnswerSource::Server(url) => format!("at {url}"),
+                ChatReplySource::Models => describe_models(engine, &*self.flow),
+                ChatReplySource::Rehearsal => "rehearsal (canned replies)".to_owned(),
+                ChatReplySource::Script(file) => format!("script {file}"),
+                ChatReplySource::Server(url) => format!("at {url}"),
             };
             let title = match self.state.session.title.as_str() {
                 "" => String::new(),
@@ -150,7 +153,7 @@ impl ChatSession {
             );
             screen.print_styled(&heading)?;
         }
-        if options.answer_source == AnswerSource::Rehearsal {
+        if options.answer_source == ChatReplySource::Rehearsal {
             screen.print_warning(REHEARSAL_WARNING)?;
         }
         if let Some(first) = self.unfinished_sessions.first() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use segue_core::ids::{CallId, PhaseName, RoleName, SessionId};
 
-use super::message_draft::{InputForm, WrittenMessage};
+use super::message_draft::{LineOrBlockInput, TerminalMessage};
 use crate::name_lookup::parse_call_id;
 use crate::print::paint::Paint;
 use crate::print::text_table::{ColumnLayout, TextTable};
@@ -12,7 +12,7 @@ use crate::suggest::closest_name;
 
 /// A parsed input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum UserInput {
+pub(crate) enum TerminalInput {
     Message(String),
     Command(SlashCommand),
     Empty,
@@ -23,8 +23,8 @@ pub(crate) enum UserInput {
 pub(crate) enum SlashCommand {
     Help,
     Phase,
-    Propose(PhaseTarget),
-    Grant(PhaseTarget),
+    Propose(PhaseCommandTarget),
+    Grant(PhaseCommandTarget),
     RollBack { visit: u32, owner: Option<String> },
     ExplainCall(Option<CallId>),
     Recompute { call: Option<CallId>, model: Option<String>, set: Vec<String> },
@@ -45,7 +45,7 @@ pub(crate) enum SlashCommand {
 
 /// A phase, and the owner of its graph if several graphs have a phase of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PhaseTarget {
+pub(crate) struct PhaseCommandTarget {
     pub to: PhaseName,
     pub owner: Option<String>,
 }
@@ -82,17 +82,17 @@ const SLASH_COMMAND_ALIASES: [(&str, &str); 4] =
 ///
 /// # Errors
 /// Returns a message for the user if the input begins with a slash and is not a valid command.
-pub(crate) fn parse_input(message: WrittenMessage) -> Result<UserInput, String> {
-    let WrittenMessage { text, form } = message;
+pub(crate) fn parse_input(message: TerminalMessage) -> Result<TerminalInput, String> {
+    let TerminalMessage { text, form } = message;
     if text.trim().is_empty() {
-        return Ok(UserInput::Empty);
+        return Ok(TerminalInput::Empty);
     }
     match text.strip_prefix('/') {
-        Some(rest) if form == InputForm::Line => match rest.strip_prefix('/') {
-            Some(_) => Ok(UserInput::Message(rest.to_owned())),
-            None => parse_slash_command(rest).map(UserInput::Command),
+        Some(rest) if form == LineOrBlockInput::Line => match rest.strip_prefix('/') {
+            Some(_) => Ok(TerminalInput::Message(rest.to_owned())),
+            None => parse_slash_command(rest).map(TerminalInput::Command),
         },
-        _ => Ok(UserInput::Message(text)),
+        _ => Ok(TerminalInput::Message(text)),
     }
 }
 
@@ -165,8 +165,8 @@ fn parse_call(word: &str) -> Result<CallId, String> {
     parse_call_id(word).map_err(|error| error.to_string())
 }
 
-fn phase_target(to: &str, owner: Option<&str>) -> PhaseTarget {
-    PhaseTarget { to: PhaseName::from(to), owner: owner.map(ToOwned::to_owned) }
+fn phase_target(to: &str, owner: Option<&str>) -> PhaseCommandTarget {
+    PhaseCommandTarget { to: PhaseName::from(to), owner: owner.map(ToOwned::to_owned) }
 }
 
 fn usage_message(name: &str, arguments: &str) -> String {
@@ -211,13 +211,13 @@ mod tests {
     use super::super::message_draft::MessageDraft;
     use super::*;
 
-    fn parse(line: &str) -> Result<UserInput, String> {
+    fn parse(line: &str) -> Result<TerminalInput, String> {
         parse_input(MessageDraft::default().push_input(line).expect("the line is complete"))
     }
 
     fn command(line: &str) -> SlashCommand {
         match parse(line) {
-            Ok(UserInput::Command(command)) => command,
+            Ok(TerminalInput::Command(command)) => command,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -228,11 +228,11 @@ mod tests {
 
     #[test]
     fn messages_and_commands_are_told_apart() {
-        assert_eq!(parse("hello /quit"), Ok(UserInput::Message("hello /quit".into())));
-        assert_eq!(parse("//quit now"), Ok(UserInput::Message("/quit now".into())));
-        assert_eq!(parse("   "), Ok(UserInput::Empty));
-        assert_eq!(parse("\"\"\"/quit\"\"\""), Ok(UserInput::Message("/quit".into())));
-        assert_eq!(parse("/bin/sh\nis a shell"), Ok(UserInput::Message("/bin/sh\nis a shell".into())));
+        assert_eq!(parse("hello /quit"), Ok(TerminalInput::Message("hello /quit".into())));
+        assert_eq!(parse("//quit now"), Ok(TerminalInput::Message("/quit now".into())));
+        assert_eq!(parse("   "), Ok(TerminalInput::Empty));
+        assert_eq!(parse("\"\"\"/quit\"\"\""), Ok(TerminalInput::Message("/quit".into())));
+        assert_eq!(parse("/bin/sh\nis a shell"), Ok(TerminalInput::Message("/bin/sh\nis a shell".into())));
         assert_eq!(command("/exit"), SlashCommand::Quit);
         assert_eq!(command("/explain c3"), SlashCommand::ExplainCall(Some(CallId(3))));
         assert_eq!(command("/why 3"), SlashCommand::ExplainCall(Some(CallId(3))));
@@ -272,7 +272,10 @@ mod tests {
     fn every_command_in_the_list_can_be_parsed() {
         for (name, arguments, _) in SLASH_COMMANDS {
             let arguments = arguments.replace(['[', ']'], "").replace("CALL", "c1").replace("VISIT", "1");
-            assert!(matches!(parse(&format!("/{name} {arguments}")), Ok(UserInput::Command(_))), "/{name} {arguments}");
+            assert!(
+                matches!(parse(&format!("/{name} {arguments}")), Ok(TerminalInput::Command(_))),
+                "/{name} {arguments}"
+            );
             assert!(help_text(80).contains(&format!("/{name}")));
         }
         let is_known = |name: &str| SLASH_COMMANDS.iter().any(|(known, ..)| *known == name);

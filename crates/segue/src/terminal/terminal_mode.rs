@@ -1,10 +1,10 @@
 //! The mode of the terminal: no echo while a turn runs, and the original mode when the program ends.
 
 #[cfg(unix)]
-pub(crate) use unix::{TerminalMode, terminal_size};
+pub(crate) use unix::{TerminalModeGuard, terminal_size};
 
 #[cfg(not(unix))]
-pub(crate) use non_unix::{TerminalMode, terminal_size};
+pub(crate) use non_unix::{TerminalModeGuard, terminal_size};
 
 const DEFAULT_TERMINAL_SIZE: super::screen::TerminalSize = super::screen::TerminalSize { columns: 80, rows: 24 };
 
@@ -16,25 +16,25 @@ mod unix {
     use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
     use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr};
 
-    use super::super::screen::{OutputMode, TerminalSize};
+    use super::super::screen::{OutputDestination, TerminalSize};
     use super::DEFAULT_TERMINAL_SIZE;
 
     const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
     /// The original mode, which is restored when this is dropped.
     #[derive(Debug)]
-    pub(crate) struct TerminalMode {
+    pub(crate) struct TerminalModeGuard {
         /// `None` without a terminal.
         original: Option<Termios>,
     }
 
-    impl TerminalMode {
+    impl TerminalModeGuard {
         /// Saves the current mode, in interactive mode only.
         #[must_use]
-        pub(crate) fn capture(mode: OutputMode) -> Self {
+        pub(crate) fn capture(mode: OutputDestination) -> Self {
             match mode {
-                OutputMode::Interactive => Self { original: tcgetattr(stdin()).ok() },
-                OutputMode::Piped => Self { original: None },
+                OutputDestination::Interactive => Self { original: tcgetattr(stdin()).ok() },
+                OutputDestination::Piped => Self { original: None },
             }
         }
 
@@ -57,7 +57,7 @@ mod unix {
         }
     }
 
-    impl Drop for TerminalMode {
+    impl Drop for TerminalModeGuard {
         fn drop(&mut self) {
             if self.original.is_some() {
                 self.restore();
@@ -87,9 +87,9 @@ mod non_unix {
 
     /// Nothing is changed, so nothing needs restoring.
     #[derive(Debug)]
-    pub(crate) struct TerminalMode;
+    pub(crate) struct TerminalModeGuard;
 
-    impl TerminalMode {
+    impl TerminalModeGuard {
         /// Captures nothing on this platform.
         #[must_use]
         pub(crate) fn capture(_: OutputMode) -> Self {

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
-use segue_engine::{Engine, EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
+use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
-use super::backend::Backend;
+use super::backend::EngineBackend;
 use super::chat_loop::chat_in_session;
 use super::input_reader::InputReader;
 use super::screen::tests::TestTerminal;
-use super::screen::{OutputMode, Screen};
-use super::session_entry::{AnswerSource, ChatOptions, open_or_resume_session};
-use super::terminal_mode::TerminalMode;
+use super::screen::{OutputDestination, Screen};
+use super::session_entry::{ChatReplySource, TerminalChatOptions, open_or_resume_session};
+use super::terminal_mode::TerminalModeGuard;
 use play::Play;
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
@@ -25,31 +25,31 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let setup = EngineConfig::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
     // As in the program, a session resumes when it is used.
-    Engine::start(EngineConfig { recovery: RecoveryPolicy::OnUse, ..setup }).await.expect("it starts")
+    Engine::start(EngineConfig { recovery: SessionResumePolicy::OnUse, ..setup }).await.expect("it starts")
 }
 
-fn options() -> ChatOptions {
-    ChatOptions {
+fn options() -> TerminalChatOptions {
+    TerminalChatOptions {
         flow: None,
         default_flow: "play".into(),
         mid_turn_policy: MidTurnPolicy::Queue,
         session: Some("stage".into()),
         settings: Vec::new(),
-        answer_source: AnswerSource::Models,
+        answer_source: ChatReplySource::Models,
     }
 }
 
 async fn run_chat(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
     let options = options();
     let engine = engine(disk, script).await;
-    let session = open_or_resume_session(Backend::Local(&engine), &options).await?;
+    let session = open_or_resume_session(EngineBackend::Local(&engine), &options).await?;
     let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
     let result = chat_in_session(
-        Backend::Local(&engine),
+        EngineBackend::Local(&engine),
         &options,
         session,
         screen,
-        (reader, TerminalMode::capture(OutputMode::Piped)),
+        (reader, TerminalModeGuard::capture(OutputDestination::Piped)),
     )
     .await;
     engine.shutdown().await;
@@ -238,11 +238,13 @@ async fn a_pipe_gets_replies_only_and_a_failed_turn_is_an_error() {
 #[tokio::test]
 async fn a_session_with_another_flow_is_refused() {
     let engine = engine(&MemoryDisk::new(), ECHO).await;
-    open_or_resume_session(Backend::Local(&engine), &options()).await.expect("it is opened");
-    let error =
-        open_or_resume_session(Backend::Local(&engine), &ChatOptions { flow: Some("chat".into()), ..options() })
-            .await
-            .err();
+    open_or_resume_session(EngineBackend::Local(&engine), &options()).await.expect("it is opened");
+    let error = open_or_resume_session(
+        EngineBackend::Local(&engine),
+        &TerminalChatOptions { flow: Some("chat".into()), ..options() },
+    )
+    .await
+    .err();
     let error = error.expect("it is refused").to_string();
     assert!(error.starts_with("session `stage` uses flow `play`, not `chat`"), "{error}");
 }

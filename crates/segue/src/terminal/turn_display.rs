@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use segue_core::event::{
-    CallOpened, Event, PhaseEntered, PhaseGraphOwner, RecordedEvent, RetryDecision, ToolOutcome, TurnResult,
+    CallOpened, Event, PhaseEntered, PhaseStateOwner, RecordedEvent, RetryDecision, ToolOutcome, TurnOutcome,
 };
 use segue_core::ids::{CallId, UnixMillis};
 use segue_core::phase::TransitionCause;
 use segue_core::session::Session;
 
-use super::screen::{OutputMode, Screen};
+use super::screen::{OutputDestination, Screen};
 use crate::follow::answer_truncation_warning;
 use crate::print::number_format::format_duration;
 use crate::progress_text::{call_label, speaker_name};
@@ -19,24 +19,24 @@ use crate::progress_text::{call_label, speaker_name};
 /// The display of a session's turns.
 #[derive(Debug)]
 pub(crate) struct TurnDisplay {
-    speaker_names: SpeakerNames,
+    speaker_names: SpeakerNameVisibility,
     /// The speakers of the calls of this turn.
     speakers: BTreeMap<CallId, String>,
     /// The text so far of calls that are being answered.
-    partial_replies: BTreeMap<CallId, PartialReply>,
+    partial_replies: BTreeMap<CallId, StreamingReplyText>,
     active_reply: Option<ActiveReply>,
     deferred: Vec<DeferredOutput>,
 }
 
 /// Whether replies have a heading with the name of the speaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpeakerNames {
+pub(crate) enum SpeakerNameVisibility {
     Shown,
     Hidden,
 }
 
 #[derive(Debug)]
-struct PartialReply {
+struct StreamingReplyText {
     attempt: u32,
     text: String,
 }
@@ -48,11 +48,11 @@ struct ActiveReply {
     /// The line with the speaker's name, or an empty string.
     heading: String,
     shown_text: String,
-    status: ReplyStatus,
+    status: DisplayedReplyStatus,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReplyStatus {
+enum DisplayedReplyStatus {
     Streaming,
     /// The call has ended, but its answer is not recorded as a reply yet.
     Answered,
@@ -75,7 +75,7 @@ pub(crate) enum TurnEndStatus {
 
 impl TurnDisplay {
     #[must_use]
-    pub(crate) fn new(speaker_names: SpeakerNames) -> Self {
+    pub(crate) fn new(speaker_names: SpeakerNameVisibility) -> Self {
         Self {
             speaker_names,
             speakers: BTreeMap::new(),
@@ -92,10 +92,11 @@ impl TurnDisplay {
 
     /// Shows another chunk of a call's answer, or keeps it for later.
     pub(crate) fn show_chunk(&mut self, screen: &mut Screen, call: CallId, attempt: u32, text: &str) -> io::Result<()> {
-        if screen.output_mode() == OutputMode::Piped {
+        if screen.output_mode() == OutputDestination::Piped {
             return Ok(());
         }
-        let partial = self.partial_replies.entry(call).or_insert_with(|| PartialReply { attempt, text: String::new() });
+        let partial =
+            self.partial_replies.entry(call).or_insert_with(|| StreamingReplyText { attempt, text: String::new() });
         if partial.attempt != attempt {
             (partial.attempt, partial.text) = (attempt, String::new());
         }
@@ -105,7 +106,7 @@ impl TurnDisplay {
                 active.shown_text.push_str(text);
                 screen.write_chunk(text)
             }
-            Some(active) if active.status == ReplyStatus::Streaming => Ok(()),
+            Some(active) if active.status == DisplayedReplyStatus::Streaming => Ok(()),
             Some(_) => self.retract_reply(screen),
             None => self.activate_next_reply(screen),
         }
@@ -114,7 +115,7 @@ impl TurnDisplay {
     /// Erases an answer that was not recorded as a reply some time after its call ended: it never will be.
     pub(crate) fn retract_if_unsent(&mut self, screen: &mut Screen) -> io::Result<()> {
         match &self.active_reply {
-            Some(active) if active.status == ReplyStatus::Answered => self.retract_reply(screen),
+            Some(active) if active.status == DisplayedReplyStatus::Answered => self.retract_reply(screen),
             Some(_) | None => Ok(()),
         }
     }
@@ -141,7 +142,7 @@ impl TurnDisplay {
                 self.reconcile_reply(screen, &active, text)?;
                 self.release_active_reply(screen)
             }
-            Some(active) if active.status == ReplyStatus::Streaming => {
+            Some(active) if active.status == DisplayedReplyStatus::Streaming => {
                 self.active_reply = Some(active);
                 let heading = self.speaker_heading(call, role);
                 self.deferred.push(DeferredOutput::Reply(heading + text));
@@ -153,7 +154,7 @@ impl TurnDisplay {
                 self.deferred.push(DeferredOutput::Reply(heading + text));
                 self.retract_reply(screen)
             }
-            None if screen.output_mode() == OutputMode::Piped => screen.print_text(text),
+            None if screen.output_mode() == OutputDestination::Piped => screen.print_text(text),
             None => {
                 let heading = self.speaker_heading(call, role);
                 screen.print_text(&(heading + text))
@@ -173,7 +174,7 @@ impl TurnDisplay {
             Event::CallAnswered(answered) => {
                 self.partial_replies.remove(&answered.call);
                 if let Some(active) = self.active_reply.as_mut().filter(|active| active.call == answered.call) {
-                    active.status = ReplyStatus::Answered;
+                    active.status = DisplayedReplyStatus::Answered;
                 }
             }
             Event::CallFailed { call, .. }
@@ -190,19 +191,19 @@ impl TurnDisplay {
     }
 
     /// Shows how a turn ended.
-    pub(crate) fn end_turn(&mut self, screen: &mut Screen, outcome: &TurnResult) -> io::Result<TurnEndStatus> {
+    pub(crate) fn end_turn(&mut self, screen: &mut Screen, outcome: &TurnOutcome) -> io::Result<TurnEndStatus> {
         self.retract_if_unsent(screen)?;
         // A call that still streams is not part of this turn, and its answer starts again below.
         self.active_reply = None;
         self.speakers.clear();
         match outcome {
-            TurnResult::Done => {}
-            TurnResult::Failed { reason } => {
+            TurnOutcome::Done => {}
+            TurnOutcome::Failed { reason } => {
                 screen.print_error(&format!("the turn failed: {reason}"))?;
                 return Ok(TurnEndStatus::Failed);
             }
-            TurnResult::Cancelled => screen.print_note("— cancelled —")?,
-            TurnResult::Interrupted => screen.print_note("— interrupted by another message —")?,
+            TurnOutcome::Cancelled => screen.print_note("— cancelled —")?,
+            TurnOutcome::Interrupted => screen.print_note("— interrupted by another message —")?,
         }
         Ok(TurnEndStatus::Completed)
     }
@@ -271,15 +272,16 @@ impl TurnDisplay {
         let heading = self.speaker_heading(Some(call), None);
         screen.end_line()?;
         screen.write_chunk(&format!("{heading}{shown}"))?;
-        self.active_reply = Some(ActiveReply { call, heading, shown_text: shown, status: ReplyStatus::Streaming });
+        self.active_reply =
+            Some(ActiveReply { call, heading, shown_text: shown, status: DisplayedReplyStatus::Streaming });
         Ok(())
     }
 
     fn speaker_heading(&self, call: Option<CallId>, role: Option<&str>) -> String {
         let speaker = call.and_then(|call| self.speakers.get(&call)).map(String::as_str).or(role);
         match (self.speaker_names, speaker) {
-            (SpeakerNames::Shown, Some(speaker)) => format!("{speaker}:\n"),
-            (SpeakerNames::Shown, None) | (SpeakerNames::Hidden, _) => String::new(),
+            (SpeakerNameVisibility::Shown, Some(speaker)) => format!("{speaker}:\n"),
+            (SpeakerNameVisibility::Shown, None) | (SpeakerNameVisibility::Hidden, _) => String::new(),
         }
     }
 }
@@ -358,9 +360,9 @@ fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
         return None;
     }
     let owner = match &entered.graph_key.owner {
-        PhaseGraphOwner::Session => String::new(),
-        PhaseGraphOwner::Role(name) => format!("{name}: "),
-        PhaseGraphOwner::Agent(name) => format!("{name}: "),
+        PhaseStateOwner::Session => String::new(),
+        PhaseStateOwner::Role(name) => format!("{name}: "),
+        PhaseStateOwner::Agent(name) => format!("{name}: "),
     };
     let back = if matches!(transition.cause, TransitionCause::RolledBack { .. }) { "back: " } else { "" };
     let warning = transition.warning().map(|warning| format!("\n  {warning}")).unwrap_or_default();

@@ -2,21 +2,21 @@
 
 use segue_flows::assistant::domain::{McpServerConfig, McpTransport};
 use segue_models::catalog::VendorModelSpec;
-use segue_models::vendor::Credentials;
+use segue_models::vendor::VendorCredentials;
 
-use crate::config::{Config, ModelConfigKind, ValueOrigin};
+use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
 use crate::print::text::to_single_line;
 
 /// Something a configuration wants to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TrustRequest {
-    pub kind: RequestKind,
+pub(crate) struct ActionRequiringTrust {
+    pub kind: ActionRequiringTrustKind,
     /// What it would do, to follow "it would"; safe to print.
     pub description: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestKind {
+pub(crate) enum ActionRequiringTrustKind {
     /// To call a model.
     Model,
     /// To start or call the MCP server of a domain.
@@ -25,25 +25,25 @@ pub(crate) enum RequestKind {
 
 /// Returns everything in a configuration file that needs trust. Models that were discovered do not: they have the keys
 /// and addresses of the built-in catalog.
-pub(super) fn collect_trust_requests(config: &Config) -> Vec<TrustRequest> {
-    let request = |kind, description: String| TrustRequest { kind, description: to_single_line(&description) };
+pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrust> {
+    let request = |kind, description: String| ActionRequiringTrust { kind, description: to_single_line(&description) };
     let mut requests = Vec::new();
     if let Some(file) = &config.catalog_file {
         let description = format!("change the addresses of providers with {}", file.value.display());
-        requests.push(request(RequestKind::Model, description));
+        requests.push(request(ActionRequiringTrustKind::Model, description));
     }
     for (name, model) in &config.models {
         let ModelConfigKind::Vendor(spec) = &model.value.kind else { continue };
-        let is_in_file = matches!(model.origin, ValueOrigin::File { .. });
+        let is_in_file = matches!(model.origin, ConfigValueOrigin::File { .. });
         if let Some(wanted) = describe_model_access(config, spec).filter(|_| is_in_file) {
-            requests.push(request(RequestKind::Model, format!("{wanted} (model `{name}`)")));
+            requests.push(request(ActionRequiringTrustKind::Model, format!("{wanted} (model `{name}`)")));
         }
     }
     for domain in &config.domains {
         let domain = &domain.value.domain;
         let Some(server) = &domain.server else { continue };
         let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
-        requests.push(request(RequestKind::DomainServer, description));
+        requests.push(request(ActionRequiringTrustKind::DomainServer, description));
     }
     requests
 }
@@ -53,10 +53,10 @@ fn describe_model_access(config: &Config, spec: &VendorModelSpec) -> Option<Stri
     // The parser refused models that cannot be resolved. The environment does not matter for what is wanted.
     let endpoint = config.catalog.resolve_model(spec, &|_| None).ok()?.endpoint;
     match endpoint.credentials {
-        Credentials::ApiKey { env, .. } | Credentials::Basic { env, .. } => {
+        VendorCredentials::ApiKey { env, .. } | VendorCredentials::Basic { env, .. } => {
             Some(format!("send the key in {env} to {}", endpoint.base_url))
         }
-        Credentials::None => spec.base_url.as_ref().map(|_| format!("send prompts to {}", endpoint.base_url)),
+        VendorCredentials::None => spec.base_url.as_ref().map(|_| format!("send prompts to {}", endpoint.base_url)),
     }
 }
 

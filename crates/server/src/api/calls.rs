@@ -14,8 +14,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::common_types::serialized_name;
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{self, QueryParams, SessionRef};
-use crate::history::{CallEndEntry, CallEntry};
+use crate::extract::{self, QueryParams, RequestedSession};
+use crate::history::{CallEndHistoryEntry, CallEntry};
 use crate::limits::{CALLS_PAGE_DEFAULT, CALLS_PAGE_MAX};
 use crate::problem::HttpProblem;
 
@@ -147,8 +147,14 @@ pub(crate) fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryV
         cost_microusd: None,
     };
     match &entry.end {
-        Some(CallEndEntry::Answered {
-            position, stop_reason, usage, counted_by, cost_microusd, duration_ms, ..
+        Some(CallEndHistoryEntry::Answered {
+            position,
+            stop_reason,
+            usage,
+            counted_by,
+            cost_microusd,
+            duration_ms,
+            ..
         }) => {
             view.ended = Some(position.at.0);
             view.duration_ms = *duration_ms;
@@ -165,7 +171,7 @@ pub(crate) fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryV
             });
             view.cost_microusd = *cost_microusd;
         }
-        Some(CallEndEntry::Failed { position, .. } | CallEndEntry::Cancelled { position, .. }) => {
+        Some(CallEndHistoryEntry::Failed { position, .. } | CallEndHistoryEntry::Cancelled { position, .. }) => {
             view.ended = Some(position.at.0)
         }
         None => {}
@@ -177,10 +183,10 @@ fn count_attempts(entry: &CallEntry) -> u32 {
     let failed = u32::try_from(entry.failed_attempts.iter().filter(|attempt| attempt.attempt.is_some()).count())
         .unwrap_or(u32::MAX);
     match &entry.end {
-        Some(CallEndEntry::Failed { .. }) => failed,
-        Some(CallEndEntry::Answered { is_late: true, .. }) => failed.max(1),
+        Some(CallEndHistoryEntry::Failed { .. }) => failed,
+        Some(CallEndHistoryEntry::Answered { is_late: true, .. }) => failed.max(1),
         // The attempt that was running when the call was cancelled has failed since.
-        Some(CallEndEntry::Cancelled { position, .. })
+        Some(CallEndHistoryEntry::Cancelled { position, .. })
             if entry.failed_attempts.last().is_some_and(|last| last.position.seq > position.seq) =>
         {
             failed
@@ -204,10 +210,10 @@ fn last_retry_decision(entry: &CallEntry) -> Option<RetryDecision> {
 fn call_status(entry: &CallEntry) -> (&'static str, Option<String>) {
     let last = entry.failed_attempts.last().map(|attempt| attempt.summary.clone());
     match (&entry.end, last_retry_decision(entry)) {
-        (Some(CallEndEntry::Answered { is_late: true, .. }), _) => ("late", last),
-        (Some(CallEndEntry::Answered { .. }), _) => ("answered", None),
-        (Some(CallEndEntry::Failed { reason, .. }), _) => ("failed", Some(reason.clone())),
-        (Some(CallEndEntry::Cancelled { reason, .. }), _) => ("cancelled", Some(reason.clone())),
+        (Some(CallEndHistoryEntry::Answered { is_late: true, .. }), _) => ("late", last),
+        (Some(CallEndHistoryEntry::Answered { .. }), _) => ("answered", None),
+        (Some(CallEndHistoryEntry::Failed { reason, .. }), _) => ("failed", Some(reason.clone())),
+        (Some(CallEndHistoryEntry::Cancelled { reason, .. }), _) => ("cancelled", Some(reason.clone())),
         (None, Some(RetryDecision::AwaitOperator)) => ("awaiting_operator", last),
         (None, Some(RetryDecision::Retry { .. })) => ("waiting", last),
         (None, _) => ("open", last),
@@ -260,7 +266,7 @@ pub(crate) struct CallsPage {
 /// List the calls of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls", tag = "calls", params(SessionPath, ListCallsParams), responses((status = 200, body = CallsPage)))]
 pub(crate) async fn list_calls(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(params): QueryParams<ListCallsParams>,
 ) -> Result<Json<CallsPage>, HttpProblem> {
     let limit = super::page_limit(params.limit, CALLS_PAGE_DEFAULT, CALLS_PAGE_MAX)?;
@@ -290,7 +296,7 @@ pub(crate) async fn list_calls(
 ///
 /// # Errors
 /// The session cannot be read, or the flow does not exist.
-pub(crate) async fn read_flow_spec(session_ref: &SessionRef) -> Result<FlowSpec, HttpProblem> {
+pub(crate) async fn read_flow_spec(session_ref: &RequestedSession) -> Result<FlowSpec, HttpProblem> {
     let flow = with_session_history(session_ref, None, |history| {
         match history.first_event.as_ref().map(|first| &first.event) {
             Some(Event::SessionOpened(opened)) => Some(opened.flow.clone()),
@@ -306,7 +312,11 @@ pub(crate) async fn read_flow_spec(session_ref: &SessionRef) -> Result<FlowSpec,
 ///
 /// # Errors
 /// The id is malformed, or the session has no such call.
-pub(crate) async fn find_call(session_ref: &SessionRef, call: &str, at: Option<Seq>) -> Result<CallEntry, HttpProblem> {
+pub(crate) async fn find_call(
+    session_ref: &RequestedSession,
+    call: &str,
+    at: Option<Seq>,
+) -> Result<CallEntry, HttpProblem> {
     let call: CallId = extract::parse_numbered_id(call)?;
     let entry = with_session_history(session_ref, at, |history| history.calls.get(&call).cloned()).await?;
     entry.ok_or_else(|| session_ref.to_problem(Error::NoSuchCall { session: session_ref.session.clone(), call }))
@@ -317,7 +327,7 @@ pub(crate) async fn find_call(session_ref: &SessionRef, call: &str, at: Option<S
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn read_call_opened(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     entry: &CallEntry,
 ) -> Result<std::sync::Arc<CallOpened>, HttpProblem> {
     let before = Seq(entry.position.seq.0.saturating_sub(1));

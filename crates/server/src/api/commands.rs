@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 use super::SessionPath;
 use super::session_view::SessionView;
 use super::sessions::run_session_command;
-use crate::extract::{JsonBody, SessionRef};
+use crate::extract::{JsonBody, RequestedSession};
 use crate::problem::HttpProblem;
 
 /// The arguments of a flow command.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CommandArguments {
+pub(crate) struct RunFlowCommandRequest {
     /// Arguments by name, as the flow declares them.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
@@ -26,11 +26,11 @@ pub(crate) struct CommandArguments {
 /// Run a command of the flow
 #[utoipa::path(post, path = "/v1/sessions/{session}/commands/{command}", tag = "flow",
     params(SessionPath, ("command" = String, Path, description = "The name of the command; `/v1/flows/{flow}` lists them.")),
-    request_body = CommandArguments, responses((status = 200, body = SessionView)))]
+    request_body = RunFlowCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn run_flow_command(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     Path((_, name)): Path<(String, String)>,
-    JsonBody(request): JsonBody<CommandArguments>,
+    JsonBody(request): JsonBody<RunFlowCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     if !request.arguments.is_null() && !request.arguments.is_object() {
         return Err(HttpProblem::bad_request("`arguments` must be an object").with_extension("field", "arguments"));

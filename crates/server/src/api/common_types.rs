@@ -1,6 +1,6 @@
 //! Types that several responses share.
 
-use segue_core::event::{MidTurnPolicy, PhaseGraphOwner, TurnResult};
+use segue_core::event::{MidTurnPolicy, PhaseStateOwner, TurnOutcome};
 use segue_core::ledger::UsageTotals;
 use segue_core::phase::Proposer;
 use serde::{Deserialize, Serialize};
@@ -103,13 +103,13 @@ pub(crate) enum TurnResultView {
     Interrupted,
 }
 
-impl From<TurnResult> for TurnResultView {
-    fn from(outcome: TurnResult) -> Self {
+impl From<TurnOutcome> for TurnResultView {
+    fn from(outcome: TurnOutcome) -> Self {
         match outcome {
-            TurnResult::Done => Self::Done,
-            TurnResult::Failed { reason } => Self::Failed { reason },
-            TurnResult::Cancelled => Self::Cancelled,
-            TurnResult::Interrupted => Self::Interrupted,
+            TurnOutcome::Done => Self::Done,
+            TurnOutcome::Failed { reason } => Self::Failed { reason },
+            TurnOutcome::Cancelled => Self::Cancelled,
+            TurnOutcome::Interrupted => Self::Interrupted,
         }
     }
 }
@@ -124,12 +124,12 @@ pub(crate) struct ParticipantView {
     pub name: Option<String>,
 }
 
-impl From<&PhaseGraphOwner> for ParticipantView {
-    fn from(owner: &PhaseGraphOwner) -> Self {
+impl From<&PhaseStateOwner> for ParticipantView {
+    fn from(owner: &PhaseStateOwner) -> Self {
         let (kind, name) = match owner {
-            PhaseGraphOwner::Session => ("session", None),
-            PhaseGraphOwner::Role(role) => ("role", Some(role.to_string())),
-            PhaseGraphOwner::Agent(agent) => ("agent", Some(agent.to_string())),
+            PhaseStateOwner::Session => ("session", None),
+            PhaseStateOwner::Role(role) => ("role", Some(role.to_string())),
+            PhaseStateOwner::Agent(agent) => ("agent", Some(agent.to_string())),
         };
         Self { kind: kind.to_owned(), name }
     }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::with_session_history;
-use crate::event_view::{EventRenderer, EventTextFilter, EventView};
-use crate::extract::{QueryParams, ResponseFormat, SessionRef};
+use crate::event_view::{EventTextFilter, EventView, EventViewBuilder};
+use crate::extract::{HttpResponseFormat, QueryParams, RequestedSession};
 use crate::limits::{EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX};
 use crate::problem::HttpProblem;
-use crate::stream::{EventStreamRequest, StreamUntil};
+use crate::stream::{EventStreamRequest, StreamEndCondition};
 
 /// Paging and content of the event list or stream.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -46,14 +46,14 @@ pub(crate) struct EventsPage {
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPath, ListEventsParams),
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn get_events(
-    session_ref: SessionRef,
-    format: ResponseFormat,
+    session_ref: RequestedSession,
+    format: HttpResponseFormat,
     headers: HeaderMap,
     QueryParams(params): QueryParams<ListEventsParams>,
 ) -> Result<Response, HttpProblem> {
     let texts = params.texts.unwrap_or_default();
     let after = Seq(params.after.unwrap_or(0));
-    if format == ResponseFormat::EventStream {
+    if format == HttpResponseFormat::EventStream {
         let after = parse_last_event_id(&headers)?.unwrap_or(after);
         let head = with_session_history(&session_ref, None, |history| history.last_seq).await?;
         let request = EventStreamRequest {
@@ -62,7 +62,7 @@ pub(crate) async fn get_events(
             head,
             text_filter: texts,
             include_deltas: params.deltas.unwrap_or(true),
-            until: StreamUntil::Disconnected,
+            until: StreamEndCondition::Disconnected,
         };
         return request.into_sse_response().await;
     }
@@ -76,7 +76,7 @@ pub(crate) async fn get_events(
     let has_more = found.len() > limit;
     found.truncate(limit);
     let last_seq = found.last().map_or(after, |event| event.seq).0;
-    let events = EventRenderer::new(&session_ref, texts, turn)
+    let events = EventViewBuilder::new(&session_ref, texts, turn)
         .render_events(&found)
         .await
         .map_err(|error| session_ref.to_problem(error))?;

@@ -13,21 +13,21 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, SessionRef};
+use crate::extract::{QueryParams, RequestedSession};
 use crate::limits::FACTS_MAX;
 use crate::problem::HttpProblem;
 
 /// The facts of a flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FactList {
-    pub facts: Vec<FactView>,
+pub(crate) struct FlowFactList {
+    pub facts: Vec<FlowFactView>,
     /// The number of facts of each kind.
     pub counts_by_kind: BTreeMap<String, usize>,
 }
 
 /// A fact that the flow recorded.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FactView {
+pub(crate) struct FlowFactView {
     pub seq: u64,
     pub at: u64,
     pub turn: Option<String>,
@@ -50,11 +50,11 @@ pub(crate) struct ListFactsParams {
 }
 
 /// List the facts that the flow recorded
-#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPath, ListFactsParams), responses((status = 200, body = FactList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPath, ListFactsParams), responses((status = 200, body = FlowFactList)))]
 pub(crate) async fn list_facts(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(params): QueryParams<ListFactsParams>,
-) -> Result<Json<FactList>, HttpProblem> {
+) -> Result<Json<FlowFactList>, HttpProblem> {
     let at = AtEventParams { at: params.at }.to_seq()?;
     let (entries, counts_by_kind) = with_session_history(&session_ref, at, |history| {
         let mut counts_by_kind: BTreeMap<String, usize> = BTreeMap::new();
@@ -84,9 +84,9 @@ pub(crate) async fn list_facts(
             continue;
         };
         let turn = entry.turn.map(|turn| turn.to_string());
-        facts.push(FactView { seq: entry.position.seq.0, at: entry.position.at.0, turn, kind: entry.kind, value });
+        facts.push(FlowFactView { seq: entry.position.seq.0, at: entry.position.at.0, turn, kind: entry.kind, value });
     }
-    Ok(Json(FactList { facts, counts_by_kind }))
+    Ok(Json(FlowFactList { facts, counts_by_kind }))
 }
 
 /// The artifacts of a session.
@@ -114,7 +114,7 @@ pub(crate) struct ArtifactView {
 /// List the artifacts of the flow
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts", tag = "flow", params(SessionPath, AtEventParams), responses((status = 200, body = ArtifactList)))]
 pub(crate) async fn list_artifacts(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactList>, HttpProblem> {
     let artifacts = read_artifacts(&session_ref, at.to_seq()?).await?;
@@ -125,7 +125,7 @@ pub(crate) async fn list_artifacts(
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts/{artifact}", tag = "flow",
     params(SessionPath, ("artifact" = String, Path, description = "The name of the artifact."), AtEventParams), responses((status = 200, body = ArtifactView)))]
 pub(crate) async fn get_artifact(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     Path((_, name)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactView>, HttpProblem> {
@@ -134,7 +134,7 @@ pub(crate) async fn get_artifact(
     artifacts.into_iter().find(|artifact| artifact.name == name).map(artifact_view).map(Json).ok_or_else(none)
 }
 
-async fn read_artifacts(session_ref: &SessionRef, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
+async fn read_artifacts(session_ref: &RequestedSession, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
     let (flow, state) = read_session_state(session_ref, at).await?;
     session_ref
         .app

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use segue_core::context::FragmentSpec;
-use segue_core::decide::ModelSelector;
-use segue_core::flow::{FlowSpec, RoleSpec, ToolRunner, Visibility};
+use segue_core::decide::RoleModelResolver;
+use segue_core::flow::{AnswerVisibility, FlowSpec, RoleSpec, ToolExecutionSite};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::render_mermaid;
 use segue_engine::Error;
@@ -65,7 +65,7 @@ pub(crate) struct RoleView {
     /// The fragments that open a thread of the role.
     pub opening: Vec<FragmentSpecView>,
     /// What the role can be asked.
-    pub asks: Vec<RoleAskView>,
+    pub asks: Vec<RecipeAskView>,
     /// The maximum length of an answer.
     pub reply_tokens_max: u32,
     /// The models that play the role.
@@ -89,7 +89,7 @@ pub(crate) struct FragmentSpecView {
 
 /// Something that a role can be asked.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RoleAskView {
+pub(crate) struct RecipeAskView {
     pub ask: String,
     /// Whether the answer is hidden from the user.
     pub private: bool,
@@ -226,7 +226,7 @@ pub(crate) async fn get_flow(
     Ok(Json(flow_view(spec, app.engine.model_assignment())))
 }
 
-fn flow_view(spec: &FlowSpec, selector: &dyn ModelSelector) -> FlowView {
+fn flow_view(spec: &FlowSpec, selector: &dyn RoleModelResolver) -> FlowView {
     let fields = |schema: &segue_core::handover::HandoverSpec| {
         let field = |field: &segue_core::handover::HandoverFieldSpec| HandoverFieldSpecView {
             field: field.name.clone(),
@@ -256,8 +256,8 @@ fn flow_view(spec: &FlowSpec, selector: &dyn ModelSelector) -> FlowView {
                 tool: tool.spec.name.to_string(),
                 description: tool.spec.description.clone(),
                 run_by: match tool.runner {
-                    ToolRunner::Flow => "flow".to_owned(),
-                    ToolRunner::Host => "host".to_owned(),
+                    ToolExecutionSite::Flow => "flow".to_owned(),
+                    ToolExecutionSite::Host => "host".to_owned(),
                 },
                 parameters: tool.spec.parameters.clone(),
             })
@@ -275,7 +275,7 @@ fn flow_view(spec: &FlowSpec, selector: &dyn ModelSelector) -> FlowView {
     }
 }
 
-fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn ModelSelector) -> RoleView {
+fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn RoleModelResolver) -> RoleView {
     let fragments = |specs: &[FragmentSpec]| specs.iter().map(fragment_spec_view).collect();
     let default_model = selector.model_for_role(&spec.name, &role.name, None);
     let mut models = vec![RoleModelView { phase: None, model: default_model.to_string() }];
@@ -292,14 +292,14 @@ fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn ModelSelector) -> 
         memory: role.scope.describe(),
         scope: serde_json::to_value(&role.scope).unwrap_or_default(),
         graph: role.graph.as_ref().map(ToString::to_string),
-        visible_to_user: matches!(role.visibility, Visibility::User { .. }),
+        visible_to_user: matches!(role.visibility, AnswerVisibility::User { .. }),
         tools: role.tools.iter().map(ToString::to_string).collect(),
         opening: fragments(&role.recipe.opening),
         asks: role
             .recipe
             .asks
             .iter()
-            .map(|(ask, specs)| RoleAskView {
+            .map(|(ask, specs)| RecipeAskView {
                 ask: ask.to_string(),
                 private: role.hidden_blocks(ask).is_none(),
                 fragments: fragments(specs),
@@ -317,7 +317,7 @@ fn fragment_spec_view(spec: &FragmentSpec) -> FragmentSpecView {
         stability: serialized_name(&spec.stability),
         tokens_max: spec.tokens_max,
         overflow: serialized_name(&spec.overflow),
-        pinned: spec.retention == segue_core::context::Retention::Pinned,
+        pinned: spec.retention == segue_core::context::FragmentRetention::Pinned,
     }
 }
 
@@ -347,7 +347,7 @@ pub(crate) fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
 
 /// Builds the view of a phase.
 pub(crate) fn phase_view(phase: &segue_core::phase::PhaseSpec) -> PhaseView {
-    use segue_core::phase::AllowedTools;
+    use segue_core::phase::PhaseAllowedTools;
     PhaseView {
         phase: phase.name.to_string(),
         purpose: phase.purpose.clone(),
@@ -358,8 +358,8 @@ pub(crate) fn phase_view(phase: &segue_core::phase::PhaseSpec) -> PhaseView {
         constraints: phase.constraints.clone(),
         agents: phase.agents.iter().map(ToString::to_string).collect(),
         tools: match &phase.tools {
-            AllowedTools::All => None,
-            AllowedTools::Only(tools) => Some(tools.iter().map(ToString::to_string).collect()),
+            PhaseAllowedTools::All => None,
+            PhaseAllowedTools::Only(tools) => Some(tools.iter().map(ToString::to_string).collect()),
         },
         limit: phase.limit.as_ref().map(|limit| PhaseLimitView {
             turns_max: limit.turns_max,

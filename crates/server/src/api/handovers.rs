@@ -15,8 +15,8 @@ use super::common_types::serialized_name;
 use super::session_view::with_session_history;
 use super::turns::SessionTexts;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, SessionRef};
-use crate::history::{CallEndEntry, HandoverEntry, SessionHistory};
+use crate::extract::{QueryParams, RequestedSession};
+use crate::history::{CallEndHistoryEntry, HandoverEntry, SessionHistory};
 use crate::problem::HttpProblem;
 
 /// The handovers of a session.
@@ -57,12 +57,12 @@ pub(crate) struct HandoverFieldView {
     /// A text, a list of texts, or `null`.
     pub value: Value,
     /// The calls and messages that contain the text verbatim.
-    pub found_in: Vec<TextSourceView>,
+    pub found_in: Vec<TextOccurrenceView>,
 }
 
 /// A call or message that contains a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct TextSourceView {
+pub(crate) struct TextOccurrenceView {
     /// `call` or `message`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -74,7 +74,7 @@ pub(crate) struct TextSourceView {
 /// Each field names the calls and messages in which its text was found.
 #[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPath, AtEventParams), responses((status = 200, body = HandoverList)))]
 pub(crate) async fn list_handovers(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<HandoverList>, HttpProblem> {
     let at = at.to_seq()?;
@@ -95,20 +95,21 @@ pub(crate) async fn list_handovers(
 }
 
 /// Collects the texts a handover may quote: the answers of its source calls, and the user messages before it.
-fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<(TextSourceView, TextRef)> {
+fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<(TextOccurrenceView, TextRef)> {
     let answers = entry.handover.source_calls.iter().filter_map(|call| match &history.calls.get(call)?.end {
-        Some(CallEndEntry::Answered { text, .. }) => {
-            Some((TextSourceView { kind: "call".to_owned(), id: call.to_string() }, *text))
+        Some(CallEndHistoryEntry::Answered { text, .. }) => {
+            Some((TextOccurrenceView { kind: "call".to_owned(), id: call.to_string() }, *text))
         }
         _ => None,
     });
     let messages = history.messages.values().filter(|message| message.position.seq < entry.position.seq);
-    let messages = messages
-        .map(|message| (TextSourceView { kind: "message".to_owned(), id: message.message.to_string() }, message.text));
+    let messages = messages.map(|message| {
+        (TextOccurrenceView { kind: "message".to_owned(), id: message.message.to_string() }, message.text)
+    });
     answers.chain(messages).collect()
 }
 
-fn handover_view(entry: &HandoverEntry, sources: &[(TextSourceView, String)], spec: &FlowSpec) -> HandoverView {
+fn handover_view(entry: &HandoverEntry, sources: &[(TextOccurrenceView, String)], spec: &FlowSpec) -> HandoverView {
     let handover = &entry.handover;
     let schema = spec.handovers.get(&handover.kind);
     let declared = schema.map(|schema| schema.fields.as_slice()).unwrap_or_default();
@@ -151,7 +152,7 @@ fn handover_view(entry: &HandoverEntry, sources: &[(TextSourceView, String)], sp
 }
 
 /// Returns the sources that contain the text, or any item of the list, verbatim.
-fn find_text_sources(value: &HandoverFieldValue, sources: &[(TextSourceView, String)]) -> Vec<TextSourceView> {
+fn find_text_sources(value: &HandoverFieldValue, sources: &[(TextOccurrenceView, String)]) -> Vec<TextOccurrenceView> {
     let items: Vec<String> = match value {
         HandoverFieldValue::Text(text) => vec![normalize_text(text)],
         HandoverFieldValue::List(items) => items.iter().map(|item| normalize_text(item)).collect(),

@@ -13,11 +13,11 @@ use utoipa::ToSchema;
 use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView};
 use super::session_view::with_session_history;
 use crate::event_view::EventTextFilter;
-use crate::extract::{JsonBodyWithImages, ResponseFormat, SessionRef};
-use crate::history::{ReplyEntry, TurnEntry};
+use crate::extract::{HttpResponseFormat, JsonBodyWithImages, RequestedSession};
+use crate::history::{ReplyHistoryEntry, TurnHistoryEntry};
 use crate::images::NewImage;
 use crate::problem::HttpProblem;
-use crate::stream::{EventStreamRequest, StreamUntil};
+use crate::stream::{EventStreamRequest, StreamEndCondition};
 
 /// A message to send.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -86,8 +86,8 @@ pub(crate) struct AcceptedMessage {
     request_body = NewMessage,
     responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
 pub(crate) async fn send_message(
-    session_ref: SessionRef,
-    format: ResponseFormat,
+    session_ref: RequestedSession,
+    format: HttpResponseFormat,
     headers: HeaderMap,
     JsonBodyWithImages(new): JsonBodyWithImages<NewMessage>,
 ) -> Result<Response, HttpProblem> {
@@ -104,17 +104,17 @@ pub(crate) async fn send_message(
         ..UserMessage::from(new.text)
     };
     let engine = &session_ref.app.engine;
-    let content_if_keyed = message.idempotency_key.is_some().then(|| MessageHashes::from_message(&message));
+    let content_if_keyed = message.idempotency_key.is_some().then(|| MessageContentHashes::from_message(&message));
     let check_message = async |message| match &content_if_keyed {
         Some(content) => content.check_recorded_message(&session_ref, message).await,
         None => Ok(()),
     };
-    if format == ResponseFormat::EventStream {
+    if format == HttpResponseFormat::EventStream {
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
         check_message(message).await?;
         let (after, head) = seq_before_message(&session_ref, message).await?;
-        let until = StreamUntil::TurnEnded(message);
+        let until = StreamEndCondition::TurnEnded(message);
         return EventStreamRequest {
             session_ref,
             after,
@@ -144,12 +144,12 @@ pub(crate) async fn send_message(
 }
 
 /// The hashes of a message's text and images, by which it is compared with a recorded message.
-pub(crate) struct MessageHashes {
+pub(crate) struct MessageContentHashes {
     text: BodyId,
     images: Vec<BodyId>,
 }
 
-impl MessageHashes {
+impl MessageContentHashes {
     pub(crate) fn from_message(message: &UserMessage) -> Self {
         Self {
             text: BodyId::hash_text(&message.text),
@@ -163,7 +163,7 @@ impl MessageHashes {
     /// The key was used for another message.
     pub(crate) async fn check_recorded_message(
         &self,
-        session_ref: &SessionRef,
+        session_ref: &RequestedSession,
         message: MessageId,
     ) -> Result<(), HttpProblem> {
         let is_same = with_session_history(session_ref, None, |history| {
@@ -184,8 +184,8 @@ impl MessageHashes {
 ///
 /// # Errors
 /// The maximum number of sessions is active, and this session is not one of them.
-pub(crate) fn check_turn_capacity(session_ref: &SessionRef) -> Result<(), HttpProblem> {
-    let SessionRef { app, session, .. } = session_ref;
+pub(crate) fn check_turn_capacity(session_ref: &RequestedSession) -> Result<(), HttpProblem> {
+    let RequestedSession { app, session, .. } = session_ref;
     let max = app.options.limits.turns_max;
     if app.engine.active_session_count() >= max && !app.engine.is_session_active(session) {
         let detail = format!("{max} sessions have a running turn, which is the maximum; try again in a moment");
@@ -206,7 +206,7 @@ pub(crate) fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<Ide
 
 /// Returns the sequence number before a message, and the last one of the session.
 async fn seq_before_message(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     message: MessageId,
 ) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), HttpProblem> {
     with_session_history(session_ref, None, |history| {
@@ -221,7 +221,7 @@ async fn seq_before_message(
 /// # Errors
 /// The turn has not ended, or the session cannot be read.
 pub(crate) async fn build_message_result(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     message: MessageId,
     phase: Option<String>,
 ) -> Result<MessageResult, HttpProblem> {
@@ -235,7 +235,7 @@ pub(crate) async fn build_message_result(
         None => super::session_view::read_session_state(session_ref, None).await?.1.session.phases_label(),
     };
     let replies = read_replies(session_ref, &turn.replies).await?;
-    let TurnEntry { turn: id, outcome, calls, spent, ended, .. } = turn;
+    let TurnHistoryEntry { turn: id, outcome, calls, spent, ended, .. } = turn;
     let (Some(outcome), Some(ended)) = (outcome, ended) else {
         return Err(session_ref.to_problem(Error::Stopped(session_ref.session.clone())));
     };
@@ -258,8 +258,8 @@ pub(crate) async fn build_message_result(
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn read_replies(
-    session_ref: &SessionRef,
-    replies: &[ReplyEntry],
+    session_ref: &RequestedSession,
+    replies: &[ReplyHistoryEntry],
 ) -> Result<Vec<ReplyView>, HttpProblem> {
     let ids: Vec<_> = replies.iter().map(|entry| entry.text.body).collect();
     let texts = session_ref
@@ -268,7 +268,7 @@ pub(crate) async fn read_replies(
         .read_texts(&session_ref.session, &ids)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let reply = |(entry, text): (&ReplyEntry, std::sync::Arc<str>)| ReplyView {
+    let reply = |(entry, text): (&ReplyHistoryEntry, std::sync::Arc<str>)| ReplyView {
         text: text.to_string(),
         role: entry.role.as_ref().map(ToString::to_string),
         call: entry.call.map(|call| call.to_string()),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
@@ -20,7 +20,7 @@ use super::common_types::{CallTotalsView, ParticipantView, serialized_name};
 use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{JsonBody, QueryParams, SessionRef};
+use crate::extract::{JsonBody, QueryParams, RequestedSession};
 use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
 
@@ -43,9 +43,9 @@ pub(crate) struct PhaseGraphStatusView {
     /// The phases that you may propose now.
     pub allowed_phases: Vec<String>,
     /// The phases, with figures for each.
-    pub phases: Vec<PhaseStatusView>,
+    pub phases: Vec<PhaseStatsView>,
     /// The transitions, with the number of times each was taken.
-    pub edges: Vec<PhaseEdgeStatusView>,
+    pub edges: Vec<PhaseEdgeUsageView>,
     pub gates: Vec<GateStatusView>,
     /// In order.
     pub visits: Vec<PhaseVisitView>,
@@ -83,7 +83,7 @@ pub(crate) struct PhaseGrantView {
 
 /// A phase with its figures.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PhaseStatusView {
+pub(crate) struct PhaseStatsView {
     /// The phase as declared.
     #[serde(flatten)]
     pub phase: PhaseView,
@@ -96,7 +96,7 @@ pub(crate) struct PhaseStatusView {
 
 /// A transition with its counters.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PhaseEdgeStatusView {
+pub(crate) struct PhaseEdgeUsageView {
     pub from: String,
     pub to: String,
     /// The condition of the transition, in words.
@@ -212,7 +212,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
 /// List the phase graphs of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPath, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
 pub(crate) async fn list_phase_graphs(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<PhaseGraphStatusList>, HttpProblem> {
     let at = at.to_seq()?;
@@ -225,7 +225,7 @@ pub(crate) async fn list_phase_graphs(
 }
 
 async fn read_graph_status(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     flow: &dyn DynFlow,
     state: &SessionState,
     key: &PhaseGraphKey,
@@ -240,7 +240,8 @@ async fn read_graph_status(
     let status = state.session.phase_graph_status(graph, key);
     let allowed = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
     let path =
-        with_session_history(session_ref, at, |history| PhasePath::from_history(history, graph, key, state)).await?;
+        with_session_history(session_ref, at, |history| PhaseGraphHistory::from_history(history, graph, key, state))
+            .await?;
     let gates = graph.gates.iter().map(|gate| GateStatusView {
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
@@ -283,13 +284,13 @@ fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
 }
 
 /// The visits and events of one graph.
-struct PhasePath {
+struct PhaseGraphHistory {
     visits: Vec<PhaseVisitView>,
     events: Vec<PhaseEventView>,
     ends_at: u64,
 }
 
-impl PhasePath {
+impl PhaseGraphHistory {
     fn from_history(history: &SessionHistory, graph: &PhaseGraph, key: &PhaseGraphKey, state: &SessionState) -> Self {
         let entries: Vec<&PhaseEventEntry> =
             history.phase_events.iter().filter(|entry| entry.phase_key == *key).collect();
@@ -336,12 +337,12 @@ impl PhasePath {
         Self { visits, events: entries.into_iter().map(phase_event_view).collect(), ends_at: history.last_at.0 }
     }
 
-    fn phase_statuses(&self, graph: &PhaseGraph, state: &SessionState) -> Vec<PhaseStatusView> {
+    fn phase_statuses(&self, graph: &PhaseGraph, state: &SessionState) -> Vec<PhaseStatsView> {
         let status = |phase: &segue_core::phase::PhaseSpec| {
             let visits: Vec<&PhaseVisitView> =
                 self.visits.iter().filter(|visit| phase.name == visit.phase.as_str()).collect();
             let account = state.session.ledger.by_phase.get(&format!("{}/{}", graph.name, phase.name));
-            PhaseStatusView {
+            PhaseStatsView {
                 phase: phase_view(phase),
                 visits: u32::try_from(visits.len()).unwrap_or(u32::MAX),
                 turns: visits.iter().map(|visit| visit.turns).sum(),
@@ -355,7 +356,7 @@ impl PhasePath {
         graph.phases.iter().map(status).collect()
     }
 
-    fn edge_statuses(&self, graph: &PhaseGraph) -> Vec<PhaseEdgeStatusView> {
+    fn edge_statuses(&self, graph: &PhaseGraph) -> Vec<PhaseEdgeUsageView> {
         let mut counts: BTreeMap<(&str, &str, &str), u32> = BTreeMap::new();
         for event in self.events.iter().filter(|event| event.cause.as_deref() != Some("same_phase")) {
             let from = event.from.as_deref().unwrap_or_default();
@@ -364,7 +365,7 @@ impl PhasePath {
         let count = |from: &PhaseName, to: &PhaseName, kind: &str| {
             counts.get(&(from.as_str(), to.as_str(), kind)).copied().unwrap_or(0)
         };
-        let edge = |edge: &segue_core::phase::PhaseEdge| PhaseEdgeStatusView {
+        let edge = |edge: &segue_core::phase::PhaseEdge| PhaseEdgeUsageView {
             from: edge.from.to_string(),
             to: edge.to.to_string(),
             guard: edge.guard.to_string(),
@@ -408,7 +409,7 @@ pub(crate) struct GrantPhaseRequest {
 /// The visit to return to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RollBackRequest {
+pub(crate) struct PhaseRollbackRequest {
     /// The number of the visit.
     pub visit: u32,
     /// The graph; required if the session has several.
@@ -422,7 +423,7 @@ pub(crate) struct RollBackRequest {
 /// Propose a transition to a phase
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPath), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn propose_phase(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     JsonBody(request): JsonBody<ProposePhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let ProposePhaseRequest { to, reason, graph, owner } = request;
@@ -433,7 +434,7 @@ pub(crate) async fn propose_phase(
 /// Grant the entry of a phase once, regardless of guards and gates
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPath), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn grant_phase_entry(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     JsonBody(request): JsonBody<GrantPhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let GrantPhaseRequest { to, graph, owner } = request;
@@ -447,12 +448,12 @@ pub(crate) async fn grant_phase_entry(
 /// Restore the phase state of an earlier visit
 ///
 /// Nothing is deleted from the journal.
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = RollBackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = PhaseRollbackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn roll_back_phase(
-    session_ref: SessionRef,
-    JsonBody(request): JsonBody<RollBackRequest>,
+    session_ref: RequestedSession,
+    JsonBody(request): JsonBody<PhaseRollbackRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let RollBackRequest { visit, graph, owner } = request;
+    let PhaseRollbackRequest { visit, graph, owner } = request;
     run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::RollBack {
         phase,
         visit,
@@ -461,7 +462,7 @@ pub(crate) async fn roll_back_phase(
 }
 
 async fn run_phase_command(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     graph: Option<&str>,
     owner: Option<&str>,
     command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,
@@ -499,9 +500,9 @@ fn select_phase_key(
     owner: Option<&str>,
 ) -> Result<PhaseGraphKey, HttpProblem> {
     let is_owned_by = |key: &PhaseGraphKey, name: &str| match &key.owner {
-        PhaseGraphOwner::Session => false,
-        PhaseGraphOwner::Role(role) => *role == name,
-        PhaseGraphOwner::Agent(agent) => *agent == name,
+        PhaseStateOwner::Session => false,
+        PhaseStateOwner::Role(role) => *role == name,
+        PhaseStateOwner::Agent(agent) => *agent == name,
     };
     let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
     let matching = |key: &PhaseGraphKey| {

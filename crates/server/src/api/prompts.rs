@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use segue_core::body::BodyId;
 use segue_core::diff::{TextDiffLine, diff_lines};
 use segue_core::ids::CallId;
-use segue_core::prompt::{OutputFormat, Prompt};
+use segue_core::prompt::{ModelOutputFormat, Prompt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +16,7 @@ use super::calls::{find_call, read_call_opened};
 use super::session_view::with_session_history;
 use super::turns::ImageView;
 use super::{CallPath, SessionPath};
-use crate::extract::{QueryParams, ResponseFormat, SessionRef};
+use crate::extract::{HttpResponseFormat, QueryParams, RequestedSession};
 use crate::problem::HttpProblem;
 
 /// The exact prompt of a call.
@@ -75,20 +75,20 @@ pub(crate) struct PromptToolView {
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPath, CallPath),
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
 pub(crate) async fn get_prompt(
-    session_ref: SessionRef,
-    format: ResponseFormat,
+    session_ref: RequestedSession,
+    format: HttpResponseFormat,
     Path((_, call)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let entry = find_call(&session_ref, &call, None).await?;
     let prompt = read_prompt(&session_ref, entry.call).await?;
-    if format == ResponseFormat::Text {
+    if format == HttpResponseFormat::Text {
         return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_plain_text()).into_response());
     }
     let opened = read_call_opened(&session_ref, &entry).await?;
     Ok(Json(prompt_view(entry.call, prompt, opened.receipt.digest.to_string())).into_response())
 }
 
-async fn read_prompt(session_ref: &SessionRef, call: CallId) -> Result<Prompt, HttpProblem> {
+async fn read_prompt(session_ref: &RequestedSession, call: CallId) -> Result<Prompt, HttpProblem> {
     session_ref
         .app
         .engine
@@ -116,8 +116,8 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
         messages: messages.collect(),
         tools: prompt.tools.iter().map(prompt_tool_view).collect(),
         output: match prompt.output_format {
-            OutputFormat::Text => None,
-            OutputFormat::Json(schema) => Some(schema),
+            ModelOutputFormat::Text => None,
+            ModelOutputFormat::Json(schema) => Some(schema),
         },
         reply_tokens_max: prompt.reply_tokens_max,
         digest,
@@ -169,7 +169,7 @@ pub(crate) struct PromptDiffLine {
 /// Compare the prompt of a call with another one
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPath, CallPath, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
 pub(crate) async fn get_prompt_diff(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     Path((_, call)): Path<(String, String)>,
     QueryParams(params): QueryParams<PromptDiffParams>,
 ) -> Result<Json<PromptDiffView>, HttpProblem> {

@@ -17,8 +17,8 @@ use super::calls::{CallSummaryView, find_call, read_call_opened, read_flow_spec,
 use super::prompts::{PromptToolView, ToolCallView, prompt_tool_view, tool_call_view};
 use super::session_view::with_session_history;
 use super::{CallPath, SessionPath};
-use crate::extract::{QueryParams, SessionRef};
-use crate::history::{CallEndEntry, CallEntry, FailedAttemptEntry};
+use crate::extract::{QueryParams, RequestedSession};
+use crate::history::{CallEndHistoryEntry, CallEntry, FailedAttemptEntry};
 use crate::problem::HttpProblem;
 
 /// A call with its receipt.
@@ -168,7 +168,7 @@ pub(crate) struct ReceiptParams {
 /// Get a call with its receipt
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPath, CallPath, ReceiptParams), responses((status = 200, body = CallReceiptView)))]
 pub(crate) async fn get_call_receipt(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     Path((_, call)): Path<(String, String)>,
     QueryParams(params): QueryParams<ReceiptParams>,
 ) -> Result<Json<CallReceiptView>, HttpProblem> {
@@ -213,7 +213,7 @@ struct ReceiptContext {
 }
 
 async fn read_receipt_context(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     entry: &CallEntry,
     call: &CallOpened,
 ) -> Result<ReceiptContext, HttpProblem> {
@@ -252,10 +252,10 @@ async fn read_receipt_context(
 }
 
 async fn read_call_answered(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     entry: &CallEntry,
 ) -> Result<Option<Box<CallAnswered>>, HttpProblem> {
-    let Some(CallEndEntry::Answered { position, is_late: false, .. }) = &entry.end else { return Ok(None) };
+    let Some(CallEndHistoryEntry::Answered { position, is_late: false, .. }) = &entry.end else { return Ok(None) };
     let before = Seq(position.seq.0.saturating_sub(1));
     let events = session_ref
         .app
@@ -272,7 +272,7 @@ async fn read_call_answered(
 type TextsById = BTreeMap<BodyId, Arc<str>>;
 
 async fn read_receipt_texts(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     opened: &CallOpened,
     context: &ReceiptContext,
     answered: Option<&CallAnswered>,
@@ -395,7 +395,7 @@ fn fragment_source_view(source: &FragmentSource) -> FragmentSourceView {
 }
 
 async fn read_tools_and_output(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     opened: &CallOpened,
 ) -> Result<(Vec<PromptToolView>, Option<Value>), HttpProblem> {
     let ids: Vec<BodyId> = opened.tools_body.into_iter().chain(opened.output_schema).collect();
@@ -430,7 +430,7 @@ fn failed_attempt_view(attempt: &FailedAttemptEntry) -> FailedAttemptView {
 }
 
 fn model_answer_view(entry: &CallEntry, answered: Option<&CallAnswered>, texts: &TextsById) -> Option<ModelAnswerView> {
-    let Some(CallEndEntry::Answered { text, .. }) = &entry.end else { return None };
+    let Some(CallEndHistoryEntry::Answered { text, .. }) = &entry.end else { return None };
     let lookup = |text: segue_core::body::TextRef| texts.get(&text.body).map(|text| text.to_string());
     Some(ModelAnswerView {
         text: lookup(*text),

@@ -121,15 +121,15 @@ pub(crate) async fn get_server_info(State(app): State<AppState>, caller: Caller)
 
 /// The configured models.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ModelCardList {
+pub(crate) struct ConfiguredModelList {
     /// The model of every role without an assignment of its own.
     pub default: String,
-    pub models: Vec<ModelCardView>,
+    pub models: Vec<ConfiguredModelView>,
 }
 
 /// A configured model.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ModelCardView {
+pub(crate) struct ConfiguredModelView {
     /// The name in the configuration.
     pub model: String,
     /// `vendor`, `scripted` or `rehearsal`.
@@ -152,11 +152,11 @@ pub(crate) struct ModelPriceView {
 }
 
 /// List the models behind the flows
-#[utoipa::path(get, path = "/v1/model-cards", tag = "server", responses((status = 200, body = ModelCardList)))]
-pub(crate) async fn list_model_cards(State(app): State<AppState>) -> Json<ModelCardList> {
+#[utoipa::path(get, path = "/v1/model-cards", tag = "server", responses((status = 200, body = ConfiguredModelList)))]
+pub(crate) async fn list_model_cards(State(app): State<AppState>) -> Json<ConfiguredModelList> {
     let models = app.engine.models();
     let default = app.engine.model_assignment().default_model().clone();
-    let mut cards: Vec<ModelCardView> = Vec::new();
+    let mut cards: Vec<ConfiguredModelView> = Vec::new();
     let names: Vec<ModelName> = models.iter().map(|(name, _, _)| name.clone()).collect();
     // A registry with a single model accepts every name, so the model is listed under the default name.
     let names = if names.is_empty() { vec![default.clone()] } else { names };
@@ -166,7 +166,7 @@ pub(crate) async fn list_model_cards(State(app): State<AppState>) -> Json<ModelC
         let price =
             card.price.map(|price| ModelPriceView { input: price.input, output: price.output, cached: price.cached });
         let (kind, window_tokens) = (about.kind.to_string(), card.window_tokens);
-        cards.push(ModelCardView { model: name.to_string(), kind, about: about.label, window_tokens, price });
+        cards.push(ConfiguredModelView { model: name.to_string(), kind, about: about.label, window_tokens, price });
     }
-    Json(ModelCardList { default: default.to_string(), models: cards })
+    Json(ConfiguredModelList { default: default.to_string(), models: cards })
 }

@@ -1,13 +1,13 @@
 //! Builds the view of a session without its history.
 
 use segue_core::ids::Seq;
-use segue_core::session::{CallStatus, SessionState};
+use segue_core::session::{OpenCallStatus, SessionState};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::common_types::{CallTotalsView, MidTurnPolicyView};
-use crate::extract::SessionRef;
+use crate::extract::RequestedSession;
 use crate::history::SessionHistory;
 use crate::problem::HttpProblem;
 
@@ -103,11 +103,11 @@ pub(crate) struct ForkOriginView {
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn with_session_history<T>(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     at: Option<Seq>,
     read: impl FnOnce(&SessionHistory) -> T,
 ) -> Result<T, HttpProblem> {
-    let SessionRef { app, session, .. } = session_ref;
+    let RequestedSession { app, session, .. } = session_ref;
     app.histories.with_history(&app.engine, session, at, read).await.map_err(|error| session_ref.to_problem(error))
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn with_session_history<T>(
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn read_session_state(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     at: Option<Seq>,
 ) -> Result<(std::sync::Arc<dyn segue_core::flow::DynFlow>, SessionState), HttpProblem> {
     let engine = &session_ref.app.engine;
@@ -131,7 +131,10 @@ pub(crate) async fn read_session_state(
 ///
 /// # Errors
 /// The session cannot be read.
-pub(crate) async fn build_session_view(session_ref: &SessionRef, at: Option<Seq>) -> Result<SessionView, HttpProblem> {
+pub(crate) async fn build_session_view(
+    session_ref: &RequestedSession,
+    at: Option<Seq>,
+) -> Result<SessionView, HttpProblem> {
     let (flow, state) = read_session_state(session_ref, at).await?;
     let engine = &session_ref.app.engine;
     let artifacts =
@@ -184,9 +187,9 @@ fn open_call_views(session: &segue_core::session::Session) -> Vec<OpenCallView> 
         model: open.opened.model.to_string(),
         attempt: open.attempt,
         status: match open.status {
-            CallStatus::Due | CallStatus::Inherited(_) => OpenCallStatusView::InProgress,
-            CallStatus::WaitingUntil(until) => OpenCallStatusView::Waiting { until: until.0 },
-            CallStatus::AwaitingOperator => OpenCallStatusView::AwaitingOperator,
+            OpenCallStatus::Due | OpenCallStatus::Inherited(_) => OpenCallStatusView::InProgress,
+            OpenCallStatus::WaitingUntil(until) => OpenCallStatusView::Waiting { until: until.0 },
+            OpenCallStatus::AwaitingOperator => OpenCallStatusView::AwaitingOperator,
         },
         since: open.opened_at.0,
     };

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, TurnId, UnixMillis};
-use segue_engine::{Error, PendingWork, SessionListCursor, SessionListEntry, SessionOptions, SessionQuery};
+use segue_engine::{Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -21,7 +21,7 @@ use super::common_types::MidTurnPolicyView;
 use super::session_view::{SessionView, build_session_view};
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::{JsonBody, QueryParams, SessionRef};
+use crate::extract::{JsonBody, QueryParams, RequestedSession};
 use crate::limits::{NAME_ATTEMPTS_MAX, SESSIONS_PAGE_DEFAULT, SESSIONS_PAGE_MAX, TITLE_CHARS_MAX};
 use crate::problem::HttpProblem;
 
@@ -81,7 +81,7 @@ pub(crate) async fn open_new_session(
     flow: &FlowName,
     name: Option<&str>,
     options: SessionOptions,
-) -> Result<SessionRef, HttpProblem> {
+) -> Result<RequestedSession, HttpProblem> {
     if !caller.can_use_flow(flow) {
         return Err(HttpProblem::from_engine_error(
             &Error::NoSuchFlow { name: flow.clone(), known: String::new() },
@@ -96,7 +96,7 @@ pub(crate) async fn open_new_session(
         };
         attempts += 1;
         match app.engine.open_session(flow, SessionOptions { session: Some(session), ..options.clone() }).await {
-            Ok(session) => return Ok(SessionRef { app: app.clone(), caller, session }),
+            Ok(session) => return Ok(RequestedSession { app: app.clone(), caller, session }),
             // A generated name may be taken by chance.
             Err(Error::SessionExists(_)) if name.is_none() && attempts < NAME_ATTEMPTS_MAX => {}
             Err(error) => return Err(HttpProblem::from_engine_error(&error, &caller)),
@@ -108,7 +108,7 @@ pub(crate) async fn open_new_session(
 ///
 /// # Errors
 /// The session cannot be read.
-pub(crate) async fn created_session_response(session_ref: &SessionRef) -> Result<Response, HttpProblem> {
+pub(crate) async fn created_session_response(session_ref: &RequestedSession) -> Result<Response, HttpProblem> {
     let location = HeaderValue::from_str(&format!("/v1/sessions/{}", session_ref.public_name()))
         .map_err(|_| HttpProblem::new("internal", "the session's name cannot be sent in a header"))?;
     let view = build_session_view(session_ref, None).await?;
@@ -167,8 +167,8 @@ pub(crate) struct SessionListItem {
 impl SessionListItem {
     /// Converts a list entry, with the session's name as the caller knows it.
     #[must_use]
-    pub(crate) fn from_list_entry(entry: &SessionListEntry, caller: &Caller) -> Self {
-        let SessionListEntry { session, summary, head, excerpt } = entry;
+    pub(crate) fn from_list_entry(entry: &StoredSessionEntry, caller: &Caller) -> Self {
+        let StoredSessionEntry { session, summary, head, excerpt } = entry;
         Self {
             session: caller.public_session_name(session),
             flow: summary.flow.clone(),
@@ -179,7 +179,7 @@ impl SessionListItem {
             cost_microusd: summary.cost_microusd,
             created: summary.created_at.0,
             updated: summary.updated_at.0,
-            is_active: summary.pending_work == PendingWork::Now,
+            is_active: summary.pending_work == PendingWorkStatus::Now,
             seq: head.0,
             excerpt: excerpt.clone(),
         }
@@ -234,7 +234,7 @@ fn decode_cursor(cursor: &str, caller: &Caller) -> Result<SessionListCursor, Htt
 /// Get a session
 #[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath, AtEventParams), responses((status = 200, body = SessionView)))]
 pub(crate) async fn get_session(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     build_session_view(&session_ref, at.to_seq()?).await.map(Json)
@@ -251,7 +251,7 @@ pub(crate) struct UpdateSessionRequest {
 /// Rename a session
 #[utoipa::path(patch, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), request_body = UpdateSessionRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn update_session(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     JsonBody(change): JsonBody<UpdateSessionRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let title = validate_title(&change.title)?;
@@ -260,14 +260,14 @@ pub(crate) async fn update_session(
 
 /// Close a session, so that it accepts no more messages
 #[utoipa::path(post, path = "/v1/sessions/{session}/close", tag = "sessions", params(super::SessionPath), responses((status = 200, body = SessionView)))]
-pub(crate) async fn close_session(session_ref: SessionRef) -> Result<Json<SessionView>, HttpProblem> {
+pub(crate) async fn close_session(session_ref: RequestedSession) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Close).await
 }
 
 /// The role whose memory is reset.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ForgetMemoryRequest {
+pub(crate) struct ForgetRoleMemoryRequest {
     pub role: String,
     #[serde(default)]
     pub agent: Option<String>,
@@ -279,12 +279,12 @@ pub(crate) struct ForgetMemoryRequest {
 /// Reset a role's memory
 ///
 /// The role starts a new thread at its next call.
-#[utoipa::path(post, path = "/v1/sessions/{session}/forget", tag = "sessions", params(super::SessionPath), request_body = ForgetMemoryRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/forget", tag = "sessions", params(super::SessionPath), request_body = ForgetRoleMemoryRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn forget_role_memory(
-    session_ref: SessionRef,
-    JsonBody(forget): JsonBody<ForgetMemoryRequest>,
+    session_ref: RequestedSession,
+    JsonBody(forget): JsonBody<ForgetRoleMemoryRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
-    let ForgetMemoryRequest { role, agent, peer } = forget;
+    let ForgetRoleMemoryRequest { role, agent, peer } = forget;
     let (agent, peer) = (agent.map(Into::into), peer.map(Into::into));
     run_session_command(&session_ref, OperatorCommand::Forget { role: role.into(), agent, peer }).await
 }
@@ -309,7 +309,7 @@ impl TurnCommandRequest {
 /// Cancel the running turn
 #[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn cancel_turn(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     JsonBody(request): JsonBody<TurnCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Cancel { turn: request.parse_turn()? }).await
@@ -320,7 +320,7 @@ pub(crate) async fn cancel_turn(
 /// Answers that the turn already received are reused where the flow supports it.
 #[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn retry_turn(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     JsonBody(request): JsonBody<TurnCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let turn = request.parse_turn()?;
@@ -333,7 +333,7 @@ pub(crate) async fn retry_turn(
 /// # Errors
 /// The session refuses the command.
 pub(crate) async fn run_session_command(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     command: OperatorCommand,
 ) -> Result<Json<SessionView>, HttpProblem> {
     session_ref
@@ -347,7 +347,7 @@ pub(crate) async fn run_session_command(
 
 /// Delete a session with all its texts
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), responses((status = 204)))]
-pub(crate) async fn delete_session(session_ref: SessionRef) -> Result<StatusCode, HttpProblem> {
+pub(crate) async fn delete_session(session_ref: RequestedSession) -> Result<StatusCode, HttpProblem> {
     session_ref.app.engine.delete_session(&session_ref.session).await.map_err(|error| session_ref.to_problem(error))?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use super::common_types::serialized_name;
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, SessionRef};
-use crate::history::{JournalPosition, SessionHistory, ThreadHistoryEntry};
+use crate::extract::{QueryParams, RequestedSession};
+use crate::history::{JournalPosition, SessionHistory, ThreadLifetimeEntry};
 use crate::problem::HttpProblem;
 
 /// The threads of a session.
@@ -103,24 +103,24 @@ pub(crate) struct CompactionView {
 /// List the threads of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPath, AtEventParams), responses((status = 200, body = ThreadList)))]
 pub(crate) async fn list_threads(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ThreadList>, HttpProblem> {
     let at = at.to_seq()?;
     let (flow, state) = read_session_state(&session_ref, at).await?;
     let spec = flow.spec();
-    let memory = |entry: &ThreadHistoryEntry| {
+    let memory = |entry: &ThreadLifetimeEntry| {
         spec.roles.get(&entry.slot.role).map(|role| role.scope.describe()).unwrap_or_default()
     };
     let threads = with_session_history(&session_ref, at, |history| {
         let view =
-            |entry: &ThreadHistoryEntry| thread_view(history, entry, memory(entry), is_thread_active(entry, &state));
+            |entry: &ThreadLifetimeEntry| thread_view(history, entry, memory(entry), is_thread_active(entry, &state));
         history.threads.values().map(view).collect()
     });
     Ok(Json(ThreadList { threads: threads.await? }))
 }
 
-fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, is_active: bool) -> ThreadView {
+fn thread_view(history: &SessionHistory, entry: &ThreadLifetimeEntry, memory: String, is_active: bool) -> ThreadView {
     let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
     let point = |(position, turn, call): &(JournalPosition, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
         seq: position.seq.0,
@@ -159,7 +159,7 @@ fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: Str
 }
 
 /// Returns whether the thread is the newest of its slot and its scope tag still matches the state.
-fn is_thread_active(entry: &ThreadHistoryEntry, state: &SessionState) -> bool {
+fn is_thread_active(entry: &ThreadLifetimeEntry, state: &SessionState) -> bool {
     let session = &state.session;
     let phase_holds = entry.tag.phase_visit.as_ref().is_none_or(|visit| {
         let mut graphs = session.phase_graphs.iter().filter(|(key, _)| key.graph == visit.graph).peekable();

@@ -18,8 +18,8 @@ use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView, ser
 use super::phases::{PhaseEventView, phase_event_view};
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{self, QueryParams, SessionRef};
-use crate::history::{MessageEntry, SessionHistory, TurnEntry};
+use crate::extract::{self, QueryParams, RequestedSession};
+use crate::history::{MessageEntry, SessionHistory, TurnHistoryEntry};
 use crate::limits::{TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX};
 use crate::problem::HttpProblem;
 
@@ -36,7 +36,7 @@ pub(crate) struct TurnView {
     /// `null` while the turn is running.
     pub outcome: Option<TurnResultView>,
     /// The messages that the turn answers.
-    pub messages: Vec<MessageView>,
+    pub messages: Vec<UserMessageView>,
     pub replies: Vec<TurnReplyView>,
     pub calls: Vec<CallSummaryView>,
     pub tool_runs: Vec<ToolRunView>,
@@ -52,7 +52,7 @@ pub(crate) struct TurnView {
 
 /// A message of the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MessageView {
+pub(crate) struct UserMessageView {
     pub message: String,
     pub seq: u64,
     pub at: u64,
@@ -151,7 +151,7 @@ pub(crate) struct TurnsPage {
     /// The value of `before` for the previous page; `null` on the first page.
     pub next: Option<String>,
     /// Messages without a turn.
-    pub queued_messages: Vec<MessageView>,
+    pub queued_messages: Vec<UserMessageView>,
     /// The sequence number of the session's last event.
     pub last_seq: u64,
 }
@@ -159,7 +159,7 @@ pub(crate) struct TurnsPage {
 /// List the turns of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPath, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
 pub(crate) async fn list_turns(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     QueryParams(params): QueryParams<ListTurnsParams>,
 ) -> Result<Json<TurnsPage>, HttpProblem> {
     let limit = super::page_limit(params.limit, TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX)?;
@@ -168,7 +168,7 @@ pub(crate) async fn list_turns(
     let at = AtEventParams { at: params.at }.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
     let page = with_session_history(&session_ref, at, |history| {
-        let mut entries: Vec<&TurnEntry> =
+        let mut entries: Vec<&TurnHistoryEntry> =
             history.turns.range(..before).rev().take(limit).map(|(_, entry)| entry).collect();
         entries.reverse();
         let first = entries.first().map(|entry| entry.turn);
@@ -196,7 +196,7 @@ pub(crate) async fn list_turns(
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns/{turn}", tag = "turns",
     params(SessionPath, ("turn" = String, Path, description = "The id of the turn, such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
 pub(crate) async fn get_turn(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     Path((_, turn)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<TurnView>, HttpProblem> {
@@ -221,7 +221,7 @@ struct TurnWithoutTexts {
     tool_texts: Vec<Option<TextRef>>,
 }
 
-fn collect_turn(history: &SessionHistory, entry: &TurnEntry, spec: &FlowSpec) -> TurnWithoutTexts {
+fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
     let messages: Vec<MessageEntry> =
         entry.messages.iter().filter_map(|message| history.messages.get(message).cloned()).collect();
     let first = messages.iter().map(|message| message.position.seq).min();
@@ -318,8 +318,8 @@ impl TurnWithoutTexts {
     }
 }
 
-fn message_view(entry: &MessageEntry, texts: &SessionTexts) -> MessageView {
-    MessageView {
+fn message_view(entry: &MessageEntry, texts: &SessionTexts) -> UserMessageView {
+    UserMessageView {
         message: entry.message.to_string(),
         seq: entry.position.seq.0,
         at: entry.position.at.0,
@@ -339,7 +339,7 @@ impl SessionTexts {
     ///
     /// # Errors
     /// One of the texts does not exist.
-    pub(crate) async fn load(session_ref: &SessionRef, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
+    pub(crate) async fn load(session_ref: &RequestedSession, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
         let ids: Vec<BodyId> = ids.into_iter().collect();
         let texts = session_ref
             .app

@@ -59,7 +59,7 @@ pub(crate) struct DeliveryAttemptList {
 
 /// The result of a ping.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PingResult {
+pub(crate) struct WebhookPingResult {
     /// The status that the receiver returned.
     pub status: Option<u16>,
     /// Why the delivery failed.
@@ -154,13 +154,13 @@ pub(crate) async fn list_deliveries(
 
 /// Send a ping to a webhook
 #[utoipa::path(post, path = "/v1/webhooks/{webhook}/ping", tag = "webhooks", params(("webhook" = String, Path, description = "The id of the webhook.")),
-    responses((status = 200, body = PingResult)))]
+    responses((status = 200, body = WebhookPingResult)))]
 pub(crate) async fn ping_webhook(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<PingResult>, HttpProblem> {
+) -> Result<Json<WebhookPingResult>, HttpProblem> {
     caller.require_operator()?;
     let (status, problem) = send_webhook_ping(&app, &app.webhooks.get_webhook(&id)?).await?;
-    Ok(Json(PingResult { status, problem }))
+    Ok(Json(WebhookPingResult { status, problem }))
 }

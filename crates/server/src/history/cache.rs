@@ -14,7 +14,7 @@ use crate::limits::{HISTORIES_CACHED_MAX, READ_EVENTS_MAX};
 
 /// Histories by session.
 #[derive(Debug, Default)]
-pub(crate) struct HistoryCache {
+pub(crate) struct SessionHistoryCache {
     entries: Mutex<HashMap<SessionId, CachedHistory>>,
 }
 
@@ -24,7 +24,7 @@ struct CachedHistory {
     last_used: Instant,
 }
 
-impl HistoryCache {
+impl SessionHistoryCache {
     /// Passes a session's history to `read`, as it is now or after the event `at`.
     ///
     /// # Errors

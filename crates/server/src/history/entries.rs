@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_core::body::{ImageRef, TextRef};
 use segue_core::context::{ContextLayer, PrefixMatch};
-use segue_core::event::{MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolOutcome, TurnResult, UsageSource};
+use segue_core::event::{MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolOutcome, TurnOutcome, UsageSource};
 use segue_core::handover::Handover;
 use segue_core::ids::{
     AgentName, AskName, CallId, FragmentName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, ThreadId,
@@ -39,13 +39,13 @@ pub(crate) struct MessageEntry {
 
 /// A turn.
 #[derive(Debug, Clone)]
-pub(crate) struct TurnEntry {
+pub(crate) struct TurnHistoryEntry {
     pub turn: TurnId,
     pub started: JournalPosition,
     pub ended: Option<JournalPosition>,
-    pub outcome: Option<TurnResult>,
+    pub outcome: Option<TurnOutcome>,
     pub messages: Vec<MessageId>,
-    pub replies: Vec<ReplyEntry>,
+    pub replies: Vec<ReplyHistoryEntry>,
     pub calls: Vec<CallId>,
     pub tool_runs: Vec<ToolRunId>,
     /// Indices into the history's list.
@@ -61,7 +61,7 @@ pub(crate) struct TurnEntry {
 
 /// A reply to the user.
 #[derive(Debug, Clone)]
-pub(crate) struct ReplyEntry {
+pub(crate) struct ReplyHistoryEntry {
     pub position: JournalPosition,
     pub text: TextRef,
     pub role: Option<RoleName>,
@@ -110,7 +110,7 @@ pub(crate) struct CallEntry {
     /// Attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
     /// `None` while the call is open.
-    pub end: Option<CallEndEntry>,
+    pub end: Option<CallEndHistoryEntry>,
 }
 
 /// An attempt without an answer, or a decision about one.
@@ -126,7 +126,7 @@ pub(crate) struct FailedAttemptEntry {
 
 /// How a call ended.
 #[derive(Debug, Clone)]
-pub(crate) enum CallEndEntry {
+pub(crate) enum CallEndHistoryEntry {
     Answered {
         position: JournalPosition,
         text: TextRef,
@@ -153,7 +153,7 @@ pub(crate) enum CallEndEntry {
 
 /// A thread.
 #[derive(Debug, Clone)]
-pub(crate) struct ThreadHistoryEntry {
+pub(crate) struct ThreadLifetimeEntry {
     pub thread: ThreadId,
     pub slot: ThreadSlot,
     pub tag: ScopeTag,
@@ -229,7 +229,7 @@ pub(crate) struct ToolRunEntry {
 
 /// A fact of the flow, without its value.
 #[derive(Debug, Clone)]
-pub(crate) struct FactEntry {
+pub(crate) struct FlowFactEntry {
     pub position: JournalPosition,
     pub turn: Option<TurnId>,
     pub kind: String,

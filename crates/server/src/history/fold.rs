@@ -10,9 +10,9 @@ use segue_core::ledger::UsageTotals;
 use segue_core::prompt::TokenUsage;
 
 use super::{
-    CallEndEntry, CallEntry, CompactionEntry, FactEntry, FailedAttemptEntry, HandoverEntry, JournalPosition,
-    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyEntry, SessionHistory, ThreadHistoryEntry,
-    ToolRunEntry, TurnEntry,
+    CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
+    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, SessionHistory,
+    ThreadLifetimeEntry, ToolRunEntry, TurnHistoryEntry,
 };
 
 impl SessionHistory {
@@ -46,7 +46,8 @@ impl SessionHistory {
                 self.running_turn = None;
             }
             Event::ReplySent(reply) => {
-                let entry = ReplyEntry { position, text: reply.text, role: reply.role.clone(), call: reply.call };
+                let entry =
+                    ReplyHistoryEntry { position, text: reply.text, role: reply.role.clone(), call: reply.call };
                 if let Some(turn) = self.turn_mut(reply.turn) {
                     turn.replies.push(entry);
                 }
@@ -95,7 +96,7 @@ impl SessionHistory {
             }
             Event::FlowFactRecorded { kind, .. } => {
                 let (number, turn) = (self.facts.len(), self.running_turn);
-                self.facts.push(FactEntry { position, turn, kind: kind.clone() });
+                self.facts.push(FlowFactEntry { position, turn, kind: kind.clone() });
                 if let Some(turn) = self.turn_mut(turn) {
                     turn.facts.push(number);
                 }
@@ -139,8 +140,11 @@ impl SessionHistory {
             }
             Event::CallCancelled { call, reason, in_flight } => {
                 if let Some(entry) = self.calls.get_mut(call) {
-                    entry.end =
-                        Some(CallEndEntry::Cancelled { position, reason: reason.clone(), in_flight: *in_flight });
+                    entry.end = Some(CallEndHistoryEntry::Cancelled {
+                        position,
+                        reason: reason.clone(),
+                        in_flight: *in_flight,
+                    });
                 }
                 if *in_flight {
                     self.add_unknown_attempt(*call);
@@ -149,7 +153,7 @@ impl SessionHistory {
             Event::CallAnsweredLate { call, text, usage, usage_source: counted_by, cost_microusd } => {
                 self.resolve_unknown_attempt(*call);
                 if let Some(entry) = self.calls.get_mut(call) {
-                    entry.end = Some(CallEndEntry::Answered {
+                    entry.end = Some(CallEndHistoryEntry::Answered {
                         position,
                         text: *text,
                         stop_reason: None,
@@ -193,7 +197,7 @@ impl SessionHistory {
                 entry.turn = Some(turn);
             }
         }
-        let entry = TurnEntry {
+        let entry = TurnHistoryEntry {
             turn,
             started: position,
             ended: None,
@@ -288,7 +292,7 @@ impl SessionHistory {
             if let Some(previous) = previous.and_then(|previous| self.threads.get_mut(&previous)) {
                 previous.ended = Some(point);
             }
-            let entry = ThreadHistoryEntry {
+            let entry = ThreadLifetimeEntry {
                 thread: *thread,
                 slot: slot.clone(),
                 tag: tag.clone(),
@@ -312,7 +316,7 @@ impl SessionHistory {
 
     fn apply_call_answered(&mut self, answered: &CallAnswered, position: JournalPosition) {
         let Some(entry) = self.calls.get_mut(&answered.call) else { return };
-        entry.end = Some(CallEndEntry::Answered {
+        entry.end = Some(CallEndHistoryEntry::Answered {
             position,
             text: answered.text,
             stop_reason: Some(answered.stop_reason),
@@ -353,7 +357,7 @@ impl SessionHistory {
             && let Some(entry) = self.calls.get_mut(&call)
             && entry.end.is_none()
         {
-            entry.end = Some(CallEndEntry::Failed { position, reason });
+            entry.end = Some(CallEndHistoryEntry::Failed { position, reason });
         }
     }
 
@@ -368,7 +372,7 @@ impl SessionHistory {
     /// Corrects the counters when the outcome of a cancelled call becomes known.
     fn resolve_unknown_attempt(&mut self, call: CallId) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
-        if let Some(CallEndEntry::Cancelled { in_flight, .. }) = &mut entry.end
+        if let Some(CallEndHistoryEntry::Cancelled { in_flight, .. }) = &mut entry.end
             && std::mem::take(in_flight)
         {
             entry.unknown_attempts = entry.unknown_attempts.saturating_sub(1);
@@ -384,7 +388,7 @@ impl SessionHistory {
         }
     }
 
-    fn turn_mut(&mut self, turn: Option<TurnId>) -> Option<&mut TurnEntry> {
+    fn turn_mut(&mut self, turn: Option<TurnId>) -> Option<&mut TurnHistoryEntry> {
         self.turns.get_mut(&turn?)
     }
 

@@ -15,7 +15,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection that fails if the client does not send a first request, or does not read, for too long.
 #[derive(Debug)]
-pub(crate) struct ClientStream {
+pub(crate) struct TimeoutTcpStream {
     stream: TcpStream,
     /// Runs until the HTTP version is known; then hyper's own timeouts apply.
     first_bytes_timer: Option<Pin<Box<Sleep>>>,
@@ -24,7 +24,7 @@ pub(crate) struct ClientStream {
     stall_timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl ClientStream {
+impl TimeoutTcpStream {
     pub(crate) fn new(stream: TcpStream, first_bytes_timeout: Duration, stall_timeout: Duration) -> Self {
         Self {
             stream,
@@ -63,7 +63,7 @@ impl ClientStream {
     }
 }
 
-impl AsyncRead for ClientStream {
+impl AsyncRead for TimeoutTcpStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -80,7 +80,7 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl AsyncWrite for ClientStream {
+impl AsyncWrite for TimeoutTcpStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.poll_with_stall_timeout(context, poll)

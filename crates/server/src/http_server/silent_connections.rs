@@ -8,31 +8,31 @@ use tokio::sync::Notify;
 
 /// All connections without a request, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SilentConnections(Arc<Mutex<SilentConnectionList>>);
+pub(crate) struct IdleHttpConnections(Arc<Mutex<SilentConnectionsInner>>);
 
 #[derive(Debug, Default)]
-struct SilentConnectionList {
+struct SilentConnectionsInner {
     last_id: u64,
     by_id: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// The entry of one connection. Dropping it removes it from the list.
 #[derive(Debug)]
-pub(crate) struct SilentConnection {
-    list: SilentConnections,
+pub(crate) struct SilentConnectionGuard {
+    list: IdleHttpConnections,
     id: u64,
     close_signal: Arc<Notify>,
 }
 
-impl SilentConnections {
+impl IdleHttpConnections {
     /// Adds a new connection.
-    pub(crate) fn register(&self) -> SilentConnection {
+    pub(crate) fn register(&self) -> SilentConnectionGuard {
         let close_signal = Arc::new(Notify::new());
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.last_id += 1;
         let id = list.last_id;
         list.by_id.insert(id, close_signal.clone());
-        SilentConnection { list: self.clone(), id, close_signal }
+        SilentConnectionGuard { list: self.clone(), id, close_signal }
     }
 
     /// Closes the connection that has been silent for the longest time, if there is one.
@@ -44,7 +44,7 @@ impl SilentConnections {
     }
 }
 
-impl SilentConnection {
+impl SilentConnectionGuard {
     /// Removes the connection from the list, because a request arrived on it.
     pub(crate) fn unregister(&self) {
         self.list.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.remove(&self.id);
@@ -56,7 +56,7 @@ impl SilentConnection {
     }
 }
 
-impl Drop for SilentConnection {
+impl Drop for SilentConnectionGuard {
     fn drop(&mut self) {
         self.unregister();
     }

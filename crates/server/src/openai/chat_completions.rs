@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::conversation::ClientConversation;
-use super::reply_stream::{ReplyStream, ReplyUpdate};
+use super::reply_stream::{ReplyUpdate, TurnReplyStream};
 use super::session_lookup::resolve_request;
-use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionHeaders, flow_for_model, to_openai_error};
+use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionRequestHeaders, flow_for_model, to_openai_error};
 use crate::api::messages::MessageResult;
 use crate::app::AppState;
 use crate::caller::Caller;
@@ -23,7 +23,7 @@ use crate::problem::HttpProblem;
 
 /// A request for a chat completion.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct ChatRequest {
+pub(crate) struct ChatCompletionRequest {
     /// The name of the flow.
     pub model: String,
     /// The whole conversation; the user's last messages are new.
@@ -90,7 +90,7 @@ pub(crate) struct ChatCompletion {
 pub(crate) struct ChatChoice {
     /// Always 0.
     pub index: u32,
-    pub message: ChatReply,
+    pub message: ChatCompletionMessage,
     /// Always `null`.
     #[schema(value_type = Option<Object>)]
     pub logprobs: Option<Value>,
@@ -100,7 +100,7 @@ pub(crate) struct ChatChoice {
 
 /// The reply of a completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChatReply {
+pub(crate) struct ChatCompletionMessage {
     /// Always `assistant`.
     pub role: String,
     pub content: String,
@@ -115,7 +115,7 @@ pub(crate) struct ChatUsage {
     pub completion_tokens: u64,
     pub total_tokens: u64,
     pub prompt_tokens_details: CachedTokens,
-    pub completion_tokens_details: ReasoningTokens,
+    pub completion_tokens_details: OutputTokensDetails,
 }
 
 /// Input tokens that were served from a cache.
@@ -126,7 +126,7 @@ pub(crate) struct CachedTokens {
 
 /// Output tokens that were spent on reasoning.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ReasoningTokens {
+pub(crate) struct OutputTokensDetails {
     /// Always 0; reasoning tokens are not reported here.
     pub reasoning_tokens: u64,
 }
@@ -136,23 +136,23 @@ pub(crate) struct ReasoningTokens {
 /// With `"stream": true` the response is a stream of chunks.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai",
     params(("segue-session" = Option<String>, Header, description = "The session's name.")),
-    request_body = ChatRequest,
-    responses((status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiError, description = "The turn produced no reply.")))]
+    request_body = ChatCompletionRequest,
+    responses((status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiCompatError, description = "The turn produced no reply.")))]
 pub(crate) async fn create_chat_completion(
     State(app): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    OpenAiJson(request): OpenAiJson<ChatRequest>,
+    OpenAiJson(request): OpenAiJson<ChatCompletionRequest>,
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_chat_request(&request)?;
-    let mut hints = SessionHeaders::from_headers(&headers)?;
+    let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let conversation = ClientConversation::parse_off_worker(request.messages, None).await?;
     let resolved = resolve_request(&app, &caller, &flow, &conversation, &hints).await?;
     let created = app.engine.now().0 / 1_000;
     let is_stream = request.stream == Some(true);
-    let mut reply = ReplyStream::start(resolved, is_stream).await?;
+    let mut reply = TurnReplyStream::start(resolved, is_stream).await?;
     let session = reply.session_name();
     if is_stream {
         let include_usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
@@ -181,7 +181,7 @@ pub(crate) async fn create_chat_completion(
     Err(HttpProblem::new("internal", "the turn ended without a reply").into())
 }
 
-fn check_chat_request(request: &ChatRequest) -> Result<(), HttpProblem> {
+fn check_chat_request(request: &ChatCompletionRequest) -> Result<(), HttpProblem> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(HttpProblem::bad_request("only one choice is supported; omit `n`").with_extension("field", "n"));
     }
@@ -218,7 +218,11 @@ fn build_chat_completion(report: &MessageResult, finish_reason: &str, model: Str
         model,
         choices: vec![ChatChoice {
             index: 0,
-            message: ChatReply { role: "assistant".to_owned(), content: report.reply.clone(), refusal: None },
+            message: ChatCompletionMessage {
+                role: "assistant".to_owned(),
+                content: report.reply.clone(),
+                refusal: None,
+            },
             logprobs: None,
             finish_reason: finish_reason.to_owned(),
         }],
@@ -236,13 +240,13 @@ fn chat_usage(report: &MessageResult) -> ChatUsage {
         completion_tokens: spent.output,
         total_tokens: spent.input + spent.output,
         prompt_tokens_details: CachedTokens { cached_tokens: spent.cached },
-        completion_tokens_details: ReasoningTokens { reasoning_tokens: 0 },
+        completion_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
     }
 }
 
 /// The stream of chunks of a completion.
 struct ChatChunkStream {
-    reply: ReplyStream,
+    reply: TurnReplyStream,
     model: String,
     created: u64,
     include_usage: bool,

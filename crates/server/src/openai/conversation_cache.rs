@@ -11,7 +11,7 @@ use crate::limits::{CONVERSATIONS_CACHED_MAX, SESSIONS_PER_CONVERSATION_MAX};
 
 /// Cached sessions and deliveries.
 #[derive(Debug, Default)]
-pub(crate) struct ConversationCache {
+pub(crate) struct OpenAiConversationCache {
     inner: Mutex<ConversationCacheInner>,
 }
 
@@ -23,7 +23,7 @@ struct ConversationCacheInner {
     delivered_order: VecDeque<(SessionId, MessageId)>,
 }
 
-impl ConversationCache {
+impl OpenAiConversationCache {
     /// Records that the reply to a message was delivered, and the fingerprint of the conversation after it.
     pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, message: MessageId) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn newest_session_comes_first_and_oldest_conversation_is_evicted() {
-        let cache = ConversationCache::default();
+        let cache = OpenAiConversationCache::default();
         let id = |number: usize| BodyId::hash_text(&number.to_string());
         cache.record_delivery(Some(id(0)), &"a".into(), MessageId(1));
         cache.record_delivery(Some(id(0)), &"b".into(), MessageId(1));

@@ -7,12 +7,12 @@ use segue_core::ids::{CallId, MessageId, Seq, TurnId};
 use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
 use super::fingerprint::ConversationFingerprint;
-use super::session_lookup::ResolvedRequest;
+use super::session_lookup::ResolvedClientRequest;
 use crate::api::common_types::TurnResultView;
 use crate::api::messages::{MessageResult, build_message_result, check_turn_capacity};
 use crate::api::session_view::with_session_history;
-use crate::extract::SessionRef;
-use crate::history::CallEndEntry;
+use crate::extract::RequestedSession;
+use crate::history::CallEndHistoryEntry;
 use crate::problem::HttpProblem;
 
 /// The next part of a reply.
@@ -34,25 +34,26 @@ pub(crate) struct OpenAiTurnResult {
 
 /// A message that is being answered.
 #[derive(Debug)]
-pub(crate) struct ReplyStream {
-    session_ref: SessionRef,
+pub(crate) struct TurnReplyStream {
+    session_ref: RequestedSession,
     pub message: MessageId,
     message_hash: BodyId,
     prior_fingerprint: Option<ConversationFingerprint>,
     subscription: Subscription,
     turn: Option<TurnId>,
-    delta_merger: TextDeltaMerger,
+    delta_merger: MultiCallTextMerger,
     wants_deltas: bool,
     is_finished: bool,
 }
 
-impl ReplyStream {
+impl TurnReplyStream {
     /// Sends the message, unless it exists already, and subscribes to its session.
     ///
     /// # Errors
     /// The message is not accepted.
-    pub(crate) async fn start(request: ResolvedRequest, wants_deltas: bool) -> Result<Self, HttpProblem> {
-        let ResolvedRequest { session_ref, content, idempotency_key, existing_message, prior_fingerprint } = request;
+    pub(crate) async fn start(request: ResolvedClientRequest, wants_deltas: bool) -> Result<Self, HttpProblem> {
+        let ResolvedClientRequest { session_ref, content, idempotency_key, existing_message, prior_fingerprint } =
+            request;
         let message_hash = content.content_hash();
         let message = match existing_message {
             Some(message) => message,
@@ -85,7 +86,7 @@ impl ReplyStream {
             prior_fingerprint,
             subscription,
             turn: None,
-            delta_merger: TextDeltaMerger::default(),
+            delta_merger: MultiCallTextMerger::default(),
             wants_deltas,
             is_finished: false,
         })
@@ -160,10 +161,11 @@ impl ReplyStream {
         let finish_reason = with_session_history(&self.session_ref, None, |history| {
             let call = report.replies.last().and_then(|reply| reply.call.as_ref()?.parse::<CallId>().ok());
             match call.and_then(|call| history.calls.get(&call)).and_then(|entry| entry.end.as_ref()) {
-                Some(CallEndEntry::Answered { stop_reason: Some(segue_core::prompt::StopReason::Length), .. }) => {
-                    "length"
-                }
-                Some(CallEndEntry::Answered {
+                Some(CallEndHistoryEntry::Answered {
+                    stop_reason: Some(segue_core::prompt::StopReason::Length),
+                    ..
+                }) => "length",
+                Some(CallEndHistoryEntry::Answered {
                     stop_reason: Some(segue_core::prompt::StopReason::ContentFilter),
                     ..
                 }) => "content_filter",
@@ -196,7 +198,7 @@ fn no_reply_problem(outcome: &TurnResultView) -> HttpProblem {
 
 /// Merges the text deltas of several calls and attempts into one growing text.
 #[derive(Debug, Default)]
-struct TextDeltaMerger {
+struct MultiCallTextMerger {
     has_output: bool,
     current_call: Option<StreamedCall>,
 }
@@ -213,7 +215,7 @@ struct StreamedCall {
 
 const PARAGRAPH_BREAK: &str = "\n\n";
 
-impl TextDeltaMerger {
+impl MultiCallTextMerger {
     fn push_delta(&mut self, call: CallId, attempt: u32, offset: usize, text: &str) -> Option<String> {
         let is_first = self.current_call.is_none();
         let current = self.current_call.get_or_insert_with(|| StreamedCall {
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn streamed_text_is_not_sent_again() {
-        let mut merger = TextDeltaMerger::default();
+        let mut merger = MultiCallTextMerger::default();
         let update = [
             merger.push_delta(A, 1, 0, "Hel"),
             merger.push_delta(A, 1, 3, "lo"),
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn repeated_text_of_a_retry_is_sent_once() {
-        let mut merger = TextDeltaMerger::default();
+        let mut merger = MultiCallTextMerger::default();
         let update = [
             merger.push_delta(A, 1, 0, "Once upon"),
             merger.push_delta(A, 2, 0, "Once"),
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn different_text_of_a_retry_follows_a_paragraph_break() {
-        let mut merger = TextDeltaMerger::default();
+        let mut merger = MultiCallTextMerger::default();
         let update = [
             merger.push_delta(A, 1, 0, "On"),
             merger.push_delta(A, 2, 0, "Never"),
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn texts_of_two_calls_are_not_interleaved() {
-        let mut merger = TextDeltaMerger::default();
+        let mut merger = MultiCallTextMerger::default();
         let update = [
             merger.push_delta(A, 1, 0, "one "),
             merger.push_delta(B, 1, 0, "two"),

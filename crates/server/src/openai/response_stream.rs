@@ -9,26 +9,26 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::reply_stream::{ReplyStream, ReplyUpdate};
-use super::responses::{ResponseTemplate, output_text_part};
+use super::reply_stream::{ReplyUpdate, TurnReplyStream};
+use super::responses::{ResponseMetadata, output_text_part};
 use super::to_openai_error;
 use crate::metrics::OpenStreamGuard;
 
 /// The event stream of a response.
 #[derive(Debug)]
-pub(crate) struct ResponseEventStream {
-    reply: ReplyStream,
-    template: ResponseTemplate,
+pub(crate) struct ResponsesEndpointStream {
+    reply: TurnReplyStream,
+    template: ResponseMetadata,
     queued_events: VecDeque<AxumSseEvent>,
     sent_text: String,
     sequence_number: u64,
     is_finished: bool,
 }
 
-impl ResponseEventStream {
+impl ResponsesEndpointStream {
     /// Queues the events that precede the first text.
     #[must_use]
-    pub(crate) fn new(reply: ReplyStream, template: ResponseTemplate) -> Self {
+    pub(crate) fn new(reply: TurnReplyStream, template: ResponseMetadata) -> Self {
         let mut events = Self {
             reply,
             template,

@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::chat_completions::{CachedTokens, ReasoningTokens, session_in_metadata, set_session_header};
+use super::chat_completions::{CachedTokens, OutputTokensDetails, session_in_metadata, set_session_header};
 use super::conversation::ClientConversation;
-use super::reply_stream::{ReplyStream, ReplyUpdate};
-use super::response_stream::ResponseEventStream;
-use super::session_lookup::{ResolvedRequest, StoredContent, content_matches, resolve_request};
-use super::{OpenAiJson, OpenAiRejection, SessionHeaders, flow_for_model};
+use super::reply_stream::{ReplyUpdate, TurnReplyStream};
+use super::response_stream::ResponsesEndpointStream;
+use super::session_lookup::{ResolvedClientRequest, StoredMessageRefs, content_matches, resolve_request};
+use super::{OpenAiJson, OpenAiRejection, SessionRequestHeaders, flow_for_model};
 use crate::api::messages::{MessageResult, build_message_result};
 use crate::api::session_view::with_session_history;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::SessionRef;
+use crate::extract::RequestedSession;
 use crate::problem::HttpProblem;
 
 const RESPONSE_ID_PREFIX: &str = "resp_";
@@ -59,7 +59,7 @@ pub(crate) struct CreateResponseRequest {
 
 /// A response in OpenAI's format.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct OpenAiResponse {
+pub(crate) struct OpenAiCompatResponse {
     /// Use it as `previous_response_id` to continue the conversation.
     pub id: String,
     /// Always `response`.
@@ -110,7 +110,7 @@ pub(crate) struct ResponseUsage {
     #[schema(value_type = CachedTokens)]
     pub input_tokens_details: Value,
     pub output_tokens: u64,
-    #[schema(value_type = ReasoningTokens)]
+    #[schema(value_type = OutputTokensDetails)]
     pub output_tokens_details: Value,
     pub total_tokens: u64,
 }
@@ -121,7 +121,7 @@ pub(crate) struct ResponseUsage {
 #[utoipa::path(post, path = "/v1/responses", tag = "openai",
     params(("segue-session" = Option<String>, Header, description = "The session's name.")),
     request_body = CreateResponseRequest,
-    responses((status = 200, content((OpenAiResponse = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiError, description = "The turn produced no reply.")))]
+    responses((status = 200, content((OpenAiCompatResponse = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiCompatError, description = "The turn produced no reply.")))]
 pub(crate) async fn create_response(
     State(app): State<AppState>,
     caller: Caller,
@@ -130,7 +130,7 @@ pub(crate) async fn create_response(
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_response_request(&request)?;
-    let mut hints = SessionHeaders::from_headers(&headers)?;
+    let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let messages = parse_input_messages(&request.input)?;
     let history = ClientConversation::parse_off_worker(messages, request.instructions).await?;
@@ -139,9 +139,9 @@ pub(crate) async fn create_response(
         None => resolve_request(&app, &caller, &flow, &history, &hints).await?,
     };
     let is_stream = request.stream == Some(true);
-    let mut reply = ReplyStream::start(resolved, is_stream).await?;
+    let mut reply = TurnReplyStream::start(resolved, is_stream).await?;
     let session = reply.session_name();
-    let template = ResponseTemplate {
+    let template = ResponseMetadata {
         id: format_response_id(&session, reply.message),
         model: request.model,
         created_at: app.engine.now().0 / 1_000,
@@ -150,7 +150,7 @@ pub(crate) async fn create_response(
     if is_stream {
         let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
         let mut response =
-            ResponseEventStream::new(reply, template).into_sse_response(permit, app.metrics.track_open_stream());
+            ResponsesEndpointStream::new(reply, template).into_sse_response(permit, app.metrics.track_open_stream());
         set_session_header(&mut response, &session);
         return Ok(response);
     }
@@ -166,12 +166,12 @@ pub(crate) async fn create_response(
 
 /// Get a response
 #[utoipa::path(get, path = "/v1/responses/{response}", tag = "openai", params(("response" = String, Path, description = "The id of the response.")),
-    responses((status = 200, body = OpenAiResponse)))]
+    responses((status = 200, body = OpenAiCompatResponse)))]
 pub(crate) async fn get_response(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<OpenAiResponse>, OpenAiRejection> {
+) -> Result<Json<OpenAiCompatResponse>, OpenAiRejection> {
     let (session_ref, message) = find_response(&app, &caller, &id).await?;
     let found = with_session_history(&session_ref, None, |history| {
         let entry = history.messages.get(&message)?;
@@ -183,7 +183,7 @@ pub(crate) async fn get_response(
         Some((entry.position.at.0 / 1_000, flow, ended))
     });
     let (created_at, model, ended) = found.await?.ok_or_else(|| no_such_response(&id))?;
-    let template = ResponseTemplate {
+    let template = ResponseMetadata {
         id: format_response_id(&session_ref.public_name(), message),
         model,
         created_at,
@@ -234,8 +234,8 @@ async fn continue_from_response(
     caller: &Caller,
     previous: &str,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<ResolvedRequest, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<ResolvedClientRequest, HttpProblem> {
     let (session_ref, message) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {
         let turn = history.messages.get(&message).and_then(|entry| entry.turn)?;
@@ -243,7 +243,7 @@ async fn continue_from_response(
         let later = history
             .messages
             .range(MessageId(message.0 + 1)..)
-            .map(|(_, entry)| (entry.message, StoredContent::from_messages(&[entry])));
+            .map(|(_, entry)| (entry.message, StoredMessageRefs::from_messages(&[entry])));
         Some((ended.seq, later.collect::<Vec<_>>()))
     });
     let none = || {
@@ -252,7 +252,7 @@ async fn continue_from_response(
     };
     let (ended, later) = found.await?.ok_or_else(none)?;
     let content = conversation.new_message();
-    let resolved = |session_ref, existing_message| ResolvedRequest {
+    let resolved = |session_ref, existing_message| ResolvedClientRequest {
         session_ref,
         content: content.clone(),
         idempotency_key: hints.idempotency_key.clone(),
@@ -272,11 +272,16 @@ async fn continue_from_response(
     Ok(resolved(branch_session(&session_ref, Some(ended), None).await?, None))
 }
 
-async fn find_response(app: &AppState, caller: &Caller, id: &str) -> Result<(SessionRef, MessageId), HttpProblem> {
+async fn find_response(
+    app: &AppState,
+    caller: &Caller,
+    id: &str,
+) -> Result<(RequestedSession, MessageId), HttpProblem> {
     let parts = id.strip_prefix(RESPONSE_ID_PREFIX).and_then(|rest| rest.rsplit_once(MESSAGE_NUMBER_MARK));
     let (session, message) = parts.ok_or_else(|| no_such_response(id))?;
     let message = MessageId(message.parse().map_err(|_| no_such_response(id))?);
-    let session_ref = SessionRef::resolve(app, caller.clone(), session).await.map_err(|_| no_such_response(id))?;
+    let session_ref =
+        RequestedSession::resolve(app, caller.clone(), session).await.map_err(|_| no_such_response(id))?;
     let exists = with_session_history(&session_ref, None, |history| history.messages.contains_key(&message)).await;
     match exists {
         Ok(true) => Ok((session_ref, message)),
@@ -296,7 +301,7 @@ fn format_response_id(session: &str, message: MessageId) -> String {
 
 /// The fields of a response that are known before the reply.
 #[derive(Debug, Clone)]
-pub(crate) struct ResponseTemplate {
+pub(crate) struct ResponseMetadata {
     pub id: String,
     /// The name of the flow.
     pub model: String,
@@ -305,11 +310,11 @@ pub(crate) struct ResponseTemplate {
     pub previous_response_id: Option<String>,
 }
 
-impl ResponseTemplate {
+impl ResponseMetadata {
     /// Builds the response while the turn is running.
     #[must_use]
-    pub(crate) fn in_progress(&self) -> OpenAiResponse {
-        OpenAiResponse {
+    pub(crate) fn in_progress(&self) -> OpenAiCompatResponse {
+        OpenAiCompatResponse {
             id: self.id.clone(),
             object: "response".to_owned(),
             created_at: self.created_at,
@@ -334,10 +339,10 @@ impl ResponseTemplate {
 
     /// Builds the response after the turn has ended.
     #[must_use]
-    pub(crate) fn completed(&self, report: &MessageResult, finish_reason: &str) -> OpenAiResponse {
+    pub(crate) fn completed(&self, report: &MessageResult, finish_reason: &str) -> OpenAiCompatResponse {
         let spent = report.spent;
         let is_whole = finish_reason == "stop";
-        OpenAiResponse {
+        OpenAiCompatResponse {
             status: if is_whole { "completed" } else { "incomplete" }.to_owned(),
             incomplete_details: (!is_whole).then(
                 || json!({ "reason": if finish_reason == "length" { "max_output_tokens" } else { "content_filter" } }),

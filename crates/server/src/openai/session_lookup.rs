@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::event::TurnResult;
+use segue_core::event::TurnOutcome;
 use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
 use segue_engine::{SessionOptions, SessionQuery};
 
-use super::SessionHeaders;
+use super::SessionRequestHeaders;
 use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
 use crate::api::session_view::with_session_history;
@@ -16,15 +16,15 @@ use crate::api::sessions::open_new_session;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::SessionRef;
-use crate::history::{MessageEntry, SessionHistory, TurnEntry};
+use crate::extract::RequestedSession;
+use crate::history::{MessageEntry, SessionHistory, TurnHistoryEntry};
 use crate::limits::{CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
 use crate::problem::HttpProblem;
 
 /// The session and message that a request was resolved to.
 #[derive(Debug)]
-pub(crate) struct ResolvedRequest {
-    pub session_ref: SessionRef,
+pub(crate) struct ResolvedClientRequest {
+    pub session_ref: RequestedSession,
     /// The message to send.
     pub content: MessageContent,
     /// The key under which a repeated request is recognized.
@@ -44,8 +44,8 @@ pub(crate) async fn resolve_request(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<ResolvedRequest, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<ResolvedClientRequest, HttpProblem> {
     if let Some(name) = &hints.session_name {
         return resolve_named_session(app, caller, flow, conversation, hints, name).await;
     }
@@ -73,7 +73,7 @@ pub(crate) async fn resolve_request(
         .idempotency_key
         .clone()
         .or_else(|| Some(derive_idempotency_key(ConversationFingerprint::empty(caller, flow), &content, 0)));
-    Ok(ResolvedRequest {
+    Ok(ResolvedClientRequest {
         session_ref,
         content,
         idempotency_key: key,
@@ -88,12 +88,12 @@ async fn resolve_named_session(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
+    hints: &SessionRequestHeaders,
     name: &str,
-) -> Result<ResolvedRequest, HttpProblem> {
+) -> Result<ResolvedClientRequest, HttpProblem> {
     // An invalid name is rejected before any lookup.
     caller.full_session_id(name).map_err(|problem| problem.with_extension("field", "metadata.session"))?;
-    let found = match SessionRef::resolve(app, caller.clone(), name).await {
+    let found = match RequestedSession::resolve(app, caller.clone(), name).await {
         Ok(session_ref) => match with_session_history(&session_ref, None, session_flow).await {
             Ok(session_flow_name) => Some((session_ref, session_flow_name)),
             Err(problem) if problem.code == "no-such-session" => None,
@@ -104,7 +104,7 @@ async fn resolve_named_session(
     };
     let Some((session_ref, session_flow_name)) = found else {
         let session_ref = open_flow_session(app, caller, flow, Some(name)).await?;
-        return Ok(ResolvedRequest {
+        return Ok(ResolvedClientRequest {
             session_ref,
             content: conversation.flattened_message(),
             idempotency_key: hints.idempotency_key.clone(),
@@ -125,7 +125,7 @@ async fn resolve_named_session(
     } else {
         None
     };
-    Ok(ResolvedRequest {
+    Ok(ResolvedClientRequest {
         session_ref,
         content,
         idempotency_key: hints.idempotency_key.clone(),
@@ -139,20 +139,20 @@ async fn open_flow_session(
     caller: &Caller,
     flow: &FlowName,
     name: Option<&str>,
-) -> Result<SessionRef, HttpProblem> {
+) -> Result<RequestedSession, HttpProblem> {
     let options = SessionOptions { mid_turn_policy: app.options.default_mid_turn_policy, ..SessionOptions::default() };
     open_new_session(app, caller.clone(), flow, name, options).await
 }
 
 /// Returns the last message of a session if it has this content.
 async fn last_message_if_equal(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     content: &MessageContent,
 ) -> Result<Option<MessageId>, HttpProblem> {
     let last =
         with_session_history(session_ref, None, |history| history.messages.values().next_back().cloned()).await?;
     let Some(last) = last else { return Ok(None) };
-    let is_equal = content_matches(session_ref, &StoredContent::from_messages(&[&last]), content).await?;
+    let is_equal = content_matches(session_ref, &StoredMessageRefs::from_messages(&[&last]), content).await?;
     Ok(Some(last.message).filter(|_| is_equal))
 }
 
@@ -162,8 +162,8 @@ async fn search_by_last_reply(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<Option<ResolvedRequest>, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
     let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
     for session in list_candidate_sessions(app, caller, flow, reply).await? {
         let Some(candidate) = CandidateSession::load(app, caller, flow, session).await? else { continue };
@@ -190,19 +190,19 @@ async fn find_retried_first_message(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<Option<ResolvedRequest>, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
     let content = conversation.flattened_message();
     for session in list_candidate_sessions(app, caller, flow, &conversation.new_message().text).await? {
-        let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
+        let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
         let first = with_session_history(&session_ref, None, |history| {
             let first = history.messages.values().next().cloned();
             first.filter(|_| history.messages.len() == 1)
         });
         let Some(first) = first.await? else { continue };
-        if content_matches(&session_ref, &StoredContent::from_messages(&[&first]), &content).await? {
+        if content_matches(&session_ref, &StoredMessageRefs::from_messages(&[&first]), &content).await? {
             let fingerprint = Some(ConversationFingerprint::empty(caller, flow));
-            return Ok(Some(ResolvedRequest {
+            return Ok(Some(ResolvedClientRequest {
                 session_ref,
                 content,
                 idempotency_key: hints.idempotency_key.clone(),
@@ -243,7 +243,7 @@ async fn list_candidate_sessions(
 /// A session that may hold the conversation, with its turns.
 #[derive(Clone)]
 struct CandidateSession {
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     turns: Arc<[TurnTranscript]>,
 }
 
@@ -255,7 +255,7 @@ impl CandidateSession {
         flow: &FlowName,
         session: SessionId,
     ) -> Result<Option<Self>, HttpProblem> {
-        let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
+        let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
         let turns = with_session_history(&session_ref, None, |history| {
             let is_same_flow = session_flow(history).as_ref() == Some(flow);
             is_same_flow.then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect())
@@ -282,8 +282,8 @@ async fn match_session(
     flow: &FlowName,
     prefix: ConversationPrefix<'_>,
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<Option<ResolvedRequest>, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
     let CandidateSession { session_ref, turns } = candidate;
     let mut later = &turns[..];
     let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
@@ -307,12 +307,12 @@ async fn match_session(
 
 /// Continues the session if the matched messages are its last ones; otherwise forks it after them.
 async fn continue_or_fork(
-    session_ref: SessionRef,
+    session_ref: RequestedSession,
     (fingerprint, end): (ConversationFingerprint, Seq),
     later: &[TurnTranscript],
     conversation: &ClientConversation,
-    hints: &SessionHeaders,
-) -> Result<ResolvedRequest, HttpProblem> {
+    hints: &SessionRequestHeaders,
+) -> Result<ResolvedClientRequest, HttpProblem> {
     let content = conversation.new_message().clone();
     let mut failed = 0;
     let mut needs_fork = false;
@@ -331,7 +331,7 @@ async fn continue_or_fork(
     let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(fingerprint, &content, failed)));
     if needs_fork {
         let session_ref = branch_session(&session_ref, Some(end), None).await?;
-        return Ok(ResolvedRequest {
+        return Ok(ResolvedClientRequest {
             session_ref,
             content,
             idempotency_key: key,
@@ -339,7 +339,7 @@ async fn continue_or_fork(
             prior_fingerprint: Some(fingerprint),
         });
     }
-    Ok(ResolvedRequest {
+    Ok(ResolvedClientRequest {
         session_ref,
         content,
         idempotency_key: key,
@@ -359,19 +359,19 @@ fn derive_idempotency_key(
 /// The messages and replies of a turn.
 struct TurnTranscript {
     first_message: Option<MessageId>,
-    user_content: StoredContent,
+    user_content: StoredMessageRefs,
     reply_texts: Vec<TextRef>,
     ended_seq: Option<Seq>,
-    outcome: Option<TurnResult>,
+    outcome: Option<TurnOutcome>,
 }
 
 impl TurnTranscript {
-    fn from_turn(history: &SessionHistory, turn: &TurnEntry) -> Self {
+    fn from_turn(history: &SessionHistory, turn: &TurnHistoryEntry) -> Self {
         let messages: Vec<&MessageEntry> =
             turn.messages.iter().filter_map(|message| history.messages.get(message)).collect();
         Self {
             first_message: turn.messages.first().copied(),
-            user_content: StoredContent::from_messages(&messages),
+            user_content: StoredMessageRefs::from_messages(&messages),
             reply_texts: turn.replies.iter().map(|reply| reply.text).collect(),
             ended_seq: turn.ended.map(|position| position.seq),
             outcome: turn.outcome.clone(),
@@ -389,12 +389,12 @@ impl TurnTranscript {
 }
 
 /// The references of stored messages, for comparison.
-pub(crate) struct StoredContent {
+pub(crate) struct StoredMessageRefs {
     texts: Vec<TextRef>,
     images: Vec<BodyId>,
 }
 
-impl StoredContent {
+impl StoredMessageRefs {
     /// Combines the content of several messages.
     pub(crate) fn from_messages(messages: &[&MessageEntry]) -> Self {
         let images = messages.iter().flat_map(|message| &message.images);
@@ -410,8 +410,8 @@ impl StoredContent {
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn content_matches(
-    session_ref: &SessionRef,
-    stored: &StoredContent,
+    session_ref: &RequestedSession,
+    stored: &StoredMessageRefs,
     content: &MessageContent,
 ) -> Result<bool, HttpProblem> {
     Ok(content.image_hashes().eq(stored.images.iter().copied())
@@ -419,7 +419,7 @@ pub(crate) async fn content_matches(
 }
 
 /// Returns whether stored texts, joined, equal the given text.
-async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
+async fn texts_match(session_ref: &RequestedSession, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
     match texts {
         [] => return Ok(trim_for_comparison(expected).is_empty()),
         // Equal hashes mean equal texts.
@@ -434,7 +434,7 @@ async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], expected: &str
 }
 
 /// Reads texts and joins them as clients do.
-async fn read_joined_text(session_ref: &SessionRef, texts: &[TextRef]) -> Result<String, HttpProblem> {
+async fn read_joined_text(session_ref: &RequestedSession, texts: &[TextRef]) -> Result<String, HttpProblem> {
     let ids: Vec<BodyId> = texts.iter().map(|text| text.body).collect();
     let texts = session_ref
         .app

@@ -9,15 +9,15 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use segue_core::event::RecordedEvent;
 use segue_core::ids::{Seq, SessionId, UnixMillis};
-use segue_engine::{SessionListEntry, SessionQuery};
+use segue_engine::{SessionQuery, StoredSessionEntry};
 use serde_json::json;
 
 use super::delivery_cursors::{DeliveryCursor, DeliveryCursors};
 use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
 use crate::app::AppState;
 use crate::caller::{Caller, session_owner};
-use crate::event_view::{EventRenderer, EventTextFilter};
-use crate::extract::SessionRef;
+use crate::event_view::{EventTextFilter, EventViewBuilder};
+use crate::extract::RequestedSession;
 use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_LOCK_POLL_MS,
     WEBHOOK_POLL_MS,
@@ -107,12 +107,12 @@ async fn deliver_pending_events(
 }
 
 /// Returns the sessions that may have undelivered events.
-async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec<SessionListEntry> {
-    let mut rows: Vec<SessionListEntry> = Vec::new();
+async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec<StoredSessionEntry> {
+    let mut rows: Vec<StoredSessionEntry> = Vec::new();
     let mut query = SessionQuery::newest(CHANGES_SESSIONS_MAX);
     // A store that cannot be read now is tried again in the next round.
     while let Ok(page) = app.engine.list_sessions(&query).await {
-        let is_recent = |row: &SessionListEntry| {
+        let is_recent = |row: &StoredSessionEntry| {
             row.summary.updated_at.0 >= cursors.since
                 || cursors.cursors.values().any(|by_session| by_session.contains_key(&row.session))
         };
@@ -132,11 +132,11 @@ async fn deliver_session_events(
     app: &AppState,
     master_secret: &WebhookSecret,
     webhook: &Webhook,
-    row: &SessionListEntry,
+    row: &StoredSessionEntry,
     mut cursor: DeliveryCursor,
     from: UnixMillis,
 ) -> DeliveryCursor {
-    let session_ref = SessionRef { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
+    let session_ref = RequestedSession { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
     let mut delivered = 0;
     while delivered < WEBHOOK_BATCH_EVENTS_MAX {
         let Ok(events) = app.engine.read_events(&row.session, cursor.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await else {
@@ -162,17 +162,17 @@ async fn deliver_session_events(
 
 /// Delivers one event. Returns whether to continue with the next one: the event was delivered or dropped.
 async fn deliver_event(
-    session_ref: &SessionRef,
+    session_ref: &RequestedSession,
     master_secret: &WebhookSecret,
     webhook: &Webhook,
-    row: &SessionListEntry,
+    row: &StoredSessionEntry,
     event: &RecordedEvent,
     kind: WebhookEventKind,
     cursor: &mut DeliveryCursor,
 ) -> bool {
     let app = &session_ref.app;
     let now = app.engine.now();
-    let views = EventRenderer::new(session_ref, EventTextFilter::Conversation, None)
+    let views = EventViewBuilder::new(session_ref, EventTextFilter::Conversation, None)
         .render_events(std::slice::from_ref(event))
         .await;
     let Some(view) = views.ok().and_then(|mut views| views.pop()) else { return false };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
-use segue_server::{ApiKeyStore, Error, HttpServer, NewApiKey, ServerOptions};
+use segue_server::{ApiKeyStore, Error, HttpServer, ServerApiKeySpec, ServerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,7 +12,7 @@ use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, 
 
 pub fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
-    let new = NewApiKey { name: "test".into(), owner: owner.map(Into::into), flows };
+    let new = ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows };
     ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
 }
 

@@ -7,7 +7,7 @@ use segue_core::event::Event;
 use segue_core::ids::{Seq, SessionId, TurnId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, UserMessage};
 use segue_models::{
-    LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, RehearsalModel, ReplyChunk,
+    LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -43,7 +43,7 @@ impl LanguageModel for GatedModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelSource::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelKind::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
     }
 }
 

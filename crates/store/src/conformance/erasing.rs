@@ -4,14 +4,14 @@ use segue_core::body::BodyId;
 use segue_core::ids::Seq;
 
 use super::{
-    StoreFixture, TestWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
+    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
     sample_records, sample_summary, session_id, visible_body,
 };
 use crate::{Error, ForkSpec, IntegrityReport, JournalRecord, SessionQuery, Snapshot, Store, TakeoverPolicy};
 
 pub async fn a_fork_has_the_prefix_and_its_bodies(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(2, vec![visible_body("early")], Some(sample_summary("a", 1))).await;
     a.append_records_with(2, vec![visible_body("late")], None).await;
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
@@ -28,7 +28,7 @@ pub async fn a_fork_has_the_prefix_and_its_bodies(fixture: &impl StoreFixture) {
 
 pub async fn a_fork_can_be_cut_inside_a_commit(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     a.append_records_with(4, vec![visible_body("in the middle")], None).await;
     store.fork_session(sample_fork("a", 5, "b")).await.expect("forked");
@@ -41,7 +41,7 @@ pub async fn a_fork_can_be_cut_inside_a_commit(fixture: &impl StoreFixture) {
 
 pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_refer_to(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 500);
     store.append_commit(long.clone()).await.expect("in time");
     for (at, to) in [(1, "b"), (250, "c"), (499, "d"), (500, "e")] {
@@ -63,7 +63,7 @@ pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_refer_to(fixture
 
 pub async fn a_fork_and_its_origin_are_independent(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     store.fork_session(sample_fork("a", 3, "b")).await.expect("forked");
     a.append_records(2).await;
@@ -79,13 +79,13 @@ pub async fn a_fork_and_its_origin_are_independent(fixture: &impl StoreFixture) 
 
 pub async fn a_fork_outside_the_journal_is_refused(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     for at in [0, 4, u64::MAX] {
         let refused = Error::ForkOutOfRange { session: session_id("a"), at: Seq(at), head: Seq(3) };
         assert_eq!(store.fork_session(sample_fork("a", at, "b")).await, Err(refused));
     }
-    let mut taken = TestWriter::create_session(&store, "taken").await;
+    let mut taken = TestJournalWriter::create_session(&store, "taken").await;
     taken.append_records(1).await;
     assert_eq!(
         store.fork_session(sample_fork("a", 1, "taken")).await,
@@ -99,7 +99,7 @@ pub async fn a_fork_outside_the_journal_is_refused(fixture: &impl StoreFixture) 
 
 pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(2, vec![visible_body("from a"), internal_body("only in a, later")], None).await;
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
     store.fork_session(sample_fork("b", 1, "c")).await.expect("forked again");
@@ -123,12 +123,12 @@ pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
 
 pub async fn a_deleted_session_is_erased_from_the_disk(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let markers = ErasureMarkers::new(7);
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let markers = ErasureTestTexts::new(7);
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![visible_body(&markers.text)], Some(sample_summary(&markers.title, 1))).await;
     let mut record = sample_record(&a.session, 2);
     record.bytes = markers.record.clone().into_bytes();
-    let with_marker = crate::Commit { records: vec![record], ..sample_commit(&a.session, a.lease, 1) };
+    let with_marker = crate::JournalCommit { records: vec![record], ..sample_commit(&a.session, a.lease, 1) };
     store.append_commit(with_marker).await.expect("in time");
     let snapshot = Snapshot { seq: Seq(2), format: 1, bytes: markers.snapshot.clone().into_bytes() };
     store.save_snapshot(&a.session, snapshot).await.expect("kept");
@@ -143,10 +143,10 @@ pub async fn a_deleted_session_is_erased_from_the_disk(fixture: &impl StoreFixtu
 
 pub async fn a_deleted_name_can_be_used_again_but_not_by_its_old_writer(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut old = TestWriter::create_session(&store, "a").await;
+    let mut old = TestJournalWriter::create_session(&store, "a").await;
     old.append_records(1).await;
     store.delete_session(&old.session).await.expect("deleted");
-    let mut new = TestWriter::create_session(&store, "a").await;
+    let mut new = TestJournalWriter::create_session(&store, "a").await;
     new.append_records(1).await;
     let error =
         store.append_commit(sample_commit(&old.session, old.lease, 1)).await.expect_err("another session of that name");
@@ -157,7 +157,7 @@ pub async fn deleting_keeps_bodies_that_others_use(fixture: &impl StoreFixture) 
     let store = fixture.open_store();
     let mut writers = Vec::new();
     for session in ["a", "b", "c"] {
-        let mut writer = TestWriter::create_session(&store, session).await;
+        let mut writer = TestJournalWriter::create_session(&store, session).await;
         writer.append_records_with(1, vec![visible_body("in common"), visible_body(session)], None).await;
         writers.push(writer);
     }
@@ -173,7 +173,7 @@ pub async fn deleting_keeps_bodies_that_others_use(fixture: &impl StoreFixture) 
 
 pub async fn a_session_held_by_another_is_not_deleted(fixture: &impl StoreFixture) {
     let (store, other) = (fixture.open_store(), fixture.open_store());
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     let error = other.delete_session(&a.session).await.expect_err("held");
     assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
@@ -182,7 +182,7 @@ pub async fn a_session_held_by_another_is_not_deleted(fixture: &impl StoreFixtur
 
 pub async fn an_intact_store_passes_the_integrity_check(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     for round in 0..5 {
         a.append_records_with(
             2,
@@ -192,21 +192,21 @@ pub async fn an_intact_store_passes_the_integrity_check(fixture: &impl StoreFixt
         .await;
     }
     store.fork_session(sample_fork("a", 7, "b")).await.expect("forked");
-    let _empty = TestWriter::create_session(&store, "c").await;
+    let _empty = TestJournalWriter::create_session(&store, "c").await;
     let report = store.check_integrity().await.expect("checked");
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.session_count, 3);
 }
 
 /// Incompressible texts that occur nowhere else.
-struct ErasureMarkers {
+struct ErasureTestTexts {
     text: String,
     title: String,
     record: String,
     snapshot: String,
 }
 
-impl ErasureMarkers {
+impl ErasureTestTexts {
     fn new(seed: u64) -> Self {
         let marker = |salt: u64| BodyId::hash_text(&format!("marker {seed} {salt}")).to_string();
         Self { text: marker(1), title: marker(2), record: marker(3), snapshot: marker(4) }

@@ -2,18 +2,18 @@
 
 use segue_core::ids::{Seq, UnixMillis};
 
-use super::{StoreFixture, TestWriter, internal_body, sample_summary, session_id, visible_body};
-use crate::{PendingWork, SessionQuery, SessionSummary, Store};
+use super::{StoreFixture, TestJournalWriter, internal_body, sample_summary, session_id, visible_body};
+use crate::{PendingWorkStatus, SessionQuery, SessionSummary, Store};
 
 pub async fn sessions_are_listed_newest_first(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     for (session, updated) in [("a", 5), ("b", 9), ("c", 2), ("d", 9)] {
-        TestWriter::create_session(&store, session)
+        TestJournalWriter::create_session(&store, session)
             .await
             .append_records_with(2, Vec::new(), Some(sample_summary(session, updated)))
             .await;
     }
-    let _without_summary = TestWriter::create_session(&store, "no summary yet").await;
+    let _without_summary = TestJournalWriter::create_session(&store, "no summary yet").await;
     let page = store.list_sessions(&SessionQuery::newest(10)).await.expect("listed");
     let listed: Vec<&str> = page.entries.iter().map(|row| row.session.as_str()).collect();
     assert_eq!(listed, ["d", "b", "a", "c"]);
@@ -25,7 +25,7 @@ pub async fn pages_follow_each_other_without_gap(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     for number in 0..11u64 {
         let session = format!("s{number:02}");
-        TestWriter::create_session(&store, &session)
+        TestJournalWriter::create_session(&store, &session)
             .await
             .append_records_with(1, Vec::new(), Some(sample_summary("", number / 3)))
             .await;
@@ -49,7 +49,10 @@ pub async fn sessions_can_be_filtered_by_flow(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     for (session, flow) in [("a", "chat"), ("b", "team"), ("c", "chat")] {
         let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
-        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
+        TestJournalWriter::create_session(&store, session)
+            .await
+            .append_records_with(1, Vec::new(), Some(summary))
+            .await;
     }
     let query = SessionQuery { flows: vec!["team".into()], ..SessionQuery::newest(10) };
     assert_eq!(list_session_names(&*store, &query).await, ["b"]);
@@ -63,7 +66,10 @@ pub async fn sessions_can_be_filtered_by_name_prefix(fixture: &impl StoreFixture
         [("acme.a", "chat"), ("acme", "chat"), ("acme2.a", "chat"), ("acme.b", "team"), ("Acme.c", "chat")]
     {
         let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
-        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
+        TestJournalWriter::create_session(&store, session)
+            .await
+            .append_records_with(1, Vec::new(), Some(summary))
+            .await;
     }
     let prefix_query = SessionQuery { name_prefix: Some("acme.".into()), ..SessionQuery::newest(10) };
     assert_eq!(list_session_names(&*store, &prefix_query).await, ["acme.b", "acme.a"]);
@@ -84,12 +90,12 @@ pub async fn sessions_can_be_filtered_by_name_prefix(fixture: &impl StoreFixture
 pub async fn titles_and_visible_texts_are_searched(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     let long = format!("{} the Violin has four strings {}", "well ".repeat(300), "indeed ".repeat(300));
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![visible_body("nothing of the kind")], Some(sample_summary("About VIOLINS", 3))).await;
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     b.append_records_with(1, vec![visible_body("not yet")], Some(sample_summary("strings", 2))).await;
     b.append_records_with(1, vec![visible_body(&long)], None).await;
-    let mut c = TestWriter::create_session(&store, "c").await;
+    let mut c = TestJournalWriter::create_session(&store, "c").await;
     c.append_records_with(1, vec![visible_body("a cello")], Some(sample_summary("cellos", 1))).await;
     let query = |text: &str, limit| SessionQuery { text: Some(text.into()), ..SessionQuery::newest(limit) };
     assert_eq!(list_session_names(&*store, &query("violin", 10)).await, ["a", "b"]);
@@ -105,9 +111,9 @@ pub async fn titles_and_visible_texts_are_searched(fixture: &impl StoreFixture) 
 
 pub async fn internal_texts_are_not_searched_until_visible(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(1, vec![internal_body("the oboe gives the note")], Some(sample_summary("", 1))).await;
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     b.append_records_with(1, vec![visible_body("the oboe gives the note")], Some(sample_summary("", 2))).await;
     let query = SessionQuery { text: Some("oboe".into()), ..SessionQuery::newest(10) };
     assert_eq!(list_session_names(&*store, &query).await, ["b"], "visible in one session does not mean visible in all");
@@ -117,12 +123,12 @@ pub async fn internal_texts_are_not_searched_until_visible(fixture: &impl StoreF
 
 pub async fn the_last_summary_is_listed(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(1, Vec::new(), Some(sample_summary("first", 1))).await;
     let last = SessionSummary {
         turns: 9,
         cost_microusd: None,
-        pending_work: PendingWork::At(UnixMillis(77)),
+        pending_work: PendingWorkStatus::At(UnixMillis(77)),
         ..sample_summary("a longer second title", 2)
     };
     a.append_records_with(1, Vec::new(), Some(last.clone())).await;
@@ -134,22 +140,28 @@ pub async fn the_last_summary_is_listed(fixture: &impl StoreFixture) {
 
 pub async fn only_sessions_with_pending_work_are_recovered(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     for (session, pending_work) in
-        [("c", PendingWork::Now), ("a", PendingWork::At(UnixMillis(5))), ("z", PendingWork::None)]
+        [("c", PendingWorkStatus::Now), ("a", PendingWorkStatus::At(UnixMillis(5))), ("z", PendingWorkStatus::None)]
     {
         let summary = SessionSummary { pending_work, ..sample_summary("", 1) };
-        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
+        TestJournalWriter::create_session(&store, session)
+            .await
+            .append_records_with(1, Vec::new(), Some(summary))
+            .await;
     }
     b.append_records_with(
         1,
         Vec::new(),
-        Some(SessionSummary { pending_work: PendingWork::Now, ..sample_summary("", 1) }),
+        Some(SessionSummary { pending_work: PendingWorkStatus::Now, ..sample_summary("", 1) }),
     )
     .await;
     b.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
     let sessions = store.sessions_with_pending_work().await.expect("listed");
-    assert_eq!(sessions, [(session_id("a"), PendingWork::At(UnixMillis(5))), (session_id("c"), PendingWork::Now)]);
+    assert_eq!(
+        sessions,
+        [(session_id("a"), PendingWorkStatus::At(UnixMillis(5))), (session_id("c"), PendingWorkStatus::Now)]
+    );
 }
 
 async fn list_session_names(store: &dyn Store, query: &SessionQuery) -> Vec<String> {

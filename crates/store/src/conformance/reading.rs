@@ -1,16 +1,17 @@
 //! Tests of reading records, texts and snapshots.
 
-use segue_core::body::{BodyId, StoredText};
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::ids::Seq;
 
 use super::{
-    StoreFixture, TestWriter, internal_body, read_all_records, sample_commit, sample_record, session_id, visible_body,
+    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_record, session_id,
+    visible_body,
 };
-use crate::{Commit, Error, JournalRecord, Snapshot};
+use crate::{Error, JournalCommit, JournalRecord, Snapshot};
 
 pub async fn any_range_can_be_read(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     for count in [3, 1, 5, 2] {
         a.append_records(count).await;
     }
@@ -34,15 +35,15 @@ pub async fn missing_sessions_and_bodies_are_named(fixture: &impl StoreFixture) 
     assert_eq!(store.load_snapshot(&never).await, Err(missing.clone()));
     assert_eq!(store.delete_session(&never).await, Err(missing.clone()));
     assert_eq!(store.acquire_lease(&never, crate::TakeoverPolicy::Force).await, Err(missing));
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let body = BodyId::hash_text("unheard of");
     assert_eq!(store.read_bodies(&a.session, &[body]).await, Err(Error::NoSuchBody { session: session_id("a"), body }));
 }
 
 pub async fn many_heads_are_read_at_once(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     a.append_records(3).await;
     b.append_records(1).await;
     let requested = [session_id("b"), session_id("never"), session_id("a"), session_id("b")];
@@ -55,8 +56,8 @@ pub async fn many_heads_are_read_at_once(fixture: &impl StoreFixture) {
 
 pub async fn a_body_is_stored_once(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     let shared = "a system prompt that every session has ".repeat(20);
     for _ in 0..3 {
         a.append_records_with(1, vec![internal_body(&shared), internal_body(&shared), visible_body("mine")], None)
@@ -72,7 +73,7 @@ pub async fn a_body_is_stored_once(fixture: &impl StoreFixture) {
 
 pub async fn bodies_are_returned_in_the_requested_order(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let texts = ["one", "two", "three"];
     a.append_records_with(1, texts.iter().map(|text| visible_body(text)).collect(), None).await;
     let requested = ["three", "one", "two", "one"];
@@ -83,8 +84,8 @@ pub async fn bodies_are_returned_in_the_requested_order(fixture: &impl StoreFixt
 
 pub async fn a_body_of_another_session_cannot_be_read(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
-    let mut b = TestWriter::create_session(&store, "b").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
+    let mut b = TestJournalWriter::create_session(&store, "b").await;
     a.append_records_with(1, vec![visible_body("a secret of a")], None).await;
     b.append_records(1).await;
     let body = BodyId::hash_text("a secret of a");
@@ -95,7 +96,7 @@ pub async fn a_body_of_another_session_cannot_be_read(fixture: &impl StoreFixtur
 
 pub async fn the_newest_snapshot_is_kept(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(9).await;
     assert_eq!(store.load_snapshot(&a.session).await, Ok(None));
     let at = |seq: u64, bytes: &[u8]| Snapshot { seq: Seq(seq), format: 1, bytes: bytes.to_vec() };
@@ -110,7 +111,7 @@ pub async fn the_newest_snapshot_is_kept(fixture: &impl StoreFixture) {
 
 pub async fn a_snapshot_beyond_the_head_is_ignored(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(2).await;
     let future = Snapshot { seq: Seq(3), format: 1, bytes: b"beyond the head".to_vec() };
     store.save_snapshot(&a.session, future).await.expect("ignored");
@@ -119,15 +120,15 @@ pub async fn a_snapshot_beyond_the_head_is_ignored(fixture: &impl StoreFixture) 
 
 pub async fn a_journal_can_be_copied(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(3, vec![visible_body("one")], None).await;
     a.append_records_with(2, vec![internal_body("two")], None).await;
     let journal = read_all_records(&store, &a.session).await;
     let ids = [BodyId::hash_text("one"), BodyId::hash_text("two")];
     let texts = store.read_bodies(&a.session, &ids).await.expect("readable");
-    let copy = TestWriter::create_session(&store, "copy").await;
-    let bodies: Vec<StoredText> = texts.iter().map(|text| visible_body(text)).collect();
-    let commit = Commit { records: journal.clone(), bodies, ..sample_commit(&copy.session, copy.lease, 0) };
+    let copy = TestJournalWriter::create_session(&store, "copy").await;
+    let bodies: Vec<TextToStore> = texts.iter().map(|text| visible_body(text)).collect();
+    let commit = JournalCommit { records: journal.clone(), bodies, ..sample_commit(&copy.session, copy.lease, 0) };
     assert_eq!(store.append_commit(commit).await, Ok(Seq(5)));
     assert_eq!(read_all_records(&store, &copy.session).await, journal);
     assert_eq!(store.read_bodies(&copy.session, &ids).await, Ok(texts));

@@ -2,12 +2,12 @@
 
 use segue_core::ids::{LeaseEpoch, Seq};
 
-use super::{StoreFixture, TestWriter, read_all_records, sample_commit, sample_records, session_id};
+use super::{StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id};
 use crate::{Error, Lease, SessionQuery, TakeoverPolicy};
 
 pub async fn an_older_writer_is_fenced(fixture: &impl StoreFixture) {
     let (old_store, new_store) = (fixture.open_store(), fixture.open_store());
-    let mut old = TestWriter::create_session(&old_store, "a").await;
+    let mut old = TestJournalWriter::create_session(&old_store, "a").await;
     old.append_records(1).await;
     let new = new_store.acquire_lease(&old.session, TakeoverPolicy::Force).await.expect("forced");
     assert!(new.epoch > old.lease.epoch);
@@ -24,7 +24,7 @@ pub async fn an_older_writer_is_fenced(fixture: &impl StoreFixture) {
 
 pub async fn a_session_is_held_while_its_holder_is_alive(fixture: &impl StoreFixture) {
     let (store, other) = (fixture.open_store(), fixture.open_store());
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     let error = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect_err("held");
     assert!(matches!(&error, Error::HeldByOtherProcess { session, .. } if *session == a.session), "{error}");
@@ -33,7 +33,7 @@ pub async fn a_session_is_held_while_its_holder_is_alive(fixture: &impl StoreFix
 
 pub async fn the_lease_of_a_dead_process_can_be_acquired(fixture: &impl StoreFixture) {
     let (store, other) = (fixture.open_store(), fixture.open_store());
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(2).await;
     let (session, old) = (a.session.clone(), a.lease);
     drop((a, store));
@@ -45,7 +45,7 @@ pub async fn the_lease_of_a_dead_process_can_be_acquired(fixture: &impl StoreFix
 
 pub async fn a_lease_can_be_taken_by_force(fixture: &impl StoreFixture) {
     let (store, other) = (fixture.open_store(), fixture.open_store());
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     other.acquire_lease(&a.session, TakeoverPolicy::Force).await.expect("forced");
     let error =
         store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect_err("now the other holds it");
@@ -54,7 +54,7 @@ pub async fn a_lease_can_be_taken_by_force(fixture: &impl StoreFixture) {
 
 pub async fn a_released_lease_is_free_and_its_epoch_is_rejected(fixture: &impl StoreFixture) {
     let (store, other) = (fixture.open_store(), fixture.open_store());
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     store.release_lease(&a.session, a.lease.epoch).await.expect("held by this store");
     let error = store.append_commit(sample_commit(&a.session, a.lease, 1)).await.expect_err("released");
@@ -65,7 +65,7 @@ pub async fn a_released_lease_is_free_and_its_epoch_is_rejected(fixture: &impl S
 
 pub async fn only_the_holder_can_release(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let wrong = LeaseEpoch(a.lease.epoch.0 + 1);
     let error = store.release_lease(&a.session, wrong).await.expect_err("not that epoch");
     assert!(matches!(error, Error::Fenced { .. }), "{error}");
@@ -74,7 +74,7 @@ pub async fn only_the_holder_can_release(fixture: &impl StoreFixture) {
 
 pub async fn a_lease_of_the_same_process_can_be_renewed(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let again = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("our own");
     assert!(again.epoch > a.lease.epoch);
     let error =
@@ -101,7 +101,7 @@ pub async fn epochs_are_never_reused(fixture: &impl StoreFixture) {
 
 pub async fn reading_needs_no_lease(fixture: &impl StoreFixture) {
     let (store, reader) = (fixture.open_store(), fixture.open_store());
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let mut seen = Vec::new();
     for count in [2, 1, 4] {
         a.append_records(count).await;
@@ -113,7 +113,7 @@ pub async fn reading_needs_no_lease(fixture: &impl StoreFixture) {
 
 pub async fn data_survives_reopening(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records_with(3, vec![super::visible_body("a text")], Some(super::sample_summary("a title", 9))).await;
     let snapshot = crate::Snapshot { seq: Seq(2), format: 7, bytes: b"state".to_vec() };
     store.save_snapshot(&a.session, snapshot.clone()).await.expect("kept");
@@ -132,7 +132,7 @@ pub async fn data_survives_reopening(fixture: &impl StoreFixture) {
 
 pub async fn a_closed_store_refuses_calls(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     store.close().await.expect("closes");
     store.close().await.expect("closing twice is allowed");

@@ -6,10 +6,10 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, UnixMillis};
 
 use super::{
-    StoreFixture, TestWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
+    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
     sample_records, sample_summary, session_id, visible_body,
 };
-use crate::{Commit, Error, JournalRecord, Lease, TakeoverPolicy};
+use crate::{Error, JournalCommit, JournalRecord, Lease, TakeoverPolicy};
 
 pub async fn a_new_session_is_empty_and_leased(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
@@ -21,7 +21,7 @@ pub async fn a_new_session_is_empty_and_leased(fixture: &impl StoreFixture) {
 
 pub async fn a_write_probe_changes_nothing(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     assert_eq!(store.probe_write().await, Ok(()));
     assert_eq!(read_all_records(&store, &session_id("a")).await.len(), 1);
@@ -33,12 +33,12 @@ pub async fn a_write_probe_changes_nothing(fixture: &impl StoreFixture) {
 
 pub async fn a_name_can_be_used_once(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
     assert_eq!(store.create_session(&session_id("a")).await, Err(Error::SessionExists { session: session_id("a") }));
     assert_eq!(read_all_records(&store, &session_id("a")).await.len(), 1, "the existing records stay");
     let other = fixture.open_store();
-    let _empty = TestWriter::create_session(&store, "b").await;
+    let _empty = TestJournalWriter::create_session(&store, "b").await;
     assert_eq!(
         other.create_session(&session_id("b")).await,
         Err(Error::SessionExists { session: session_id("b") }),
@@ -48,7 +48,7 @@ pub async fn a_name_can_be_used_once(fixture: &impl StoreFixture) {
 
 pub async fn an_empty_session_of_a_dead_process_can_be_replaced(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let old = TestWriter::create_session(&store, "a").await.lease;
+    let old = TestJournalWriter::create_session(&store, "a").await.lease;
     let empty = crate::Snapshot { seq: Seq(0), format: 1, bytes: b"of a dead process".to_vec() };
     store.save_snapshot(&session_id("a"), empty).await.expect("kept");
     drop(store);
@@ -61,7 +61,7 @@ pub async fn an_empty_session_of_a_dead_process_can_be_replaced(fixture: &impl S
 
 pub async fn appended_records_are_read_back_in_order(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     for count in [1, 3, 2, 7] {
         a.append_records(count).await;
     }
@@ -70,7 +70,7 @@ pub async fn appended_records_are_read_back_in_order(fixture: &impl StoreFixture
 
 pub async fn the_head_rises_with_each_commit(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(3).await;
     assert_eq!(a.lease.head, Seq(3));
     a.append_records(1).await;
@@ -80,7 +80,7 @@ pub async fn the_head_rises_with_each_commit(fixture: &impl StoreFixture) {
 
 pub async fn an_append_that_does_not_follow_the_head_is_refused(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let early = a.lease;
     a.append_records(2).await;
     for head in [0, 1, 3] {
@@ -95,10 +95,10 @@ pub async fn an_append_that_does_not_follow_the_head_is_refused(fixture: &impl S
 
 pub async fn of_concurrent_appends_only_one_succeeds(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let mut neighbours = Vec::new();
     for number in 0..8 {
-        neighbours.push(TestWriter::create_session(&store, &format!("neighbour-{number}")).await);
+        neighbours.push(TestJournalWriter::create_session(&store, &format!("neighbour-{number}")).await);
     }
     a.append_records(1).await;
     let mut racing = tokio::task::JoinSet::new();
@@ -121,11 +121,11 @@ pub async fn of_concurrent_appends_only_one_succeeds(fixture: &impl StoreFixture
 
 pub async fn a_refused_append_writes_nothing(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let late = a.lease;
     a.append_records_with(1, Vec::new(), Some(sample_summary("first", 5))).await;
     let text = "a text of a refused commit";
-    let commit = Commit {
+    let commit = JournalCommit {
         bodies: vec![visible_body(text)],
         summary: Some(sample_summary("second", 6)),
         ..sample_commit(&a.session, late, 1)
@@ -140,15 +140,15 @@ pub async fn a_refused_append_writes_nothing(fixture: &impl StoreFixture) {
 
 pub async fn an_invalid_commit_is_refused(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let good = sample_commit(&a.session, a.lease, 2);
     let mut gap = good.clone();
     gap.records[1].seq = Seq(3);
     let mut misnamed = good.clone();
     misnamed.bodies = vec![internal_body("one")];
     misnamed.bodies[0].text = "another".into();
-    let empty = Commit { records: Vec::new(), ..good.clone() };
-    let endless = Commit { expected_head: Seq(u64::MAX), ..good.clone() };
+    let empty = JournalCommit { records: Vec::new(), ..good.clone() };
+    let endless = JournalCommit { expected_head: Seq(u64::MAX), ..good.clone() };
     for bad in [gap, misnamed, empty, endless] {
         let error = store.append_commit(bad).await.expect_err("impossible");
         assert!(matches!(error, Error::Malformed { .. }), "{error}");
@@ -163,18 +163,18 @@ pub async fn invalid_names_are_refused(fixture: &impl StoreFixture) {
         assert!(matches!(error, Error::Malformed { .. }), "{error}");
     }
     for odd in ["ż ó/../'\"; DROP TABLE sessions", "*", "a%b_c"] {
-        TestWriter::create_session(&store, odd).await.append_records(1).await;
+        TestJournalWriter::create_session(&store, odd).await.append_records(1).await;
         assert_eq!(read_all_records(&store, &session_id(odd)).await.len(), 1);
     }
 }
 
 pub async fn records_keep_their_times(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let times = [5, 3, u64::MAX, 0, 1_800_000_000_000];
     let stamp = |(record, at): (JournalRecord, u64)| JournalRecord { at: UnixMillis(at), ..record };
     let records: Vec<JournalRecord> = (1..=5).map(|seq| sample_record(&a.session, seq)).zip(times).map(stamp).collect();
-    let commit = Commit { records: records.clone(), ..sample_commit(&a.session, a.lease, 0) };
+    let commit = JournalCommit { records: records.clone(), ..sample_commit(&a.session, a.lease, 0) };
     store.append_commit(commit).await.expect("in time");
     assert_eq!(read_all_records(&store, &a.session).await, records);
 }
@@ -185,7 +185,7 @@ pub async fn sessions_are_independent(fixture: &impl StoreFixture) {
     for number in 0..12u64 {
         let store: Arc<dyn crate::Store> = store.clone();
         writers.spawn(async move {
-            let mut writer = TestWriter::create_session(&store, &format!("s{number}")).await;
+            let mut writer = TestJournalWriter::create_session(&store, &format!("s{number}")).await;
             for round in 0..10 {
                 writer
                     .append_records_with(1 + round % 3, vec![visible_body(&format!("{number} says {round}"))], None)
@@ -202,9 +202,9 @@ pub async fn sessions_are_independent(fixture: &impl StoreFixture) {
 
 pub async fn a_long_commit_is_atomic(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 500);
-    let late = Commit { epoch: LeaseEpoch(a.lease.epoch.0 + 1), ..long.clone() };
+    let late = JournalCommit { epoch: LeaseEpoch(a.lease.epoch.0 + 1), ..long.clone() };
     assert!(matches!(store.append_commit(late).await, Err(Error::Fenced { .. })));
     assert_eq!(
         (read_all_records(&store, &a.session).await, fixture.body_count()),
@@ -227,7 +227,7 @@ pub async fn a_long_commit_is_atomic(fixture: &impl StoreFixture) {
 
 pub async fn large_and_unusual_texts_survive(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let mut noise = 1u64;
     let mut large = String::new();
     while large.len() < 3_000_000 {

@@ -24,7 +24,7 @@ const BODY_ADDRESS_BYTES: usize = 16;
 #[derive(Debug)]
 pub(super) struct StoreConnection {
     db: Connection,
-    unindexed: RefCell<UnindexedAddresses>,
+    unindexed: RefCell<UnindexedBodyAddresses>,
 }
 
 impl Deref for StoreConnection {
@@ -42,17 +42,17 @@ impl From<Connection> for StoreConnection {
 }
 
 #[derive(Debug, Default)]
-struct UnindexedAddresses {
+struct UnindexedBodyAddresses {
     /// The addresses in the list, in the order of the index.
     listed: BTreeSet<BodyAddress>,
     /// The last row of the list that was read or written.
     last_row: i64,
     /// The changes of the current transaction, which are applied to this copy on commit.
-    change: AddressChanges,
+    change: BodyAddressChanges,
 }
 
 #[derive(Debug, Default)]
-struct AddressChanges {
+struct BodyAddressChanges {
     added: BTreeSet<BodyAddress>,
     /// Whether the whole list was moved to the index.
     flushed: bool,
@@ -107,7 +107,7 @@ impl StoreConnection {
         self.move_all_to_index(&mut self.unindexed.borrow_mut())
     }
 
-    fn move_all_to_index(&self, addresses: &mut UnindexedAddresses) -> Result<(), rusqlite::Error> {
+    fn move_all_to_index(&self, addresses: &mut UnindexedBodyAddresses) -> Result<(), rusqlite::Error> {
         let mut moved = std::mem::take(&mut addresses.change.added);
         if !addresses.change.flushed {
             moved.extend(&addresses.listed);
@@ -151,10 +151,10 @@ impl StoreConnection {
 
     /// Drops the transaction's changes.
     pub(super) fn on_rollback(&self) {
-        self.unindexed.borrow_mut().change = AddressChanges::default();
+        self.unindexed.borrow_mut().change = BodyAddressChanges::default();
     }
 
-    fn append_address_row(&self, addresses: &mut UnindexedAddresses, data: &[u8]) -> Result<(), rusqlite::Error> {
+    fn append_address_row(&self, addresses: &mut UnindexedBodyAddresses, data: &[u8]) -> Result<(), rusqlite::Error> {
         let next = addresses.change.last_row.unwrap_or(addresses.last_row) + 1;
         self.prepare_cached("INSERT INTO unindexed_addresses VALUES (?1, ?2)")?.execute(params![next, data])?;
         addresses.change.last_row = Some(next);

@@ -7,7 +7,7 @@ use segue_core::ids::{Seq, SessionId};
 
 use super::body_index::StoreConnection;
 use super::encoding;
-use super::process_lock::ProcessLock;
+use super::process_lock::ProcessLivenessLock;
 use super::sqlite_error::TransactionError;
 use super::write::{
     body_address_prefix, ensure_not_held, insert_journal_row, load_session_row, next_epoch, remove_empty_session,
@@ -15,7 +15,11 @@ use super::write::{
 use crate::{Error, ForkSpec};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
-pub(super) fn fork_session(db: &Connection, fork: &ForkSpec, node: &ProcessLock) -> Result<(), TransactionError> {
+pub(super) fn fork_session(
+    db: &Connection,
+    fork: &ForkSpec,
+    node: &ProcessLivenessLock,
+) -> Result<(), TransactionError> {
     let parent = load_session_row(db, &fork.from)?;
     if fork.at_seq > parent.head || fork.at_seq == Seq(0) {
         return Err(TransactionError::Rejected(Error::ForkOutOfRange {
@@ -82,7 +86,7 @@ fn retain_referenced_bodies(
 pub(super) fn delete_session(
     db: &StoreConnection,
     session: &SessionId,
-    node: &ProcessLock,
+    node: &ProcessLivenessLock,
 ) -> Result<(), TransactionError> {
     let session_row = load_session_row(db, session)?;
     ensure_not_held(&session_row, session, node)?;

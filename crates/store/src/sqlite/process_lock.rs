@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 /// The lock of one open store.
 #[derive(Debug)]
-pub(super) struct ProcessLock {
+pub(super) struct ProcessLivenessLock {
     name: String,
     folder: PathBuf,
     _lock: File,
 }
 
-impl ProcessLock {
+impl ProcessLivenessLock {
     /// Creates the lock of a store on `database`, and removes the files of dead processes.
     pub(super) fn acquire(database: &Path) -> io::Result<Self> {
         let folder = lock_folder(database);
@@ -49,7 +49,7 @@ impl ProcessLock {
     }
 }
 
-impl Drop for ProcessLock {
+impl Drop for ProcessLivenessLock {
     fn drop(&mut self) {
         // If this fails, the next store that opens removes the file.
         let _ = fs::remove_file(lock_path(&self.folder, &self.name));
@@ -110,7 +110,8 @@ mod tests {
     fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let database = folder.path().join("x.db");
-        let (a, b) = (ProcessLock::acquire(&database).expect("a"), ProcessLock::acquire(&database).expect("b"));
+        let (a, b) =
+            (ProcessLivenessLock::acquire(&database).expect("a"), ProcessLivenessLock::acquire(&database).expect("b"));
         assert!(a.is_held_by_live_other(b.name()).expect("checked"));
         assert!(!a.is_held_by_live_other(a.name()).expect("checked"), "its own lock does not count");
         let name = b.name().to_owned();
@@ -122,10 +123,10 @@ mod tests {
     fn files_of_dead_processes_are_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let database = folder.path().join("x.db");
-        let live = ProcessLock::acquire(&database).expect("locked");
+        let live = ProcessLivenessLock::acquire(&database).expect("locked");
         let stale = lock_path(&lock_folder(&database), "1-dead");
         File::create(&stale).expect("created");
-        let _second = ProcessLock::acquire(&database).expect("locked");
+        let _second = ProcessLivenessLock::acquire(&database).expect("locked");
         assert!(!stale.exists());
         assert!(lock_path(&lock_folder(&database), live.name()).exists());
     }

@@ -11,11 +11,11 @@ use segue_core::ids::{Seq, SessionId};
 use super::body_index::StoreConnection;
 use super::encoding;
 use super::sqlite_error::TransactionError;
-use super::write::{SessionTableRow, body_address_prefix, load_session_row};
+use super::write::{SqliteSessionRow, body_address_prefix, load_session_row};
 use crate::search::SearchTerm;
 use crate::{
-    Error, IntegrityReport, JournalRecord, PendingWork, SessionListCursor, SessionListEntry, SessionListPage,
-    SessionQuery, SessionSummary, Snapshot,
+    Error, IntegrityReport, JournalRecord, PendingWorkStatus, SessionListCursor, SessionListPage, SessionQuery,
+    SessionSummary, Snapshot, StoredSessionEntry,
 };
 
 pub(super) fn read_records(
@@ -86,7 +86,7 @@ pub(super) fn read_bodies(
 fn read_body(
     db: &StoreConnection,
     session: &SessionId,
-    session_row: &SessionTableRow,
+    session_row: &SqliteSessionRow,
     id: BodyId,
 ) -> Result<Arc<str>, TransactionError> {
     let mut corruption = None;
@@ -121,7 +121,7 @@ fn read_body(
 /// Reads the text of a row, if the session uses it and `id` may be its id.
 fn read_text_row(
     db: &Connection,
-    session_row: &SessionTableRow,
+    session_row: &SqliteSessionRow,
     body_row: i64,
     id: BodyId,
 ) -> Result<Option<Result<Arc<str>, String>>, rusqlite::Error> {
@@ -173,17 +173,19 @@ pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<Ses
         if rows.len() == query.limit {
             return Ok(SessionListPage::with_next_cursor(rows));
         }
-        rows.push(SessionListEntry { session: cursor.session, summary, head, excerpt });
+        rows.push(StoredSessionEntry { session: cursor.session, summary, head, excerpt });
     }
     Ok(SessionListPage { entries: rows, next_cursor: None })
 }
 
-pub(super) fn sessions_with_pending_work(db: &Connection) -> Result<Vec<(SessionId, PendingWork)>, TransactionError> {
+pub(super) fn sessions_with_pending_work(
+    db: &Connection,
+) -> Result<Vec<(SessionId, PendingWorkStatus)>, TransactionError> {
     let mut sessions = Vec::new();
     for (_, session, _, summary) in read_summaries(db)? {
         // An unreadable session may have pending work; opening it will tell.
-        match summary.map_or(PendingWork::Now, |summary| summary.pending_work) {
-            PendingWork::None => {}
+        match summary.map_or(PendingWorkStatus::Now, |summary| summary.pending_work) {
+            PendingWorkStatus::None => {}
             pending_work => sessions.push((session, pending_work)),
         }
     }
@@ -261,9 +263,9 @@ fn decode_body_text(packed: &[u8], id: BodyId) -> Result<Arc<str>, String> {
     String::from_utf8(bytes).map(Arc::from).map_err(|_| "the text is not UTF-8".into())
 }
 
-type SummaryRow = (i64, SessionId, Seq, Result<SessionSummary, String>);
+type SessionSummaryRow = (i64, SessionId, Seq, Result<SessionSummary, String>);
 
-fn read_summaries(db: &Connection) -> Result<Vec<SummaryRow>, rusqlite::Error> {
+fn read_summaries(db: &Connection) -> Result<Vec<SessionSummaryRow>, rusqlite::Error> {
     let mut query = db.prepare_cached("SELECT key, name, head, summary FROM sessions WHERE summary IS NOT NULL")?;
     let mut rows = query.query([])?;
     let mut summaries = Vec::new();

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use segue_core::body::{BodyId, BodyKind, StoredText};
+use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::StoreConnection;
 use super::encoding;
-use super::process_lock::ProcessLock;
+use super::process_lock::ProcessLivenessLock;
 use super::sqlite_error::TransactionError;
 use crate::limits::JOURNAL_ROW_BYTES_MAX;
-use crate::{Commit, Error, JournalRecord, Lease, Snapshot, TakeoverPolicy};
+use crate::{Error, JournalCommit, JournalRecord, Lease, Snapshot, TakeoverPolicy};
 
 /// Writes the file's format number again, which changes nothing but needs everything that a commit needs.
 pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), TransactionError> {
@@ -20,7 +20,7 @@ pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), TransactionEr
 }
 
 /// A session's row.
-pub(super) struct SessionTableRow {
+pub(super) struct SqliteSessionRow {
     pub(super) key: i64,
     pub(super) epoch: LeaseEpoch,
     pub(super) head: Seq,
@@ -53,7 +53,7 @@ struct EncodedBody {
 }
 
 impl EncodedCommit {
-    pub(super) fn from_commit(commit: &Commit) -> Self {
+    pub(super) fn from_commit(commit: &JournalCommit) -> Self {
         let rows = split_into_rows(&commit.records);
         let mut first_row_of_body: BTreeMap<BodyId, usize> = BTreeMap::new();
         // Usually there is only one row, and nothing has to be looked up.
@@ -63,10 +63,10 @@ impl EncodedCommit {
             });
         }
         let last_row = rows.len().saturating_sub(1);
-        let encode_body = |body: &StoredText| EncodedBody {
+        let encode_body = |body: &TextToStore| EncodedBody {
             id: body.id,
             packed: encoding::compress_text(&body.text),
-            is_visible: body.kind == BodyKind::Conversation,
+            is_visible: body.kind == BodyVisibility::Conversation,
             row: first_row_of_body.get(&body.id).copied().unwrap_or(last_row),
         };
         let encode_row = |records: &&[JournalRecord]| {
@@ -107,25 +107,25 @@ fn split_into_rows(records: &[JournalRecord]) -> Vec<&[JournalRecord]> {
 }
 
 /// Returns the row of a session that must exist.
-pub(super) fn load_session_row(db: &Connection, session: &SessionId) -> Result<SessionTableRow, TransactionError> {
+pub(super) fn load_session_row(db: &Connection, session: &SessionId) -> Result<SqliteSessionRow, TransactionError> {
     find_session_row(db, session)?
         .ok_or_else(|| TransactionError::Rejected(Error::NoSuchSession { session: session.clone() }))
 }
 
-fn find_session_row(db: &Connection, session: &SessionId) -> Result<Option<SessionTableRow>, rusqlite::Error> {
+fn find_session_row(db: &Connection, session: &SessionId) -> Result<Option<SqliteSessionRow>, rusqlite::Error> {
     let mut query = db.prepare_cached("SELECT key, epoch, head, holder FROM sessions WHERE name = ?1")?;
     let read = |row: &rusqlite::Row<'_>| {
         let (key, epoch, head, holder) = (row.get(0)?, LeaseEpoch(row.get(1)?), Seq(row.get(2)?), row.get(3)?);
-        Ok(SessionTableRow { key, epoch, head, holder })
+        Ok(SqliteSessionRow { key, epoch, head, holder })
     };
     query.query_row([session.as_str()], read).optional()
 }
 
 /// Refuses if a live process other than this one holds the session.
 pub(super) fn ensure_not_held(
-    session_row: &SessionTableRow,
+    session_row: &SqliteSessionRow,
     session: &SessionId,
-    node: &ProcessLock,
+    node: &ProcessLivenessLock,
 ) -> Result<(), TransactionError> {
     let Some(holder) = &session_row.holder else { return Ok(()) };
     let what = || format!("checking whether the holder of session `{session}` is alive");
@@ -142,7 +142,7 @@ pub(super) fn ensure_not_held(
 pub(super) fn remove_empty_session(
     db: &Connection,
     session: &SessionId,
-    node: &ProcessLock,
+    node: &ProcessLivenessLock,
 ) -> Result<(), TransactionError> {
     let Some(old_row) = find_session_row(db, session)? else { return Ok(()) };
     if old_row.head > Seq(0) || ensure_not_held(&old_row, session, node).is_err() {
@@ -157,7 +157,7 @@ pub(super) fn remove_empty_session(
 pub(super) fn create_session(
     db: &Connection,
     session: &SessionId,
-    node: &ProcessLock,
+    node: &ProcessLivenessLock,
 ) -> Result<Lease, TransactionError> {
     remove_empty_session(db, session, node)?;
     let epoch = next_epoch(db)?;
@@ -173,7 +173,7 @@ pub(super) fn acquire_lease(
     db: &Connection,
     session: &SessionId,
     takeover: TakeoverPolicy,
-    node: &ProcessLock,
+    node: &ProcessLivenessLock,
 ) -> Result<Lease, TransactionError> {
     let session_row = load_session_row(db, session)?;
     if takeover == TakeoverPolicy::IfHolderDead {
@@ -273,7 +273,7 @@ fn set_holder(db: &Connection, key: i64, holder: Option<&str>) -> Result<LeaseEp
 }
 
 fn ensure_not_fenced(
-    session_row: &SessionTableRow,
+    session_row: &SqliteSessionRow,
     session: &SessionId,
     epoch: LeaseEpoch,
 ) -> Result<(), TransactionError> {

@@ -35,7 +35,7 @@ const ERASE_WAIT_MS: u64 = 1_000;
 
 /// Whether data that a job deletes must also be erased from the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WalErasure {
+pub(super) enum WalErasureRequirement {
     /// The log may contain deleted data until it is overwritten.
     NotRequired,
     /// The log must not contain deleted data when the job is acknowledged.
@@ -49,7 +49,7 @@ pub(super) trait WriteJob: Send {
     /// Sends the result, or the error, to the waiting caller.
     fn send_result(self: Box<Self>, error: Option<&TransactionError>);
     fn byte_len(&self) -> usize;
-    fn wal_erasure(&self) -> WalErasure;
+    fn wal_erasure(&self) -> WalErasureRequirement;
 }
 
 /// The sending side of the queue of jobs.
@@ -116,7 +116,7 @@ impl WriteQueueReceiver {
 pub(super) struct ClosureJob<T, F> {
     pub(super) session: SessionId,
     pub(super) bytes: usize,
-    pub(super) wal_erasure: WalErasure,
+    pub(super) wal_erasure: WalErasureRequirement,
     pub(super) work: F,
     pub(super) result: Option<Result<T, Error>>,
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
@@ -149,7 +149,7 @@ where
         self.bytes
     }
 
-    fn wal_erasure(&self) -> WalErasure {
+    fn wal_erasure(&self) -> WalErasureRequirement {
         self.wal_erasure
     }
 }
@@ -254,7 +254,7 @@ impl WriterThread {
 
     fn send_results(&mut self, group: Vec<Box<dyn WriteJob>>) {
         let (erasing, others): (Vec<_>, Vec<_>) =
-            group.into_iter().partition(|job| job.wal_erasure() == WalErasure::Required);
+            group.into_iter().partition(|job| job.wal_erasure() == WalErasureRequirement::Required);
         others.into_iter().for_each(|job| job.send_result(None));
         if !erasing.is_empty() {
             self.erase_pending = !self.truncate_wal(ERASE_WAIT_MS);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::body::BodyId;
-use segue_store::conformance::{StoreFixture, TestWriter, session_id, visible_body};
+use segue_store::conformance::{StoreFixture, TestJournalWriter, session_id, visible_body};
 use segue_store::limits::UNINDEXED_ADDRESSES_MIN;
 use segue_store::{Error, Store};
 
@@ -18,7 +18,7 @@ fn text(number: usize) -> String {
 /// Enough bodies for most addresses to have been moved into the index.
 const MANY_BODIES: usize = UNINDEXED_ADDRESSES_MIN * 12;
 
-async fn append_texts(writer: &mut TestWriter, numbers: std::ops::Range<usize>) {
+async fn append_texts(writer: &mut TestJournalWriter, numbers: std::ops::Range<usize>) {
     for from in numbers.clone().step_by(BODIES_PER_COMMIT) {
         let texts = (from..numbers.end.min(from + BODIES_PER_COMMIT)).map(|number| visible_body(&text(number)));
         writer.append_records_with(1, texts.collect(), None).await;
@@ -53,11 +53,11 @@ fn orphaned_addresses(file: &SqliteFile) -> usize {
 async fn a_text_is_stored_once_however_many_follow() {
     let file = SqliteFile::new();
     let store = file.open_store();
-    let mut writer = TestWriter::create_session(&store, "one").await;
+    let mut writer = TestJournalWriter::create_session(&store, "one").await;
     append_texts(&mut writer, 0..MANY_BODIES).await;
     assert!(indexed_addresses(&file) > MANY_BODIES / 2, "{} in the index", indexed_addresses(&file));
     assert!(listed_addresses(&file) <= UNINDEXED_ADDRESSES_MIN, "{} in the list", listed_addresses(&file));
-    let mut other_writer = TestWriter::create_session(&store, "other").await;
+    let mut other_writer = TestJournalWriter::create_session(&store, "other").await;
     append_texts(&mut other_writer, 0..MANY_BODIES).await;
     assert_eq!(file.body_count(), MANY_BODIES);
     for store in [store, file.open_store()] {
@@ -72,8 +72,8 @@ async fn processes_share_each_others_texts() {
     let file = SqliteFile::new();
     let (first_process, second_process) = (file.open_store(), file.open_store());
     let (mut writer, mut other_writer) = (
-        TestWriter::create_session(&first_process, "one").await,
-        TestWriter::create_session(&second_process, "other").await,
+        TestJournalWriter::create_session(&first_process, "one").await,
+        TestJournalWriter::create_session(&second_process, "other").await,
     );
     for round in 0..MANY_BODIES / BODIES_PER_COMMIT {
         let numbers = round * BODIES_PER_COMMIT..(round + 1) * BODIES_PER_COMMIT;
@@ -90,8 +90,8 @@ async fn a_deleted_text_leaves_no_address() {
     let file = SqliteFile::new();
     let (first_process, second_process) = (file.open_store(), file.open_store());
     let (mut writer, mut other_writer) = (
-        TestWriter::create_session(&first_process, "one").await,
-        TestWriter::create_session(&second_process, "other").await,
+        TestJournalWriter::create_session(&first_process, "one").await,
+        TestJournalWriter::create_session(&second_process, "other").await,
     );
     append_texts(&mut writer, 0..BODIES_PER_COMMIT).await;
     // The other process has read the list before the bodies are deleted.
@@ -102,7 +102,7 @@ async fn a_deleted_text_leaves_no_address() {
     assert!(indexed_addresses(&file) > BODIES_PER_COMMIT, "some were moved to the index meanwhile");
     assert_eq!(orphaned_addresses(&file), 0);
     assert_has_texts(&first_process, "other", BODIES_PER_COMMIT..MANY_BODIES).await;
-    let mut third_writer = TestWriter::create_session(&first_process, "again").await;
+    let mut third_writer = TestJournalWriter::create_session(&first_process, "again").await;
     append_texts(&mut third_writer, 0..BODIES_PER_COMMIT).await;
     assert_has_texts(&second_process, "again", 0..BODIES_PER_COMMIT).await;
     assert!(second_process.check_integrity().await.expect("checked").is_clean());
@@ -113,11 +113,11 @@ async fn an_idle_process_does_not_restore_deleted_addresses() {
     let file = SqliteFile::new();
     let (first_process, second_process) = (file.open_store(), file.open_store());
     let (mut deleted, mut kept) = (
-        TestWriter::create_session(&first_process, "gone").await,
-        TestWriter::create_session(&first_process, "stays").await,
+        TestJournalWriter::create_session(&first_process, "gone").await,
+        TestJournalWriter::create_session(&first_process, "stays").await,
     );
     append_texts(&mut deleted, 0..BODIES_PER_COMMIT).await;
-    let mut other_writer = TestWriter::create_session(&second_process, "other").await;
+    let mut other_writer = TestJournalWriter::create_session(&second_process, "other").await;
     first_process.delete_session(&deleted.session).await.expect("deleted");
     append_texts(&mut kept, BODIES_PER_COMMIT..MANY_BODIES).await;
     append_texts(&mut other_writer, MANY_BODIES..MANY_BODIES * 2).await;
@@ -131,7 +131,7 @@ async fn sessions_deleted_together_leave_no_address() {
     let store = file.open_store();
     let mut sessions = Vec::new();
     for number in 0..20 {
-        let mut writer = TestWriter::create_session(&store, &format!("s{number}")).await;
+        let mut writer = TestJournalWriter::create_session(&store, &format!("s{number}")).await;
         append_texts(&mut writer, number * 10..number * 10 + 10).await;
         sessions.push(writer.session);
     }
@@ -147,7 +147,7 @@ async fn sessions_deleted_together_leave_no_address() {
 #[tokio::test]
 async fn a_store_of_format_1_is_migrated() {
     let file = SqliteFile::new();
-    let mut writer = TestWriter::create_session(&file.open_store(), "one").await;
+    let mut writer = TestJournalWriter::create_session(&file.open_store(), "one").await;
     append_texts(&mut writer, 0..BODIES_PER_COMMIT).await;
     drop(writer);
     let db = rusqlite::Connection::open(file.path()).expect("opens");
@@ -159,7 +159,7 @@ async fn a_store_of_format_1_is_migrated() {
     drop(db);
     let store = file.open_store();
     assert_has_texts(&store, "one", 0..BODIES_PER_COMMIT).await;
-    let mut other_writer = TestWriter::create_session(&store, "other").await;
+    let mut other_writer = TestJournalWriter::create_session(&store, "other").await;
     append_texts(&mut other_writer, 0..BODIES_PER_COMMIT).await;
     assert_eq!(file.body_count(), BODIES_PER_COMMIT);
     assert!(store.check_integrity().await.expect("checked").is_clean());
@@ -168,7 +168,7 @@ async fn a_store_of_format_1_is_migrated() {
 #[tokio::test]
 async fn lost_addresses_hide_no_text_and_are_reported_by_the_check() {
     let file = SqliteFile::new();
-    let mut writer = TestWriter::create_session(&file.open_store(), "one").await;
+    let mut writer = TestJournalWriter::create_session(&file.open_store(), "one").await;
     append_texts(&mut writer, 0..BODIES_PER_COMMIT).await;
     drop(writer);
     let db = rusqlite::Connection::open(file.path()).expect("opens");

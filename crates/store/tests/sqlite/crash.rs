@@ -11,7 +11,7 @@ use segue_store::conformance::{
     StoreFixture, read_all_records, sample_commit, sample_record, sample_records, session_id, visible_body,
 };
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Commit, Error, JournalRecord, Lease, Store, TakeoverPolicy};
+use segue_store::{Error, JournalCommit, JournalRecord, Lease, Store, TakeoverPolicy};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -105,7 +105,7 @@ async fn write_turns(store: &dyn Store, process: &str) {
                 let bytes = format!("{process} {turn} {half}").into_bytes();
                 JournalRecord { seq: Seq(lease.head.0 + 1 + half), at: UnixMillis(turn), bytes }
             });
-            let commit = Commit { records: records.into(), ..sample_commit(&session, lease, 0) };
+            let commit = JournalCommit { records: records.into(), ..sample_commit(&session, lease, 0) };
             match store.append_commit(commit).await {
                 Ok(head) => {
                     lease.head = head;
@@ -148,10 +148,10 @@ fn count_after(head: u64) -> u64 {
 }
 
 /// Returns the commit that follows a head; the head also determines how many records it has.
-fn next_commit(session: &SessionId, lease: Lease) -> Commit {
+fn next_commit(session: &SessionId, lease: Lease) -> JournalCommit {
     let count = count_after(lease.head.0);
     let bodies = vec![visible_body(&text_at(session, lease.head.next()))];
-    Commit { bodies, ..sample_commit(session, lease, count) }
+    JournalCommit { bodies, ..sample_commit(session, lease, count) }
 }
 
 fn text_at(session: &SessionId, first: Seq) -> String {

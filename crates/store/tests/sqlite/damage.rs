@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use segue_core::body::BodyId;
 use segue_core::ids::Seq;
 use segue_store::conformance::{
-    StoreFixture, TestWriter, read_all_records, sample_commit, sample_long_commit, sample_records, sample_summary,
-    session_id, visible_body,
+    StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_long_commit, sample_records,
+    sample_summary, session_id, visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
@@ -69,7 +69,7 @@ async fn a_damaged_record_is_reported_and_a_damaged_snapshot_is_ignored() {
 async fn a_part_of_a_long_commit_is_read_without_the_rest() {
     let file = SqliteFile::new();
     let store = file.open_store();
-    let a = TestWriter::create_session(&store, "a").await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
     let long = sample_long_commit(&a.session, a.lease, 2_000);
     store.append_commit(long.clone()).await.expect("in time");
     store.close().await.expect("closes");
@@ -262,7 +262,7 @@ async fn fill_store(file: &SqliteFile) -> Arc<dyn Store> {
     let mut random = SeededRandom(3);
     let mut writers = Vec::new();
     for number in 0..SESSIONS {
-        let mut writer = TestWriter::create_session(&store, &format!("s{number}")).await;
+        let mut writer = TestJournalWriter::create_session(&store, &format!("s{number}")).await;
         writer.append_records_with(2, vec![visible_body(&marker_text(number))], None).await;
         writers.push(writer);
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use segue_core::ids::Seq;
 use segue_store::conformance::{
-    TestWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id, visible_body,
+    TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id, visible_body,
 };
 use segue_store::sqlite::{SqliteOptions, SqliteStore};
-use segue_store::{Commit, Error, Store};
+use segue_store::{Error, JournalCommit, Store};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -19,14 +19,14 @@ async fn a_full_disk_is_reported_and_leaves_nothing_half_written() {
     let file = SqliteFile::new();
     let store = open_with_pages(&file, PAGES_MAX);
     let mut random = SeededRandom(5);
-    let mut spare = TestWriter::create_session(&store, "spare").await;
+    let mut spare = TestJournalWriter::create_session(&store, "spare").await;
     for _ in 0..20 {
         spare.append_records_with(1, vec![visible_body(&random.prose(2000))], Some(sample_summary("spare", 1))).await;
     }
-    let mut a = TestWriter::create_session(&store, "a").await;
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
     let error = loop {
         let bodies = vec![visible_body(&random.prose(3000))];
-        let commit = Commit { bodies, ..sample_commit(&a.session, a.lease, 2) };
+        let commit = JournalCommit { bodies, ..sample_commit(&a.session, a.lease, 2) };
         match store.append_commit(commit).await {
             Ok(head) => a.lease.head = head,
             Err(error) => break error,
@@ -54,7 +54,7 @@ async fn on_a_full_disk_each_writer_gets_its_own_result() {
     let mut writers = tokio::task::JoinSet::new();
     let mut sessions = Vec::new();
     for number in 0..24 {
-        sessions.push(TestWriter::create_session(&store, &format!("s{number}")).await);
+        sessions.push(TestJournalWriter::create_session(&store, &format!("s{number}")).await);
     }
     // While another process writes, all commits queue up and become one group.
     let other = rusqlite::Connection::open(file.path()).expect("opens");
@@ -65,7 +65,7 @@ async fn on_a_full_disk_each_writer_gets_its_own_result() {
         let bodies = vec![visible_body(&random.prose(if fits { 600 } else { 900_000 }))];
         let store = store.clone();
         writers.spawn(async move {
-            let commit = Commit { bodies, ..sample_commit(&writer.session, writer.lease, 3) };
+            let commit = JournalCommit { bodies, ..sample_commit(&writer.session, writer.lease, 3) };
             (writer.session, fits, store.append_commit(commit).await)
         });
     }

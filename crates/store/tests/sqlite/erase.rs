@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 
 use segue_core::body::BodyId;
 use segue_store::conformance::{
-    StoreFixture, TestWriter, internal_body, read_all_records, sample_commit, sample_summary, visible_body,
+    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_summary, visible_body,
 };
-use segue_store::{Commit, Snapshot};
+use segue_store::{JournalCommit, Snapshot};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -25,7 +25,7 @@ async fn no_data_of_a_deleted_session_survives_page_reuse() {
             let marker = |kind: &str| BodyId::hash_text(&format!("{seed} {number} {round} {kind}")).to_string();
             if random.below(4) == 0 {
                 if let Some((writer, markers)) = sessions.remove(&number) {
-                    let writer: TestWriter = writer;
+                    let writer: TestJournalWriter = writer;
                     store.delete_session(&writer.session).await.expect("deleted");
                     let markers: Vec<String> = markers;
                     deleted_markers.extend(markers);
@@ -35,13 +35,13 @@ async fn no_data_of_a_deleted_session_survives_page_reuse() {
             let (writer, markers) = match sessions.entry(number) {
                 Entry::Occupied(old) => old.into_mut(),
                 Entry::Vacant(new) => {
-                    new.insert((TestWriter::create_session(&store, &format!("s{number}")).await, Vec::new()))
+                    new.insert((TestJournalWriter::create_session(&store, &format!("s{number}")).await, Vec::new()))
                 }
             };
             let long = format!("{} {}", marker("text"), random.prose(200));
             let text = long.repeat(1 + random.below(40));
             let title = format!("{}{}", marker("title"), "x".repeat(random.below(300)));
-            let mut commit = Commit {
+            let mut commit = JournalCommit {
                 bodies: vec![visible_body(&text), internal_body(&marker("short"))],
                 summary: Some(sample_summary(&title, round)),
                 ..sample_commit(&writer.session, writer.lease, 2)

@@ -8,7 +8,7 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_store::conformance::{StoreFixture, internal_body, sample_commit, sample_summary, session_id, visible_body};
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::memory::{MemoryDisk, MemoryStore};
-use segue_store::{Commit, Error, ForkSpec, Lease, SessionQuery, Snapshot, Store, TakeoverPolicy};
+use segue_store::{Error, ForkSpec, JournalCommit, Lease, SessionQuery, Snapshot, Store, TakeoverPolicy};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -86,14 +86,14 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
     }
 }
 
-fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -> Commit {
+fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -> JournalCommit {
     let bodies = (0..random.below(3)).map(|_| {
         let text = pick_text(random);
         if random.below(2) == 0 { visible_body(&text) } else { internal_body(&text) }
     });
     let bodies = bodies.collect();
     let summary = (random.below(2) == 0).then(|| sample_summary(&pick_text(random), random.below(9) as u64));
-    let mut commit = Commit { bodies, summary, ..sample_commit(session, lease, 1 + random.below(4) as u64) };
+    let mut commit = JournalCommit { bodies, summary, ..sample_commit(session, lease, 1 + random.below(4) as u64) };
     // Sometimes the records do not fit into one row.
     if random.below(6) == 0 {
         commit.records.iter_mut().for_each(|record| record.bytes.resize(JOURNAL_ROW_BYTES_MAX / 2 + 1, b'.'));

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use segue_core::body::BodyId;
 use segue_core::ids::{Seq, UnixMillis};
-use segue_store::conformance::{StoreFixture, TestWriter, internal_body, sample_commit, sample_summary, visible_body};
-use segue_store::{Commit, JournalRecord, Store};
+use segue_store::conformance::{
+    StoreFixture, TestJournalWriter, internal_body, sample_commit, sample_summary, visible_body,
+};
+use segue_store::{JournalCommit, JournalRecord, Store};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -21,7 +23,7 @@ async fn a_turn_takes_little_more_than_its_text() {
     let store = file.open_store();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..SESSIONS {
-        let writer = TestWriter::create_session(&store, &format!("01920f3e-session-{number:04}")).await;
+        let writer = TestJournalWriter::create_session(&store, &format!("01920f3e-session-{number:04}")).await;
         writers.spawn(write_turns(store.clone(), writer, SeededRandom(42 + number as u64)));
     }
     writers.join_all().await;
@@ -33,7 +35,7 @@ async fn a_turn_takes_little_more_than_its_text() {
 }
 
 /// Appends two commits per turn: the user's message with the call, and the answer.
-async fn write_turns(store: Arc<dyn Store>, mut writer: TestWriter, mut random: SeededRandom) {
+async fn write_turns(store: Arc<dyn Store>, mut writer: TestJournalWriter, mut random: SeededRandom) {
     for turn in 1..=TURNS {
         let message = visible_body(&random.prose(USER_CHARS));
         let reply = internal_body(&random.prose(REPLY_CHARS));
@@ -42,8 +44,12 @@ async fn write_turns(store: Arc<dyn Store>, mut writer: TestWriter, mut random: 
         {
             let records = (1..).zip(events).map(|(step, event)| record(writer.lease.head.0 + step, event)).collect();
             let summary = Some(sample_summary("how to tune a violin", turn));
-            let commit =
-                Commit { records, bodies: vec![text], summary, ..sample_commit(&writer.session, writer.lease, 0) };
+            let commit = JournalCommit {
+                records,
+                bodies: vec![text],
+                summary,
+                ..sample_commit(&writer.session, writer.lease, 0)
+            };
             writer.lease.head = store.append_commit(commit).await.expect("in time");
         }
     }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use segue_core::body::TextRef;
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
+use segue_core::event::{
+    CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
+};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::handover::{
     HandoverDecision, HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType,
     HandoverFieldValue, HandoverSpec, decide_handover,
@@ -14,8 +16,8 @@ use segue_core::handover::{
 use segue_core::ids::{CallId, FragmentName, ModelName};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
-use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::signal::BlockSchema;
 use segue_core::signal::{BlockSet, parse_reply};
 use serde::{Deserialize, Serialize};
@@ -43,7 +45,7 @@ impl MiniConcierge {
     pub fn new() -> Self {
         let graph = PhaseGraph {
             name: "talk".into(),
-            owner_kind: PhaseOwnerKind::Role,
+            owner_kind: PhaseGraphOwnerKind::Role,
             start: "starter".into(),
             phases: vec![PhaseSpec::new("starter"), PhaseSpec::new("explorer")],
             edges: vec![
@@ -66,7 +68,7 @@ impl MiniConcierge {
         let mapper = RoleSpec::new("mapper", Scope::Fresh)
             .with_opening_fragment(instruction_fragment())
             .with_ask("map", [sources]);
-        let speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadBoundary::Model))
+        let speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
             .with_opening_fragment(instruction_fragment())
             .with_opening_fragment(FragmentSpec::changing("brief", ContextLayer::Handover))
@@ -96,10 +98,10 @@ impl MiniConcierge {
         if repairs_requested == 0 {
             steps.push(reply_step(parsed.visible_text.trim_end(), &"speaker".into()));
         }
-        let phase = PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Role("speaker".into()) };
+        let phase = PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Role("speaker".into()) };
         let in_starter = view.session.phase_graphs.get(&phase).is_some_and(|status| status.state.current == "starter");
         if !in_starter || (found.is_none() && view.session.last_ids.turn.0 < 2) {
-            steps.push(FlowStep::EndTurn(TurnResult::Done));
+            steps.push(FlowStep::EndTurn(TurnOutcome::Done));
             return steps;
         }
         let (document, provenance) = match decide_handover(&self.spec.handovers["intent"], found, repairs_requested) {
@@ -119,7 +121,7 @@ impl MiniConcierge {
             phase,
             proposal: PhaseProposal::new("explorer", Proposer::Role("speaker".into())),
         });
-        steps.push(FlowStep::EndTurn(TurnResult::Done));
+        steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         steps
     }
 }
@@ -155,7 +157,7 @@ impl Flow for MiniConcierge {
         let experts_open = view.session.open_calls.values().any(|open| open.opened.role == "expert");
         let map_or_speak = || match (experts_open, view.state.answers.len()) {
             (true, _) => Vec::new(),
-            (false, 0) => vec![FlowStep::EndTurn(TurnResult::Failed { reason: "no expert answered".into() })],
+            (false, 0) => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: "no expert answered".into() })],
             (false, _) => vec![FlowStep::Call(CallRequest::new("mapper", "map"))],
         };
         match (&event.event, view.subject.call.as_deref()) {
@@ -181,7 +183,7 @@ impl Flow for MiniConcierge {
                 map_or_speak()
             }
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, _) => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             _ => Vec::new(),
         }
@@ -190,7 +192,7 @@ impl Flow for MiniConcierge {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, MiniConciergeState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {

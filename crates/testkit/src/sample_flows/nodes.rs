@@ -1,10 +1,10 @@
 //! A flow with five nodes per turn, no lasting threads, and three layers of context.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
-use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::FragmentName;
-use segue_core::prompt::OutputFormat;
+use segue_core::prompt::ModelOutputFormat;
 use segue_core::scope::Scope;
 use segue_core::signal::find_json;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl MiniNodes {
             || FragmentSpec::changing("reasoning", ContextLayer::Reasoning).with_budget(8, OverflowPolicy::LeaveOut);
         let node = |name: &str| RoleSpec::new(name, Scope::Fresh).with_opening_fragment(instruction_fragment());
         let mut think = node("think").with_ask("go", [entities(), reasoning(), message_fragment()]);
-        think.output = OutputFormat::Json(json!({"type": "object", "required": ["steps"]}));
+        think.output = ModelOutputFormat::Json(json!({"type": "object", "required": ["steps"]}));
         let spec = FlowSpec::new("mini-nodes", "five nodes a turn")
             .with_role(node("understand").with_ask("go", [entities(), conversation(), message_fragment()]))
             .with_role(think)
@@ -100,15 +100,15 @@ impl Flow for MiniNodes {
                     "reply" => {
                         vec![record_fact("said", &*text), reply_step(&*text, &call.role), call_node("summarize")]
                     }
-                    _ => vec![record_fact("decided", &*text), FlowStep::EndTurn(TurnResult::Done)],
+                    _ => vec![record_fact("decided", &*text), FlowStep::EndTurn(TurnOutcome::Done)],
                 }
             }
             // The user does not see the summary, so its failure does not fail the turn.
             (Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(call)) if call.role == "summarize" => {
-                vec![FlowStep::EndTurn(TurnResult::Done)]
+                vec![FlowStep::EndTurn(TurnOutcome::Done)]
             }
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, _) => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             _ => Vec::new(),
         }
@@ -117,7 +117,7 @@ impl Flow for MiniNodes {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, MiniNodesState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let layer = |items: &[String]| match items {

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, ToolOutcome, TurnResult};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolOutcome, TurnOutcome};
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, RoleSpec, ToolExecutionSite,
+    UnknownOutcomePolicy,
 };
 use segue_core::ids::{AgentName, FragmentName};
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{AllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
 use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{
+    PhaseAllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
+};
 use segue_core::prompt::ToolSpec;
 use segue_core::scope::Scope;
 use segue_core::signal::find_json;
@@ -34,12 +37,12 @@ pub struct MiniProjectState {
 }
 
 fn work_phase_key() -> PhaseGraphKey {
-    PhaseGraphKey { graph: "work".into(), owner: PhaseGraphOwner::Session }
+    PhaseGraphKey { graph: "work".into(), owner: PhaseStateOwner::Session }
 }
 
-fn declare_tool(name: &str, runner: ToolRunner) -> ToolDeclaration {
+fn declare_tool(name: &str, runner: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    ToolDeclaration { spec, runner, unknown_outcome: UnknownOutcomePolicy::Retry }
+    FlowToolDeclaration { spec, runner, unknown_outcome: UnknownOutcomePolicy::Retry }
 }
 
 impl MiniProject {
@@ -49,10 +52,10 @@ impl MiniProject {
         let mut end = PhaseSpec::new("end");
         end.kind = PhaseKind::End;
         let mut chat = PhaseSpec::new("chat");
-        chat.tools = AllowedTools::Only(BTreeSet::from(["complete".into()]));
+        chat.tools = PhaseAllowedTools::Only(BTreeSet::from(["complete".into()]));
         let graph = PhaseGraph {
             name: "work".into(),
-            owner_kind: PhaseOwnerKind::Session,
+            owner_kind: PhaseGraphOwnerKind::Session,
             start: "chat".into(),
             phases: vec![chat, PhaseSpec::new("execute"), PhaseSpec::new("verify"), end],
             edges: vec![
@@ -85,8 +88,8 @@ impl MiniProject {
             .with_role(router);
         Self {
             spec: spec
-                .with_tool(declare_tool("look", ToolRunner::Host))
-                .with_tool(declare_tool("complete", ToolRunner::Flow)),
+                .with_tool(declare_tool("look", ToolExecutionSite::Host))
+                .with_tool(declare_tool("complete", ToolExecutionSite::Flow)),
         }
     }
 }
@@ -142,7 +145,7 @@ impl Flow for MiniProject {
             (Event::PhaseTransitionRefused(_), _) if view.session.current_turn.is_some() => ask_router(),
             (Event::PhaseEntered(entered), _) if entered.transition.to == "end" => {
                 vec![
-                    FlowStep::EndTurn(TurnResult::Done),
+                    FlowStep::EndTurn(TurnOutcome::Done),
                     FlowStep::CloseSession { reason: "the project is done".into() },
                 ]
             }
@@ -169,7 +172,7 @@ impl Flow for MiniProject {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, MiniProjectState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {

@@ -3,13 +3,14 @@
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
-    AgentMessageSent, CallRequest, Event, MessagePriority, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, TurnResult,
+    AgentMessagePriority, AgentMessageSent, CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
+    TurnOutcome,
 };
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::{AgentName, FragmentName, WorkItemName};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -30,14 +31,14 @@ pub struct MiniTeamState {
 
 fn agent_phase_key(agent: &AgentName) -> PhaseGraphKey {
     let graph = if agent.as_str() == "arch" { "architect" } else { "coder" };
-    PhaseGraphKey { graph: graph.into(), owner: PhaseGraphOwner::Agent(agent.clone()) }
+    PhaseGraphKey { graph: graph.into(), owner: PhaseStateOwner::Agent(agent.clone()) }
 }
 
 fn cyclic_phase_graph(name: &str, path: &[&str]) -> PhaseGraph {
     let edges = path.iter().zip(path.iter().cycle().skip(1));
     PhaseGraph {
         name: name.into(),
-        owner_kind: PhaseOwnerKind::Agent,
+        owner_kind: PhaseGraphOwnerKind::Agent,
         start: path[0].into(),
         phases: path.iter().map(|name| PhaseSpec::new(*name)).collect(),
         edges: edges
@@ -51,8 +52,9 @@ impl MiniTeam {
     #[must_use]
     pub fn new() -> Self {
         let letter = || FragmentSpec::changing("letter", ContextLayer::Task);
-        let coder = RoleSpec::new("coder", Scope::per_session().ended_by(segue_core::scope::ThreadBoundary::WorkItem))
-            .with_phase_graph("coder");
+        let coder =
+            RoleSpec::new("coder", Scope::per_session().ended_by(segue_core::scope::ThreadEndTrigger::WorkItem))
+                .with_phase_graph("coder");
         let architect = RoleSpec::new("architect", Scope::per_peer_and_work_item()).with_phase_graph("architect");
         let spec = FlowSpec::new("mini-team", "an architect and two coders")
             .with_graph(cyclic_phase_graph("coder", &["waiting", "coding", "review"]))
@@ -87,7 +89,7 @@ fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
 }
 
 fn send_mail(from: &str, to: &str, topic: &str, text: &str) -> FlowStep {
-    let priority = if topic == "knowledge" { MessagePriority::Urgent } else { MessagePriority::Normal };
+    let priority = if topic == "knowledge" { AgentMessagePriority::Urgent } else { AgentMessagePriority::Normal };
     FlowStep::Send {
         from: from.into(),
         to: to.into(),
@@ -134,7 +136,7 @@ impl Flow for MiniTeam {
                     if item.starts_with("story") { "story" } else { "knowledge" },
                     item,
                 ));
-                steps.push(FlowStep::EndTurn(TurnResult::Done));
+                steps.push(FlowStep::EndTurn(TurnOutcome::Done));
                 steps
             }
             (Event::AgentMessageSent(sent), _) => self.receive_next_mail(view, &sent.to),
@@ -164,10 +166,10 @@ impl Flow for MiniTeam {
             }
             (Event::PhaseEntered(entered), _) => match &entered.graph_key.owner {
                 // A coder on its way through review receives nothing, because it will be waiting in a moment.
-                PhaseGraphOwner::Agent(agent) if entered.transition.to != "review" => {
+                PhaseStateOwner::Agent(agent) if entered.transition.to != "review" => {
                     self.receive_next_mail(view, agent)
                 }
-                PhaseGraphOwner::Agent(_) | PhaseGraphOwner::Session | PhaseGraphOwner::Role(_) => Vec::new(),
+                PhaseStateOwner::Agent(_) | PhaseStateOwner::Session | PhaseStateOwner::Role(_) => Vec::new(),
             },
             _ => Vec::new(),
         }
@@ -176,7 +178,7 @@ impl Flow for MiniTeam {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, MiniTeamState>,
-        request: &FragmentRequest<'_>,
+        request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         if name.as_str() == "instruction" {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::UnixMillis;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind};
 use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseState, SkippedRequirement, TransitionCause};
 use expect_test::{Expect, expect};
@@ -17,16 +17,16 @@ fn guarded(guard: Guard) -> PhaseGraph {
     graph
 }
 
-fn rule(graph: &PhaseGraph, by: Proposer, conditions: &GuardConditions) -> ProposalRuling {
+fn rule(graph: &PhaseGraph, by: Proposer, conditions: &GuardInputs) -> ProposalRuling {
     rule_on_proposal(graph, &PhaseState::new(graph, UnixMillis(0)), &PhaseProposal::new("b", by), conditions)
 }
 
-fn passes(guard: &Guard, by: Proposer, conditions: &GuardConditions) -> bool {
+fn passes(guard: &Guard, by: Proposer, conditions: &GuardInputs) -> bool {
     matches!(rule(&guarded(guard.clone()), by, conditions), ProposalRuling::Enter(_))
 }
 
 fn check_refusal(guard: Guard, expected: Expect) {
-    match rule(&guarded(guard), Proposer::Tool("mcp".into()), &GuardConditions::default()) {
+    match rule(&guarded(guard), Proposer::Tool("mcp".into()), &GuardInputs::default()) {
         ProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
         ProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
     }
@@ -36,15 +36,15 @@ fn by(kinds: &[ProposerKind]) -> Guard {
     Guard::ProposedBy(kinds.iter().copied().collect())
 }
 
-fn holding(name: &str, verdict: ConditionVerdict) -> GuardConditions {
-    GuardConditions { handovers: BTreeSet::new(), verdicts: BTreeMap::from([(name.to_owned(), verdict)]) }
+fn holding(name: &str, verdict: ConditionVerdict) -> GuardInputs {
+    GuardInputs { handovers: BTreeSet::new(), verdicts: BTreeMap::from([(name.to_owned(), verdict)]) }
 }
 
 #[test]
 fn a_handover_of_this_visit_opens_the_edge() {
     let guard = Guard::Handover("brief".into());
-    let with = GuardConditions { handovers: BTreeSet::from(["brief".into()]), verdicts: BTreeMap::new() };
-    let other = GuardConditions { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
+    let with = GuardInputs { handovers: BTreeSet::from(["brief".into()]), verdicts: BTreeMap::new() };
+    let other = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
     assert!(passes(&guard, Proposer::Engine, &with));
     assert!(!passes(&guard, Proposer::Engine, &other));
     check_refusal(
@@ -75,8 +75,8 @@ fn condition_without_a_verdict_does_not_hold() {
 
 #[test]
 fn a_tool_proposes_like_anyone_and_the_guard_decides() {
-    assert!(passes(&by(&[ProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardConditions::default()));
-    assert!(!passes(&by(&[ProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardConditions::default()));
+    assert!(passes(&by(&[ProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardInputs::default()));
+    assert!(!passes(&by(&[ProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardInputs::default()));
     let user_only = by(&[ProposerKind::User, ProposerKind::Operator]);
     check_refusal(
         user_only,
@@ -108,7 +108,7 @@ fn all_and_any_name_exactly_what_is_missing() {
 fn open_gate_is_reported_before_an_unmet_guard() {
     let mut graph = guarded(Guard::Condition("clear".to_owned()));
     graph.gates.push(gate("g", "a", "end", &["b"]));
-    let ruling = rule(&graph, Proposer::User, &GuardConditions::default());
+    let ruling = rule(&graph, Proposer::User, &GuardInputs::default());
     assert!(
         matches!(ruling, ProposalRuling::Refuse(refusal) if matches!(refusal.why, PhaseRefusalReason::GatesOpen(_)))
     );
@@ -121,7 +121,7 @@ fn grant_overrides_an_unmet_guard_and_records_it() {
     let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
     let ProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &state, &PhaseProposal::new("b", Proposer::Engine), &GuardConditions::default())
+        rule_on_proposal(&graph, &state, &PhaseProposal::new("b", Proposer::Engine), &GuardInputs::default())
     else {
         panic!("it was granted")
     };
@@ -138,7 +138,7 @@ fn edge_to_itself_begins_a_new_visit() {
     assert_eq!(graph.validate(), Ok(()));
     let mut state = PhaseState::new(&graph, UnixMillis(0));
     let again = PhaseProposal::new("work", Proposer::Engine);
-    let none = GuardConditions::default();
+    let none = GuardInputs::default();
     let ProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("an edge leads there")
     };
@@ -147,7 +147,7 @@ fn edge_to_itself_begins_a_new_visit() {
         panic!("the guard is not met")
     };
     assert!(matches!(refusal.why, PhaseRefusalReason::GuardFailed(_)));
-    let replanned = GuardConditions { handovers: BTreeSet::from(["workflow".into()]), ..none };
+    let replanned = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), ..none };
     let ProposalRuling::Enter(second) = rule_on_proposal(&graph, &state, &again, &replanned) else {
         panic!("the guard is met")
     };

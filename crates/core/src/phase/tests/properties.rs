@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::diagram::render_mermaid;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseRefusal, ProposalRuling, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
@@ -12,7 +12,7 @@ use crate::phase::state::{
 };
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
 use crate::phase::validation::PhaseGraphError;
-use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// The next step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    Propose(usize, Proposer, GuardConditions),
+    Propose(usize, Proposer, GuardInputs),
     Grant(usize, Proposer),
     Revoke(usize),
     Turn,
@@ -185,10 +185,10 @@ fn any_proposer() -> impl Strategy<Value = Proposer> {
     ]
 }
 
-fn any_conditions() -> impl Strategy<Value = GuardConditions> {
+fn any_conditions() -> impl Strategy<Value = GuardInputs> {
     let verdict = prop_oneof![Just(ConditionVerdict::Holds), Just(ConditionVerdict::Fails("not yet".to_owned()))];
     (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), prop::option::of(verdict))
-        .prop_map(|(handovers, verdict)| GuardConditions {
+        .prop_map(|(handovers, verdict)| GuardInputs {
             handovers,
             verdicts: verdict.into_iter().map(|verdict| ("x".to_owned(), verdict)).collect(),
         })
@@ -238,7 +238,7 @@ fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> 
             });
             PhaseGraph {
                 name: "random".into(),
-                owner_kind: PhaseOwnerKind::Agent,
+                owner_kind: PhaseGraphOwnerKind::Agent,
                 start: "a".into(),
                 phases,
                 edges,
@@ -315,7 +315,7 @@ fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
 
 fn successors(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseState> {
     let proposals = graph.phases.iter().map(|phase| PhaseProposal::new(phase.name.clone(), Proposer::Engine));
-    let rulings = proposals.map(|proposal| rule_on_proposal(graph, state, &proposal, &GuardConditions::default()));
+    let rulings = proposals.map(|proposal| rule_on_proposal(graph, state, &proposal, &GuardInputs::default()));
     let proposed = rulings.filter_map(|ruling| match ruling {
         ProposalRuling::Enter(transition) => Some(transition),
         ProposalRuling::Refuse(_) => None,
@@ -398,13 +398,13 @@ proptest! {
             if graph.find_phase(&state.current).expect("it is of the graph").is_terminal() {
                 break;
             }
-            let may = allowed_phases(&graph, &state, &Proposer::Engine, &GuardConditions::default());
+            let may = allowed_phases(&graph, &state, &Proposer::Engine, &GuardInputs::default());
             let transition = if may.is_empty() {
                 state.turns_done = u32::MAX;
                 expiry_transition(&graph, &state, UnixMillis(u64::MAX)).expect("a sound graph has a way out of every phase of work")
             } else {
                 let proposal = PhaseProposal::new(may[step % may.len()].clone(), Proposer::Engine);
-                match rule_on_proposal(&graph, &state, &proposal, &GuardConditions::default()) {
+                match rule_on_proposal(&graph, &state, &proposal, &GuardInputs::default()) {
                     ProposalRuling::Enter(transition) => transition,
                     ProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
                 }

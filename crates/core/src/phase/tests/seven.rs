@@ -1,13 +1,13 @@
 //! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{GuardConditions, Proposer};
+use crate::phase::guard::{GuardInputs, Proposer};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
-    ExpiredLimit, PhaseProposal, PhaseState, SkippedRequirement, TransitionCause, TransitionNote,
+    ExpiredPhaseLimit, PhaseProposal, PhaseState, SkippedRequirement, TransitionCause, TransitionNote,
 };
-use crate::phase::user_override::{GrantRefusal, RollbackRefusal, issue_skip_grant, plan_rollback};
+use crate::phase::user_override::{GrantRefusal, PhaseRollbackRefusal, issue_skip_grant, plan_rollback};
 use expect_test::expect;
 
 use super::{accepted, names, refused, router, seven, walked};
@@ -107,8 +107,7 @@ fn t5_transition_contains_its_note() {
     };
     let by = Proposer::Agent("planner-1".into());
     let proposal = PhaseProposal { to: "execute".into(), by: by.clone(), note: note.clone() };
-    let ProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &at("plan"), &proposal, &GuardConditions::default())
+    let ProposalRuling::Enter(transition) = rule_on_proposal(&graph, &at("plan"), &proposal, &GuardInputs::default())
     else {
         panic!("an edge leads there")
     };
@@ -154,7 +153,7 @@ fn t10_verification_may_return_to_execute_and_is_required_again() {
 
 #[test]
 fn t11_chores_leads_to_reflection_only() {
-    assert_eq!(allowed_phases(&seven(), &at("chores"), &router(), &GuardConditions::default()), names(&["reflection"]));
+    assert_eq!(allowed_phases(&seven(), &at("chores"), &router(), &GuardInputs::default()), names(&["reflection"]));
 }
 
 #[test]
@@ -272,7 +271,7 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
     }
     let transition = expiry_transition(&graph, &state, UnixMillis(9000)).expect("six turns are over");
     assert_eq!((transition.to.as_str(), &transition.by), ("execute", &Proposer::Engine));
-    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredLimit::Turns, blocked_by: Vec::new() });
+    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() });
     assert_eq!(transition.opens_gates, ["verify"]);
     state.apply_transition(&transition, UnixMillis(9000));
     state.count_turn_ended();
@@ -287,7 +286,7 @@ fn time_limit_is_reached_at_the_deadline_and_not_before() {
     assert_eq!(over, UnixMillis(3_601_000));
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(over.0 - 1)), None);
     let transition = expiry_transition(&graph, &state, over).expect("the time is over");
-    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredLimit::Time, blocked_by: Vec::new() });
+    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Time, blocked_by: Vec::new() });
     assert_eq!(transition.to.as_str(), "verification");
     assert_eq!(visit_deadline(&graph, &at("chat")), None);
     assert_eq!(expiry_transition(&graph, &at("chat"), UnixMillis(u64::MAX)), None);
@@ -305,7 +304,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     assert_eq!(transition.to.as_str(), "verification");
     assert_eq!(
         transition.cause,
-        TransitionCause::Expired { limit: ExpiredLimit::Turns, blocked_by: vec!["verify".to_owned()] }
+        TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: vec!["verify".to_owned()] }
     );
     assert!(transition.warning().is_some());
 
@@ -362,13 +361,13 @@ fn only_the_user_can_roll_back_from_the_end() {
     let state = at("end");
     plan_rollback(&graph, &state, &past, &Proposer::Operator, TransitionNote::default()).expect("an operator may");
     let asked = plan_rollback(&graph, &state, &past, &router(), TransitionNote::default());
-    assert_eq!(asked, Err(RollbackRefusal::NotAuthorized { by: router() }));
+    assert_eq!(asked, Err(PhaseRollbackRefusal::NotAuthorized { by: router() }));
     let ahead = plan_rollback(&graph, &past, &state, &Proposer::User, TransitionNote::default());
-    assert_eq!(ahead, Err(RollbackRefusal::NotPast { to: 2, current: 1 }));
+    assert_eq!(ahead, Err(PhaseRollbackRefusal::NotPast { to: 2, current: 1 }));
     let mut smaller = graph.clone();
     smaller.phases.remove(0);
     let gone = plan_rollback(&smaller, &state, &past, &Proposer::User, TransitionNote::default());
-    assert_eq!(gone, Err(RollbackRefusal::PhaseGone { phase: "chat".into() }));
+    assert_eq!(gone, Err(PhaseRollbackRefusal::PhaseGone { phase: "chat".into() }));
 }
 
 #[test]

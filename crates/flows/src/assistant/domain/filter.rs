@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::LinkResolver;
-use super::{FieldKind, ID_FIELD, RecordField, RecordType, check_value, format_name_list};
+use super::record::RecordLinkResolver;
+use super::{ID_FIELD, RecordField, RecordFieldKind, RecordType, check_value, format_name_list};
 use crate::limits::{FILTER_VALUES_MAX, READ_FILTERS_MAX, READ_ROWS_DEFAULT, READ_ROWS_MAX};
 
 /// A checked query for records of one type.
@@ -86,14 +86,14 @@ impl FilterOperator {
         Self::ALL.iter().find(|(_, op)| *op == self).map_or("=", |(word, _)| word)
     }
 
-    fn supports_kind(self, kind: FieldKind) -> bool {
+    fn supports_kind(self, kind: RecordFieldKind) -> bool {
         match self {
             Self::In | Self::NotIn => true,
-            Self::Equal | Self::NotEqual => !matches!(kind, FieldKind::List | FieldKind::Links),
+            Self::Equal | Self::NotEqual => !matches!(kind, RecordFieldKind::List | RecordFieldKind::Links),
             Self::LessThan | Self::LessOrEqual | Self::GreaterThan | Self::GreaterOrEqual => {
-                matches!(kind, FieldKind::Integer | FieldKind::Number | FieldKind::Date)
+                matches!(kind, RecordFieldKind::Integer | RecordFieldKind::Number | RecordFieldKind::Date)
             }
-            Self::Contains => matches!(kind, FieldKind::Text | FieldKind::List | FieldKind::Links),
+            Self::Contains => matches!(kind, RecordFieldKind::Text | RecordFieldKind::List | RecordFieldKind::Links),
         }
     }
 }
@@ -106,7 +106,7 @@ impl RecordQuery {
     pub fn parse(
         kind: &RecordType,
         arguments: &Map<String, Value>,
-        link: &LinkResolver<'_>,
+        link: &RecordLinkResolver<'_>,
     ) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
         for name in arguments.keys().filter(|name| !["type", "where", "sort", "limit", "full"].contains(&name.as_str()))
@@ -165,7 +165,7 @@ impl RecordSort {
             _ => return Err("`sort` must be {\"field\": …, \"descending\": …}".to_owned()),
         };
         let field = kind.expect_field(name)?;
-        if matches!(field.kind, FieldKind::List | FieldKind::Link | FieldKind::Links) {
+        if matches!(field.kind, RecordFieldKind::List | RecordFieldKind::Link | RecordFieldKind::Links) {
             return Err(format!("records cannot be sorted by `{name}`, a {} field", field.kind.as_str()));
         }
         Ok(Self { field: name.to_owned(), descending })
@@ -177,7 +177,7 @@ impl RecordFilter {
     ///
     /// # Errors
     /// The filter is invalid; the text says why.
-    pub fn parse(kind: &RecordType, value: &Value, link: &LinkResolver<'_>) -> Result<Self, String> {
+    pub fn parse(kind: &RecordType, value: &Value, link: &RecordLinkResolver<'_>) -> Result<Self, String> {
         let part = |name: &str| value.get(name);
         let (Some(name), Some(op)) = (part("field").and_then(Value::as_str), part("op").and_then(Value::as_str)) else {
             return Err(format!(
@@ -222,7 +222,7 @@ impl RecordField {
     fn for_record_id(kind: &RecordType) -> Self {
         Self {
             name: ID_FIELD.to_owned(),
-            kind: FieldKind::Link,
+            kind: RecordFieldKind::Link,
             about: String::new(),
             required: true,
             one_of: Vec::new(),
@@ -236,8 +236,8 @@ impl RecordField {
     /// Returns the field with the constraints of a single item and without limits on its value.
     fn for_single_value(&self) -> Self {
         let kind = match self.kind {
-            FieldKind::List => FieldKind::Text,
-            FieldKind::Links => FieldKind::Link,
+            RecordFieldKind::List => RecordFieldKind::Text,
+            RecordFieldKind::Links => RecordFieldKind::Link,
             kind => kind,
         };
         // A search for a value that is not allowed is valid; it finds nothing.
@@ -245,11 +245,15 @@ impl RecordField {
     }
 }
 
-fn check_filter_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Value, String> {
+fn check_filter_value(field: &RecordField, value: &Value, link: &RecordLinkResolver<'_>) -> Result<Value, String> {
     check_value(&field.for_single_value(), value, link)
 }
 
-fn check_filter_values(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Vec<Value>, String> {
+fn check_filter_values(
+    field: &RecordField,
+    value: &Value,
+    link: &RecordLinkResolver<'_>,
+) -> Result<Vec<Value>, String> {
     let values = match value {
         Value::Array(values) => values.clone(),
         Value::Null => return Err(format!("`{}` needs a list of values", field.name)),

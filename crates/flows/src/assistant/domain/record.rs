@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{FieldKind, RecordField, RecordType, format_name_list};
+use super::{RecordField, RecordFieldKind, RecordType, format_name_list};
 use crate::limits::{RECORD_LIST_ITEMS_MAX, RECORD_TEXT_CHARS_MAX};
 
 /// Which fields a record must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordCompleteness {
+pub enum RecordValidationMode {
     /// A new record: every required field.
     AllRequired,
     /// A change: only the given fields, none of which may clear a required field.
@@ -16,7 +16,7 @@ pub enum RecordCompleteness {
 }
 
 /// Turns the value of a link into the id that is stored.
-pub type LinkResolver<'l> = dyn Fn(&RecordField, &str) -> Result<String, String> + 'l;
+pub type RecordLinkResolver<'l> = dyn Fn(&RecordField, &str) -> Result<String, String> + 'l;
 
 /// Checks the values of a record and returns them as they are stored.
 ///
@@ -25,8 +25,8 @@ pub type LinkResolver<'l> = dyn Fn(&RecordField, &str) -> Result<String, String>
 pub fn check_record(
     kind: &RecordType,
     values: &Map<String, Value>,
-    completeness: RecordCompleteness,
-    link: &LinkResolver<'_>,
+    completeness: RecordValidationMode,
+    link: &RecordLinkResolver<'_>,
 ) -> Result<Map<String, Value>, Vec<String>> {
     let mut checked = Map::new();
     let mut errors = Vec::new();
@@ -41,8 +41,8 @@ pub fn check_record(
     for field in kind.fields.iter().filter(|field| field.required) {
         let value = checked.get(&field.name);
         let missing = match completeness {
-            RecordCompleteness::AllRequired => value.is_none_or(is_empty_value),
-            RecordCompleteness::PartialUpdate => value.is_some_and(is_empty_value),
+            RecordValidationMode::AllRequired => value.is_none_or(is_empty_value),
+            RecordValidationMode::PartialUpdate => value.is_some_and(is_empty_value),
         };
         // An invalid value was already reported.
         if missing && !(value.is_none() && values.contains_key(&field.name)) {
@@ -65,24 +65,26 @@ fn is_empty_value(value: &Value) -> bool {
 ///
 /// # Errors
 /// The value is invalid; the text says why.
-pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Value, String> {
+pub fn check_value(field: &RecordField, value: &Value, link: &RecordLinkResolver<'_>) -> Result<Value, String> {
     let wrong = |expected: &str| Err(format!("`{}` must be {expected}, not {value}", field.name));
     match (field.kind, value) {
         (_, Value::Null) => Ok(Value::Null),
-        (FieldKind::Text, Value::String(text)) => check_text_value(field, text),
-        (FieldKind::Text, Value::Number(number)) => check_text_value(field, &number.to_string()),
-        (FieldKind::Text, _) => wrong("a text"),
-        (FieldKind::Integer | FieldKind::Number, _) => check_number_value(field, value),
-        (FieldKind::YesNo, Value::Bool(_)) => Ok(value.clone()),
-        (FieldKind::YesNo, Value::String(text)) => match text.trim().to_lowercase().as_str() {
+        (RecordFieldKind::Text, Value::String(text)) => check_text_value(field, text),
+        (RecordFieldKind::Text, Value::Number(number)) => check_text_value(field, &number.to_string()),
+        (RecordFieldKind::Text, _) => wrong("a text"),
+        (RecordFieldKind::Integer | RecordFieldKind::Number, _) => check_number_value(field, value),
+        (RecordFieldKind::YesNo, Value::Bool(_)) => Ok(value.clone()),
+        (RecordFieldKind::YesNo, Value::String(text)) => match text.trim().to_lowercase().as_str() {
             "yes" | "true" => Ok(Value::Bool(true)),
             "no" | "false" => Ok(Value::Bool(false)),
             _ => wrong("true or false"),
         },
-        (FieldKind::YesNo, _) => wrong("true or false"),
-        (FieldKind::Date, Value::String(text)) if is_date(text.trim()) => Ok(Value::String(text.trim().to_owned())),
-        (FieldKind::Date, _) => wrong("a date such as \"2026-01-31\""),
-        (FieldKind::List, Value::Array(items)) => {
+        (RecordFieldKind::YesNo, _) => wrong("true or false"),
+        (RecordFieldKind::Date, Value::String(text)) if is_date(text.trim()) => {
+            Ok(Value::String(text.trim().to_owned()))
+        }
+        (RecordFieldKind::Date, _) => wrong("a date such as \"2026-01-31\""),
+        (RecordFieldKind::List, Value::Array(items)) => {
             check_item_count(field, items.len())?;
             let texts = items.iter().map(|item| match item {
                 Value::String(text) => check_text_value(field, text),
@@ -91,11 +93,11 @@ pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) 
             });
             texts.collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
-        (FieldKind::List, Value::String(text)) => Ok(Value::Array(vec![check_text_value(field, text)?])),
-        (FieldKind::List, _) => wrong("a list of texts"),
-        (FieldKind::Link, Value::String(to)) => link(field, to).map(Value::String),
-        (FieldKind::Link, _) => wrong("one reference"),
-        (FieldKind::Links, Value::Array(items)) => {
+        (RecordFieldKind::List, Value::String(text)) => Ok(Value::Array(vec![check_text_value(field, text)?])),
+        (RecordFieldKind::List, _) => wrong("a list of texts"),
+        (RecordFieldKind::Link, Value::String(to)) => link(field, to).map(Value::String),
+        (RecordFieldKind::Link, _) => wrong("one reference"),
+        (RecordFieldKind::Links, Value::Array(items)) => {
             check_item_count(field, items.len())?;
             let ids = items.iter().map(|item| match item {
                 Value::String(to) => link(field, to).map(Value::String),
@@ -103,8 +105,8 @@ pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) 
             });
             ids.collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
-        (FieldKind::Links, Value::String(to)) => Ok(Value::Array(vec![Value::String(link(field, to)?)])),
-        (FieldKind::Links, _) => wrong("a list of references"),
+        (RecordFieldKind::Links, Value::String(to)) => Ok(Value::Array(vec![Value::String(link(field, to)?)])),
+        (RecordFieldKind::Links, _) => wrong("a list of references"),
     }
 }
 
@@ -131,7 +133,7 @@ fn check_text_value(field: &RecordField, text: &str) -> Result<Value, String> {
 }
 
 fn check_number_value(field: &RecordField, value: &Value) -> Result<Value, String> {
-    let expected = if field.kind == FieldKind::Integer { "a whole number" } else { "a number" };
+    let expected = if field.kind == RecordFieldKind::Integer { "a whole number" } else { "a number" };
     let wrong = || format!("`{}` must be {expected}, not {value}", field.name);
     let number = match value {
         Value::Number(number) => number.as_f64(),
@@ -145,7 +147,7 @@ fn check_number_value(field: &RecordField, value: &Value) -> Result<Value, Strin
     if let Some(max) = field.max.filter(|max| number > *max) {
         return Err(format!("`{}` must be at most {max}, not {number}", field.name));
     }
-    if field.kind == FieldKind::Number {
+    if field.kind == RecordFieldKind::Number {
         return Ok(Value::from(number));
     }
     // Larger integers are not exact as floats.

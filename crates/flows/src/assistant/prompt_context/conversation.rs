@@ -4,7 +4,7 @@ use segue_core::body::TextRef;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 
-use super::{AssistantView, truncate_chars};
+use super::{AssistantFlowContext, truncate_chars};
 use crate::assistant::conversation::ConversationExchange;
 use crate::assistant::facts::PendingQuestionKind;
 use crate::assistant::state::AssistantState;
@@ -30,7 +30,7 @@ pub struct PromptExchange {
 impl PromptConversation {
     /// Returns the newest exchanges, and the summary of those that were compacted.
     #[must_use]
-    pub fn recent(view: &AssistantView<'_>, turns: usize) -> Self {
+    pub fn recent(view: &AssistantFlowContext<'_>, turns: usize) -> Self {
         let conversation = &view.state.conversation;
         let recent = conversation.recent.iter().rev().take(turns);
         let mut turns: Vec<PromptExchange> = recent.map(|exchange| render_exchange(view, exchange)).collect();
@@ -40,7 +40,7 @@ impl PromptConversation {
 
     /// Returns the exchanges that wait for compaction, and the summary so far.
     #[must_use]
-    pub fn uncompacted(view: &AssistantView<'_>) -> Self {
+    pub fn uncompacted(view: &AssistantFlowContext<'_>) -> Self {
         let conversation = &view.state.conversation;
         let turns = conversation.uncompacted.iter().map(|exchange| render_exchange(view, exchange)).collect();
         Self { compacted: conversation.compacted.map(|compacted| render_compacted_text(view, compacted.text)), turns }
@@ -53,7 +53,7 @@ impl PromptConversation {
     }
 }
 
-fn render_exchange(view: &AssistantView<'_>, exchange: &ConversationExchange) -> PromptExchange {
+fn render_exchange(view: &AssistantFlowContext<'_>, exchange: &ConversationExchange) -> PromptExchange {
     let messages: Vec<String> = exchange.messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect();
     PromptExchange {
         turn: exchange.turn,
@@ -64,20 +64,20 @@ fn render_exchange(view: &AssistantView<'_>, exchange: &ConversationExchange) ->
     }
 }
 
-fn render_compacted_text(view: &AssistantView<'_>, text: TextRef) -> String {
+fn render_compacted_text(view: &AssistantFlowContext<'_>, text: TextRef) -> String {
     truncate_chars(view.read_text(text).trim(), FOLDED_CHARS_MAX)
 }
 
 /// The question or proposal that waits for the user's answer.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptPendingInput {
+pub struct PromptPendingQuestion {
     kind: &'static str,
     turn: u32,
     text: String,
     partial: Option<String>,
 }
 
-impl PromptPendingInput {
+impl PromptPendingQuestion {
     /// Returns the pending question or proposal, if there is one.
     #[must_use]
     pub fn from_state(state: &AssistantState) -> Option<Self> {

@@ -9,9 +9,9 @@ use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::AssistantView;
-use crate::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
-use crate::assistant::registry::{Entity, LoadedFields, RecordSource, RelevanceTier};
+use super::AssistantFlowContext;
+use crate::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
+use crate::assistant::registry::{ConversationEntity, EntityRelevanceTier, RecordContentLocation, RecordLoadLevel};
 use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
 use crate::limits::STEP_RECORDS_CHARS_MAX;
 
@@ -34,7 +34,7 @@ pub struct PromptEntity {
 impl PromptEntity {
     /// Converts an entry of the registry.
     #[must_use]
-    pub fn from_entity(row: &(&str, &Entity, RelevanceTier)) -> Self {
+    pub fn from_entity(row: &(&str, &ConversationEntity, EntityRelevanceTier)) -> Self {
         let (reference, entity, tier) = row;
         let reason = entity.demoted_reason.as_deref().or(entity.retained_reason.as_deref()).unwrap_or_default();
         Self {
@@ -54,7 +54,7 @@ impl PromptEntity {
     /// Returns whether some fields of the record are loaded.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.detail != LoadedFields::None.as_str()
+        self.detail != RecordLoadLevel::None.as_str()
     }
 }
 
@@ -72,7 +72,7 @@ pub struct RecordLines {
 /// Renders records from the tool results that contain them. Each result is parsed once.
 #[derive(Debug)]
 pub struct RecordRenderer<'a> {
-    view: &'a AssistantView<'a>,
+    view: &'a AssistantFlowContext<'a>,
     domain: &'a DomainSchema,
     parsed_results: RefCell<BTreeMap<BodyId, Option<DomainToolResult>>>,
 }
@@ -80,7 +80,7 @@ pub struct RecordRenderer<'a> {
 impl<'a> RecordRenderer<'a> {
     /// Creates a renderer for the records of a session.
     #[must_use]
-    pub fn new(view: &'a AssistantView<'a>, domain: &'a DomainSchema) -> Self {
+    pub fn new(view: &'a AssistantFlowContext<'a>, domain: &'a DomainSchema) -> Self {
         Self { view, domain, parsed_results: RefCell::default() }
     }
 
@@ -112,8 +112,8 @@ impl<'a> RecordRenderer<'a> {
     fn render_reference(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
         match entities.get(reference)?.source.as_ref()? {
-            RecordSource::Draft(content) => Some(render_record_line(reference, content.clone())),
-            RecordSource::ToolResultRow { text, row_index } => {
+            RecordContentLocation::Draft(content) => Some(render_record_line(reference, content.clone())),
+            RecordContentLocation::ToolResultRow { text, row_index } => {
                 let row = self.load_result_row(*text, *row_index)?;
                 Some(self.render_row(reference, &row))
             }
@@ -131,7 +131,7 @@ impl<'a> RecordRenderer<'a> {
     #[must_use]
     pub fn render_draft_with_labels(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
-        let RecordSource::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
+        let RecordContentLocation::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
         Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))
     }
 
@@ -158,14 +158,14 @@ fn fit_record_lines(lines: Vec<String>) -> RecordLines {
 #[must_use]
 pub fn sample_record_and_change(kind: &RecordType) -> (Value, Value) {
     let value = |field: &RecordField| match field.kind {
-        FieldKind::Text => json!(field.one_of.first().map_or("…", String::as_str)),
-        FieldKind::Integer => json!(field.min.map_or(1, |min| min.max(1.0) as i64)),
-        FieldKind::Number => json!(field.min.unwrap_or(1.0)),
-        FieldKind::YesNo => json!(true),
-        FieldKind::Date => json!("2026-01-31"),
-        FieldKind::List => json!([field.one_of.first().map_or("…", String::as_str)]),
-        FieldKind::Link => json!(format!("{}_1", field.to.as_deref().unwrap_or_default())),
-        FieldKind::Links => json!([format!("{}_1", field.to.as_deref().unwrap_or_default())]),
+        RecordFieldKind::Text => json!(field.one_of.first().map_or("…", String::as_str)),
+        RecordFieldKind::Integer => json!(field.min.map_or(1, |min| min.max(1.0) as i64)),
+        RecordFieldKind::Number => json!(field.min.unwrap_or(1.0)),
+        RecordFieldKind::YesNo => json!(true),
+        RecordFieldKind::Date => json!("2026-01-31"),
+        RecordFieldKind::List => json!([field.one_of.first().map_or("…", String::as_str)]),
+        RecordFieldKind::Link => json!(format!("{}_1", field.to.as_deref().unwrap_or_default())),
+        RecordFieldKind::Links => json!([format!("{}_1", field.to.as_deref().unwrap_or_default())]),
     };
     let required = kind.fields.iter().filter(|field| field.required || field.name == kind.label);
     let record: Map<String, Value> = required.map(|field| (field.name.clone(), value(field))).collect();

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::{AssistantView, truncate_chars};
-use crate::assistant::facts::StepEndStatus;
-use crate::assistant::reasoning::{StepSummary, TurnSummary};
+use super::{AssistantFlowContext, truncate_chars};
+use crate::assistant::facts::AssistantStepEndStatus;
+use crate::assistant::reasoning::{AssistantStepSummary, TurnDecisionSummary};
 use crate::limits::FOLDED_CHARS_MAX;
 
 /// The turn summaries that a prompt shows.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptReasoning {
+pub struct PromptTurnSummaries {
     /// The summary of older turns.
     pub compacted: Option<String>,
     /// The turns in full, oldest first.
@@ -42,10 +42,10 @@ struct PromptStepSummary {
     note: Option<String>,
 }
 
-impl PromptReasoning {
+impl PromptTurnSummaries {
     /// Returns the newest turns, and the summary of those that were compacted.
     #[must_use]
-    pub fn recent(view: &AssistantView<'_>) -> Self {
+    pub fn recent(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
             turns: view.state.reasoning.recent.iter().map(PromptTurnSummary::from_summary).collect(),
@@ -54,7 +54,7 @@ impl PromptReasoning {
 
     /// Returns the turns that wait for compaction, and the summary so far.
     #[must_use]
-    pub fn uncompacted(view: &AssistantView<'_>) -> Self {
+    pub fn uncompacted(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
             turns: view.state.reasoning.uncompacted.iter().map(PromptTurnSummary::from_summary).collect(),
@@ -68,7 +68,7 @@ impl PromptReasoning {
     }
 }
 
-fn render_compacted_reasoning(view: &AssistantView<'_>) -> Option<String> {
+fn render_compacted_reasoning(view: &AssistantFlowContext<'_>) -> Option<String> {
     let compacted = view.state.reasoning.compacted?;
     Some(truncate_chars(view.read_text(compacted.text).trim(), FOLDED_CHARS_MAX))
 }
@@ -76,7 +76,7 @@ fn render_compacted_reasoning(view: &AssistantView<'_>) -> Option<String> {
 impl PromptTurnSummary {
     /// Converts a stored summary.
     #[must_use]
-    pub fn from_summary(summary: &TurnSummary) -> Self {
+    pub fn from_summary(summary: &TurnDecisionSummary) -> Self {
         Self {
             turn: summary.turn,
             phase: summary.phase.as_str(),
@@ -92,12 +92,12 @@ impl PromptTurnSummary {
 }
 
 impl PromptStepSummary {
-    fn from_summary(step: &StepSummary) -> Self {
+    fn from_summary(step: &AssistantStepSummary) -> Self {
         Self {
             step: step.step,
             kind: step.kind.as_str(),
             subdomain: step.subdomain.clone(),
-            status: StepEndStatus::describe(step.status),
+            status: AssistantStepEndStatus::describe(step.status),
             outcome: step.outcome.clone(),
             refs: step.refs.clone(),
             note: step.note.clone(),

@@ -8,7 +8,7 @@ use crate::limits::REFERENCE_ACTIVE_TURNS;
 
 /// A record or draft that the conversation knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entity {
+pub struct ConversationEntity {
     pub kind: String,
     #[serde(default)]
     pub label: String,
@@ -16,7 +16,7 @@ pub struct Entity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[serde(default)]
-    pub last_action: EntityAction,
+    pub last_action: LastEntityAction,
     #[serde(default)]
     pub created_turn: u32,
     #[serde(default)]
@@ -29,10 +29,10 @@ pub struct Entity {
     #[serde(default, skip_serializing_if = "is_false")]
     pub dropped: bool,
     #[serde(default)]
-    pub detail: LoadedFields,
+    pub detail: RecordLoadLevel,
     /// Where the loaded fields are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<RecordSource>,
+    pub source: Option<RecordContentLocation>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -43,7 +43,7 @@ fn is_false(value: &bool) -> bool {
 /// What last happened to an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EntityAction {
+pub enum LastEntityAction {
     Read,
     Created,
     Updated,
@@ -57,7 +57,7 @@ pub enum EntityAction {
     Mentioned,
 }
 
-impl EntityAction {
+impl LastEntityAction {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -76,7 +76,7 @@ impl EntityAction {
 /// Which fields of a record are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LoadedFields {
+pub enum RecordLoadLevel {
     /// Only the label.
     #[default]
     None,
@@ -85,7 +85,7 @@ pub enum LoadedFields {
     Full,
 }
 
-impl LoadedFields {
+impl RecordLoadLevel {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -100,7 +100,7 @@ impl LoadedFields {
 /// Where the loaded fields of a record are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RecordSource {
+pub enum RecordContentLocation {
     /// In a row of a tool result.
     ToolResultRow { text: TextRef, row_index: usize },
     /// Here, as the content of a draft.
@@ -110,7 +110,7 @@ pub enum RecordSource {
 /// How relevant an entity is to the current turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RelevanceTier {
+pub enum EntityRelevanceTier {
     /// Referenced recently.
     Active,
     Draft,
@@ -123,7 +123,7 @@ pub enum RelevanceTier {
     Dropped,
 }
 
-impl RelevanceTier {
+impl EntityRelevanceTier {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -144,19 +144,19 @@ impl RelevanceTier {
     }
 }
 
-impl Entity {
+impl ConversationEntity {
     /// Returns the tier in a turn. A demoted entity stays demoted even if it is recent.
     #[must_use]
-    pub fn tier(&self, turn: u32) -> RelevanceTier {
+    pub fn tier(&self, turn: u32) -> EntityRelevanceTier {
         match self {
-            Self { dropped: true, .. } => RelevanceTier::Dropped,
-            Self { demoted_reason: Some(_), .. } => RelevanceTier::Demoted,
-            Self { id: None, .. } => RelevanceTier::Draft,
+            Self { dropped: true, .. } => EntityRelevanceTier::Dropped,
+            Self { demoted_reason: Some(_), .. } => EntityRelevanceTier::Demoted,
+            Self { id: None, .. } => EntityRelevanceTier::Draft,
             Self { referenced_turn, .. } if turn.saturating_sub(*referenced_turn) <= REFERENCE_ACTIVE_TURNS => {
-                RelevanceTier::Active
+                EntityRelevanceTier::Active
             }
-            Self { retained_reason: Some(_), .. } => RelevanceTier::Retained,
-            _ => RelevanceTier::Known,
+            Self { retained_reason: Some(_), .. } => EntityRelevanceTier::Retained,
+            _ => EntityRelevanceTier::Known,
         }
     }
 
@@ -169,7 +169,7 @@ impl Entity {
 
 /// A record of a tool result, with its reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReferencedRecord {
+pub struct RecordWithReference {
     #[serde(rename = "ref")]
     pub reference: String,
     #[serde(rename = "type")]
@@ -177,7 +177,7 @@ pub struct ReferencedRecord {
     pub id: String,
     pub label: String,
     #[serde(default)]
-    pub detail: LoadedFields,
+    pub detail: RecordLoadLevel,
     /// The index of its row in the result; `None` if it was only linked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_index: Option<usize>,
@@ -195,35 +195,35 @@ pub struct RecordDraft {
     pub content: Map<String, Value>,
 }
 
-impl Entity {
+impl ConversationEntity {
     pub(super) fn new(kind: &str, turn: u32) -> Self {
         Self {
             kind: kind.to_owned(),
             label: String::new(),
             id: None,
-            last_action: EntityAction::default(),
+            last_action: LastEntityAction::default(),
             created_turn: turn,
             referenced_turn: turn,
             retained_reason: None,
             demoted_reason: None,
             dropped: false,
-            detail: LoadedFields::None,
+            detail: RecordLoadLevel::None,
             source: None,
         }
     }
 
     /// Points to a new row, unless that has fewer fields than the loaded one.
-    pub(super) fn update_source(&mut self, record: &ReferencedRecord, text: TextRef) {
+    pub(super) fn update_source(&mut self, record: &RecordWithReference, text: TextRef) {
         let Some(row_index) = record.row_index else { return };
-        let was_draft = matches!(self.source, Some(RecordSource::Draft(_)));
+        let was_draft = matches!(self.source, Some(RecordContentLocation::Draft(_)));
         if record.detail >= self.detail || was_draft || self.source.is_none() {
             self.detail = record.detail;
-            self.source = Some(RecordSource::ToolResultRow { text, row_index });
+            self.source = Some(RecordContentLocation::ToolResultRow { text, row_index });
         }
     }
 
     pub(super) fn unload(&mut self) {
-        self.detail = LoadedFields::None;
+        self.detail = RecordLoadLevel::None;
         self.source = None;
     }
 }

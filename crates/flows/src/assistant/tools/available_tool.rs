@@ -6,7 +6,7 @@ use super::super::facts::McpToolInfo;
 
 /// An MCP tool that steps may call.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AvailableTool<'o> {
+pub struct AvailableMcpTool<'o> {
     pub name: &'o str,
     pub description: &'o str,
     /// The JSON schema of its arguments; `None` until the server has listed its tools.
@@ -18,7 +18,7 @@ pub struct AvailableTool<'o> {
 
 /// Returns the usable tools of a server, in the order of their declaration or of the server's list.
 #[must_use]
-pub fn list_available_tools<'o>(server: &'o McpServerConfig, listed: &'o [McpToolInfo]) -> Vec<AvailableTool<'o>> {
+pub fn list_available_tools<'o>(server: &'o McpServerConfig, listed: &'o [McpToolInfo]) -> Vec<AvailableMcpTool<'o>> {
     let find_listed = |name: &str| listed.iter().find(|tool| tool.name == name);
     let names: Vec<&str> = match &server.tools {
         Some(tools) => tools.iter().map(|tool| tool.name.as_str()).collect(),
@@ -30,7 +30,7 @@ pub fn list_available_tools<'o>(server: &'o McpServerConfig, listed: &'o [McpToo
             return None;
         }
         let declared_description = declared.map(|tool| tool.about.as_str()).filter(|about| !about.is_empty());
-        Some(AvailableTool {
+        Some(AvailableMcpTool {
             name,
             description: declared_description.or(info.map(|info| info.description.as_str())).unwrap_or_default(),
             input_schema: info.map(|info| info.input_schema.as_str()),

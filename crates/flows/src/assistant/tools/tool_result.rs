@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::{DEFAULT_RECORD_TYPE, DomainOperation, DomainToolRequest};
 use crate::assistant::domain::{DomainSchema, RecordQuery, RecordType};
 use crate::assistant::facts::ToolRunRecords;
-use crate::assistant::registry::{EntityAction, EntityRegistry, LoadedFields, ReferencedRecord, shorten_label};
+use crate::assistant::registry::{
+    KnownEntities, LastEntityAction, RecordLoadLevel, RecordWithReference, shorten_label,
+};
 use crate::limits::MENTIONED_IDS_MAX;
 
 /// The result of a domain tool run.
@@ -91,13 +93,13 @@ impl DomainToolResult {
 #[must_use]
 pub fn translate_tool_result(
     domain: &DomainSchema,
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     run: ToolRunId,
     request: &DomainToolRequest,
     result: &DomainToolResult,
     text: TextRef,
 ) -> ToolRunRecords {
-    let mut rows: Vec<ReferencedRecord> = Vec::new();
+    let mut rows: Vec<RecordWithReference> = Vec::new();
     let saved_drafts = request.parameters.get("drafts").and_then(Value::as_array);
     for (index, row) in result.rows.iter().enumerate() {
         let draft = saved_drafts
@@ -108,7 +110,7 @@ pub fn translate_tool_result(
             None => entities.find_or_next_reference(&row.kind, &row.id, &rows),
         };
         let detail = requested_detail_level(domain.find_type(&row.kind), request);
-        rows.push(ReferencedRecord {
+        rows.push(RecordWithReference {
             reference,
             kind: row.kind.clone(),
             id: row.id.clone(),
@@ -126,12 +128,12 @@ pub fn translate_tool_result(
                 if !rows.iter().any(|known| known.kind == to && known.id == id) {
                     let reference = entities.find_or_next_reference(&to, id, &rows);
                     let (kind, id, label) = (to.clone(), id.to_owned(), shorten_label(label));
-                    rows.push(ReferencedRecord {
+                    rows.push(RecordWithReference {
                         reference,
                         kind,
                         id,
                         label,
-                        detail: LoadedFields::None,
+                        detail: RecordLoadLevel::None,
                         row_index: None,
                     });
                 }
@@ -162,10 +164,10 @@ pub fn translate_tool_result(
 
 /// Gives references to ids that a server mentions outside of its records, so that models can pass them back.
 fn add_mentioned_ids(
-    entities: &EntityRegistry,
+    entities: &KnownEntities,
     request: &DomainToolRequest,
     result: &DomainToolResult,
-    rows: &mut Vec<ReferencedRecord>,
+    rows: &mut Vec<RecordWithReference>,
 ) {
     let fields = result.rows.iter().flat_map(|row| row.fields.values().map(canonical_json));
     let text: Vec<String> = result.text.iter().cloned().chain(fields).collect();
@@ -176,12 +178,12 @@ fn add_mentioned_ids(
         }
         let reference = entities.find_or_next_reference(DEFAULT_RECORD_TYPE, &id, rows);
         let label = shorten_label(&format!("mentioned by {tool}"));
-        rows.push(ReferencedRecord {
+        rows.push(RecordWithReference {
             reference,
             kind: DEFAULT_RECORD_TYPE.to_owned(),
             id,
             label,
-            detail: LoadedFields::None,
+            detail: RecordLoadLevel::None,
             row_index: None,
         });
     }
@@ -189,7 +191,7 @@ fn add_mentioned_ids(
 
 /// Renders a record as one line of JSON, with references in place of ids.
 #[must_use]
-pub fn render_record_row(domain: &DomainSchema, entities: &EntityRegistry, reference: &str, row: &RecordRow) -> String {
+pub fn render_record_row(domain: &DomainSchema, entities: &KnownEntities, reference: &str, row: &RecordRow) -> String {
     let mut shown = Map::new();
     let fields = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
     for (name, value) in &row.fields {
@@ -214,7 +216,7 @@ pub fn render_record_line(reference: &str, fields: Map<String, Value>) -> String
     format!("{{\"ref\":{}{comma}{rest}", Value::from(reference))
 }
 
-fn link_value_to_references(entities: &EntityRegistry, to: &str, value: &Value) -> Value {
+fn link_value_to_references(entities: &KnownEntities, to: &str, value: &Value) -> Value {
     let one = |id: &str| entities.find_reference(to, id).map_or(Value::Null, |reference| json!(reference));
     let found: Vec<Value> = linked_ids_and_labels(value).map(|(id, _)| one(id)).collect();
     match value {
@@ -235,24 +237,24 @@ fn linked_ids_and_labels(value: &Value) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> LoadedFields {
+fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> RecordLoadLevel {
     let is_summary = request.operation == DomainOperation::Read
         && kind.is_some_and(|kind| !kind.summary.is_empty())
         && !request.parameters.get("full").and_then(Value::as_bool).unwrap_or(false);
-    if is_summary { LoadedFields::Summary } else { LoadedFields::Full }
+    if is_summary { RecordLoadLevel::Summary } else { RecordLoadLevel::Full }
 }
 
-fn entity_action(operation: DomainOperation) -> EntityAction {
+fn entity_action(operation: DomainOperation) -> LastEntityAction {
     match operation {
-        DomainOperation::Create => EntityAction::Created,
-        DomainOperation::Update | DomainOperation::Undo => EntityAction::Updated,
-        DomainOperation::Delete => EntityAction::Deleted,
-        DomainOperation::Link | DomainOperation::Unlink => EntityAction::Linked,
+        DomainOperation::Create => LastEntityAction::Created,
+        DomainOperation::Update | DomainOperation::Undo => LastEntityAction::Updated,
+        DomainOperation::Delete => LastEntityAction::Deleted,
+        DomainOperation::Link | DomainOperation::Unlink => LastEntityAction::Linked,
         DomainOperation::Read
         | DomainOperation::Get
         | DomainOperation::CallTool
         | DomainOperation::ResolveRun
-        | DomainOperation::ListTools => EntityAction::Read,
+        | DomainOperation::ListTools => LastEntityAction::Read,
     }
 }
 
@@ -284,7 +286,7 @@ fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
     let label = shorten_label(&change.label);
     match (&change.before, &change.after) {
         (None, Some(after)) => {
-            let fields = describe_fields(domain, &change.kind, after, EmptyFieldPolicy::Omit);
+            let fields = describe_fields(domain, &change.kind, after, EmptyFieldDisplay::Omit);
             format!("created {} “{label}”{fields}", change.kind)
         }
         (Some(_), None) => format!("deleted {} “{label}”", change.kind),
@@ -297,7 +299,7 @@ fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
             format!(
                 "changed {} “{label}”{}",
                 change.kind,
-                describe_fields(domain, &change.kind, &changed, EmptyFieldPolicy::Mention)
+                describe_fields(domain, &change.kind, &changed, EmptyFieldDisplay::Mention)
             )
         }
         (None, None) => format!("left {} “{label}” unchanged", change.kind),
@@ -306,7 +308,7 @@ fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
 
 /// Whether a description mentions empty fields.
 #[derive(Clone, Copy, PartialEq)]
-enum EmptyFieldPolicy {
+enum EmptyFieldDisplay {
     Mention,
     Omit,
 }
@@ -316,17 +318,17 @@ fn describe_fields(
     domain: &DomainSchema,
     kind: &str,
     values: &Map<String, Value>,
-    empty_fields: EmptyFieldPolicy,
+    empty_fields: EmptyFieldDisplay,
 ) -> String {
     let Some(kind) = domain.find_type(kind) else { return String::new() };
     let descriptions = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
         let value = values.get(&field.name)?;
         let text = match value {
             Value::Null => {
-                return (empty_fields == EmptyFieldPolicy::Mention).then(|| format!("{} cleared", field.name));
+                return (empty_fields == EmptyFieldDisplay::Mention).then(|| format!("{} cleared", field.name));
             }
             Value::Array(items) if items.is_empty() => {
-                return (empty_fields == EmptyFieldPolicy::Mention).then(|| format!("{} cleared", field.name));
+                return (empty_fields == EmptyFieldDisplay::Mention).then(|| format!("{} cleared", field.name));
             }
             _ if field.kind.is_link() => return Some(format!("{} linked", field.name)),
             Value::String(text) => text.clone(),

@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::write_binding::WriteBinding;
-use super::{AvailableTool, DomainOperation, DomainToolRequest, ToolRunPurpose, list_available_tools};
+use super::write_binding::StepWritePermissions;
+use super::{AvailableMcpTool, DomainOperation, DomainToolRequest, ToolRunPurpose, list_available_tools};
 use crate::assistant::domain::format_name_list;
 use crate::assistant::domain::{
-    DomainSchema, FieldKind, FilterOperator, ID_FIELD, RecordCompleteness, RecordField, RecordFilter, RecordQuery,
-    RecordType, check_record,
+    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordFilter, RecordQuery, RecordType,
+    RecordValidationMode, check_record,
 };
-use crate::assistant::facts::{PlannedStep, StepKind};
-use crate::assistant::registry::{EntityRegistry, LoadedFields, RecordSource};
+use crate::assistant::facts::{AssistantPlanStep, AssistantStepKind};
+use crate::assistant::registry::{KnownEntities, RecordContentLocation, RecordLoadLevel};
 use crate::assistant::state::AssistantState;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
@@ -40,13 +40,14 @@ pub enum TranslatedToolCall {
 pub fn translate_tool_call(
     domain: &DomainSchema,
     state: &AssistantState,
-    step: (u32, &PlannedStep),
+    step: (u32, &AssistantPlanStep),
     tool: &str,
     arguments: &Map<String, Value>,
 ) -> Result<TranslatedToolCall, Vec<String>> {
     let read_references = state.current_turn.as_ref().map(|running| running.read_references()).unwrap_or_default();
-    let binding = WriteBinding { step: step.1, entities: &state.entities, read_references };
-    let translator = ToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1, binding };
+    let binding = StepWritePermissions { step: step.1, entities: &state.entities, read_references };
+    let translator =
+        DomainToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1, binding };
     if let Some(server) = &domain.server {
         let tools = list_available_tools(server, &state.server_tools);
         return match tools.iter().find(|available| available.name == tool) {
@@ -57,7 +58,7 @@ pub fn translate_tool_call(
     let Some((_, operation)) = RECORD_TOOLS.iter().find(|(name, _)| *name == tool) else {
         return Err(vec![unknown_tool_error(tool, RECORD_TOOLS.iter().map(|(name, _)| *name))]);
     };
-    if operation.is_write() && step.1.kind != StepKind::Write {
+    if operation.is_write() && step.1.kind != AssistantStepKind::Write {
         return Err(vec![format!(
             "`{tool}` changes records, but this is a `{}` step; only a `write` step may call it",
             step.1.kind.as_str()
@@ -79,15 +80,15 @@ fn unknown_tool_error<'n>(tool: &str, known: impl Iterator<Item = &'n str>) -> S
     format!("there is no tool `{tool}`; the tools are {}", format_name_list(known))
 }
 
-struct ToolCallTranslator<'w> {
+struct DomainToolCallTranslator<'w> {
     domain: &'w DomainSchema,
-    entities: &'w EntityRegistry,
+    entities: &'w KnownEntities,
     turn: u32,
-    step: &'w PlannedStep,
-    binding: WriteBinding<'w>,
+    step: &'w AssistantPlanStep,
+    binding: StepWritePermissions<'w>,
 }
 
-impl<'w> ToolCallTranslator<'w> {
+impl<'w> DomainToolCallTranslator<'w> {
     fn build_run(&self, operation: DomainOperation, parameters: Value) -> TranslatedToolCall {
         let parameters = match parameters {
             Value::Object(parameters) => parameters,
@@ -162,7 +163,7 @@ impl<'w> ToolCallTranslator<'w> {
         };
         let references = ids.iter().map(|id| {
             let reference = self.entities.find_reference(&kind.name, id)?;
-            let is_full = self.entities.get(reference).is_some_and(|entity| entity.detail == LoadedFields::Full);
+            let is_full = self.entities.get(reference).is_some_and(|entity| entity.detail == RecordLoadLevel::Full);
             is_full.then(|| reference.to_owned())
         });
         references.collect::<Option<Vec<_>>>().filter(|references| !references.is_empty())
@@ -208,7 +209,7 @@ impl<'w> ToolCallTranslator<'w> {
                 complaints.push(format!("a record must be an object of fields, not {record}"));
                 continue;
             };
-            match check_record(kind, values, RecordCompleteness::AllRequired, &|field, name| {
+            match check_record(kind, values, RecordValidationMode::AllRequired, &|field, name| {
                 self.resolve_written_link(field, name)
             }) {
                 Ok(values) => checked.push(Value::Object(values)),
@@ -229,7 +230,7 @@ impl<'w> ToolCallTranslator<'w> {
         let entity = self.entities.expect_entity(reference, Some(&kind.name))?;
         match &entity.source {
             _ if entity.is_saved() => Err(format!("`{reference}` is already saved; use `update` to change it")),
-            Some(RecordSource::Draft(content)) => Ok(Value::Object(content.clone())),
+            Some(RecordContentLocation::Draft(content)) => Ok(Value::Object(content.clone())),
             _ => Err(format!("the content of `{reference}` is no longer loaded")),
         }
     }
@@ -265,7 +266,7 @@ impl<'w> ToolCallTranslator<'w> {
         if set.is_empty() {
             return Err(vec![format!("`set` for `{reference}` is empty")]);
         }
-        let set = check_record(kind, set, RecordCompleteness::PartialUpdate, &|field, name| {
+        let set = check_record(kind, set, RecordValidationMode::PartialUpdate, &|field, name| {
             self.resolve_written_link(field, name)
         })?;
         Ok(json!({"type": kind.name, "id": id, "set": set}))
@@ -300,9 +301,12 @@ impl<'w> ToolCallTranslator<'w> {
         let (kind, id) = self.find_stored_record(reference).map_err(|why| vec![why])?;
         let name = arguments.get("field").and_then(Value::as_str).unwrap_or_default();
         let field = kind.expect_field(name).map_err(|why| vec![why])?;
-        if field.kind != FieldKind::Links {
-            let links =
-                kind.fields.iter().filter(|field| field.kind == FieldKind::Links).map(|field| field.name.as_str());
+        if field.kind != RecordFieldKind::Links {
+            let links = kind
+                .fields
+                .iter()
+                .filter(|field| field.kind == RecordFieldKind::Links)
+                .map(|field| field.name.as_str());
             return Err(vec![format!(
                 "`{name}` is not a field of several links; in `{}` these are: {} (set a single link with `update`)",
                 kind.name,
@@ -333,10 +337,10 @@ impl<'w> ToolCallTranslator<'w> {
     /// Translates a call of an MCP tool: references become ids, other arguments stay as they are.
     fn translate_mcp_call(
         &self,
-        tool: &AvailableTool<'_>,
+        tool: &AvailableMcpTool<'_>,
         arguments: &Map<String, Value>,
     ) -> Result<TranslatedToolCall, Vec<String>> {
-        if tool.is_write && self.step.kind != StepKind::Write {
+        if tool.is_write && self.step.kind != AssistantStepKind::Write {
             return Err(vec![format!(
                 "`{}` changes data, but this is a `{}` step; only a `write` step may call it",
                 tool.name,

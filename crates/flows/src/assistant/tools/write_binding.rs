@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::assistant::domain::format_name_list;
-use crate::assistant::facts::{PlannedStep, StepKind};
-use crate::assistant::registry::EntityRegistry;
+use crate::assistant::facts::{AssistantPlanStep, AssistantStepKind};
+use crate::assistant::registry::KnownEntities;
 
 /// The operations on tables that a write step can be planned for.
 pub const TABLE_WRITE_OPERATIONS: [&str; 5] = ["create", "update", "delete", "link", "unlink"];
@@ -16,9 +16,9 @@ pub const TABLE_WRITE_OPERATIONS: [&str; 5] = ["create", "update", "delete", "li
 /// The operation is missing or unknown, or the records to change are not named. A step that deletes must name them. Another one
 /// may also change records that an earlier step of the plan reads.
 pub(in crate::assistant) fn check_planned_write(
-    step: &PlannedStep,
-    plan: &[PlannedStep],
-    entities: &EntityRegistry,
+    step: &AssistantPlanStep,
+    plan: &[AssistantPlanStep],
+    entities: &KnownEntities,
 ) -> Result<(), String> {
     let operation = step.operation.as_deref().unwrap_or_default();
     if !TABLE_WRITE_OPERATIONS.contains(&operation) {
@@ -29,8 +29,8 @@ pub(in crate::assistant) fn check_planned_write(
     if operation == "create" || step.refs.iter().any(is_target) {
         return Ok(());
     }
-    let is_earlier_read = |other: &PlannedStep| {
-        other.kind == StepKind::Read && other.subdomain == step.subdomain && other.group < step.group
+    let is_earlier_read = |other: &AssistantPlanStep| {
+        other.kind == AssistantStepKind::Read && other.subdomain == step.subdomain && other.group < step.group
     };
     match operation {
         "delete" => Err(format!(
@@ -46,14 +46,14 @@ pub(in crate::assistant) fn check_planned_write(
 }
 
 /// What a step may write.
-pub(super) struct WriteBinding<'w> {
-    pub(super) step: &'w PlannedStep,
-    pub(super) entities: &'w EntityRegistry,
+pub(super) struct StepWritePermissions<'w> {
+    pub(super) step: &'w AssistantPlanStep,
+    pub(super) entities: &'w KnownEntities,
     /// The records that the read steps of this turn returned.
     pub(super) read_references: BTreeSet<&'w str>,
 }
 
-impl WriteBinding<'_> {
+impl StepWritePermissions<'_> {
     /// Checks that the step was planned for an operation.
     pub(super) fn check_operation(&self, operation: &str) -> Result<(), String> {
         match self.step.operation.as_deref() {

@@ -78,7 +78,7 @@ pub struct MapShapeScore {
 
 /// The inputs of the scores.
 #[derive(Debug)]
-pub(super) struct ShapeInputs<'a> {
+pub(super) struct MapShapeInputs<'a> {
     pub(super) ratios: &'a MapRatios,
     pub(super) claim_count: usize,
     pub(super) component_count: usize,
@@ -90,12 +90,12 @@ pub(super) struct ShapeInputs<'a> {
 }
 
 /// Scores every shape.
-pub(super) fn score_shapes(inputs: &ShapeInputs<'_>) -> Vec<MapShapeScore> {
+pub(super) fn score_shapes(inputs: &MapShapeInputs<'_>) -> Vec<MapShapeScore> {
     let score = |shape| MapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
     MapShape::ALL.into_iter().map(score).collect()
 }
 
-fn score_shape(shape: MapShape, inputs: &ShapeInputs<'_>) -> f64 {
+fn score_shape(shape: MapShape, inputs: &MapShapeInputs<'_>) -> f64 {
     let MapRatios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
         *inputs.ratios;
     let count = |is: &dyn Fn(&&ClaimTension) -> bool| inputs.tensions.iter().filter(is).count();
@@ -140,7 +140,7 @@ fn score_shape(shape: MapShape, inputs: &ShapeInputs<'_>) -> f64 {
 }
 
 /// h: how far the largest out-degree exceeds the second largest.
-fn hub_dominance(inputs: &ShapeInputs<'_>) -> f64 {
+fn hub_dominance(inputs: &MapShapeInputs<'_>) -> f64 {
     let (largest, runner_up) = inputs.top_out_degrees;
     let enough = 2.max(inputs.claim_count.div_ceil(10));
     match runner_up {

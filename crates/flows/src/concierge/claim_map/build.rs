@@ -7,8 +7,8 @@ use serde_json::{Map as Members, Value};
 use super::complaint::{BoundedComplaints, one_line_excerpt};
 use super::extract::MapJson;
 use super::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapError, ClaimNode, ClaimRole, DropReason,
-    MapComplaint, ParsedClaimMap,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapError, ClaimNode, ClaimRole, MapComplaint,
+    MapDropReason, ParsedClaimMap,
 };
 use crate::limits::{
     CLAIM_ID_CHARS_MAX, CLAIM_LABEL_CHARS_MAX, CLAIM_TEXT_CHARS_MAX, MAP_CLAIMS_MAX, MAP_EDGES_MAX, MAP_GAPS_MAX,
@@ -89,15 +89,15 @@ impl ClaimMapBuilder {
         for (index, value) in list.iter().enumerate() {
             let at = format!("claim {}", index + 1);
             let Some(members) = value.as_object() else {
-                self.complaints.push_dropped(at, "all", DropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
                 continue;
             };
             let Some(id) = self.claim_id_or_generated(members, index, &given) else {
-                self.complaints.push_dropped(at, "all", DropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
                 continue;
             };
             if !known.insert(id.clone()) {
-                self.complaints.push_dropped(id.0, "a second claim", DropReason::Duplicate);
+                self.complaints.push_dropped(id.0, "a second claim", MapDropReason::Duplicate);
                 continue;
             }
             claims.extend(self.build_claim(id, members));
@@ -136,7 +136,7 @@ impl ClaimMapBuilder {
                 (text.chars().take(CLAIM_LABEL_CHARS_MAX).collect(), text)
             }
             (None, None) => {
-                self.complaints.push_dropped(id.0, "all", DropReason::Unreadable);
+                self.complaints.push_dropped(id.0, "all", MapDropReason::Unreadable);
                 return None;
             }
         };
@@ -147,7 +147,7 @@ impl ClaimMapBuilder {
         let challenges = challenges.filter(|_| {
             let is_challenger = role == ClaimRole::Challenger;
             if !is_challenger {
-                self.complaints.push_dropped(&id.0, "`challenges`", DropReason::NotChallenger);
+                self.complaints.push_dropped(&id.0, "`challenges`", MapDropReason::NotChallenger);
             }
             is_challenger
         });
@@ -174,7 +174,7 @@ impl ClaimMapBuilder {
             item => {
                 let named = json_scalar_text(item);
                 if named.is_none() && !item.as_str().is_some_and(str::is_empty) {
-                    self.complaints.push_dropped(&id.0, "`challenges`", DropReason::Unreadable);
+                    self.complaints.push_dropped(&id.0, "`challenges`", MapDropReason::Unreadable);
                 }
                 named.filter(|it| !is_null_word(it)).map(ClaimId)
             }
@@ -201,7 +201,7 @@ impl ClaimMapBuilder {
             let number = value.as_u64().or_else(|| parse_single_number(&given));
             let number = number.and_then(|number| u32::try_from(number).ok());
             let Some(number) = number.filter(|number| (1..=self.answers).contains(number)) else {
-                let why = DropReason::UnknownAnswer(one_line_excerpt(&given));
+                let why = MapDropReason::UnknownAnswer(one_line_excerpt(&given));
                 self.complaints.push_dropped(&id.0, "a supporter", why);
                 continue;
             };
@@ -210,7 +210,7 @@ impl ClaimMapBuilder {
                 self.complaints.push(MapComplaint::SupporterGuessed { id: id.clone(), given, taken: number });
             }
             if !supporters.insert(number) {
-                self.complaints.push_dropped(&id.0, "a supporter", DropReason::Duplicate);
+                self.complaints.push_dropped(&id.0, "a supporter", MapDropReason::Duplicate);
             }
         }
         if supporters.is_empty() {
@@ -224,9 +224,9 @@ impl ClaimMapBuilder {
             let Some(ClaimId(given)) = claim.challenges.take() else { continue };
             match self.resolve_claim(&claim.id.0, &given, names) {
                 Some(target) if target != claim.id => claim.challenges = Some(target),
-                Some(_) => self.complaints.push_dropped(&claim.id.0, "`challenges`", DropReason::SelfReference),
+                Some(_) => self.complaints.push_dropped(&claim.id.0, "`challenges`", MapDropReason::SelfReference),
                 None => {
-                    let why = DropReason::UnknownClaim(one_line_excerpt(&given));
+                    let why = MapDropReason::UnknownClaim(one_line_excerpt(&given));
                     self.complaints.push_dropped(&claim.id.0, "`challenges`", why);
                 }
             }
@@ -243,7 +243,7 @@ impl ClaimMapBuilder {
             if known.insert((ends, edge.kind)) {
                 edges.push(edge);
             } else {
-                self.complaints.push_dropped(format!("edge {}", index + 1), "all", DropReason::Duplicate);
+                self.complaints.push_dropped(format!("edge {}", index + 1), "all", MapDropReason::Duplicate);
             }
         }
         edges
@@ -253,7 +253,7 @@ impl ClaimMapBuilder {
         let members = value.as_object();
         let mut end = |names: &[&'static str]| json_scalar_text(self.member_by_alias(at, members?, names)?);
         let (Some(members), Some(from), Some(to)) = (members, end(&["from", "source"]), end(&["to", "target"])) else {
-            self.complaints.push_dropped(at, "all", DropReason::Unreadable);
+            self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
             return None;
         };
         let (Some(from), Some(to)) = (self.resolve_edge_end(at, &from, names), self.resolve_edge_end(at, &to, names))
@@ -261,7 +261,7 @@ impl ClaimMapBuilder {
             return None;
         };
         if from == to {
-            self.complaints.push_dropped(at, "all", DropReason::SelfReference);
+            self.complaints.push_dropped(at, "all", MapDropReason::SelfReference);
             return None;
         }
         let kind = self.member_by_alias(at, members, &["kind", "type", "relation"]);
@@ -286,7 +286,7 @@ impl ClaimMapBuilder {
     fn resolve_edge_end(&mut self, at: &str, given: &str, names: &ClaimIndex) -> Option<ClaimId> {
         let meant = self.resolve_claim(at, given, names);
         if meant.is_none() {
-            self.complaints.push_dropped(at, "all", DropReason::UnknownClaim(one_line_excerpt(given)));
+            self.complaints.push_dropped(at, "all", MapDropReason::UnknownClaim(one_line_excerpt(given)));
         }
         meant
     }
@@ -308,7 +308,7 @@ impl ClaimMapBuilder {
             let text = value.as_str().or_else(|| value.get("text").and_then(Value::as_str)).map(collapse_whitespace);
             match text.filter(|text| !text.is_empty()) {
                 Some(text) => gaps.push(self.truncate_text("gap", &text, CLAIM_TEXT_CHARS_MAX)),
-                None => self.complaints.push_dropped(format!("gap {}", index + 1), "all", DropReason::Unreadable),
+                None => self.complaints.push_dropped(format!("gap {}", index + 1), "all", MapDropReason::Unreadable),
             }
         }
         gaps

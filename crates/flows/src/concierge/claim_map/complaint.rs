@@ -7,7 +7,7 @@ use crate::limits::{MAP_COMPLAINTS_MAX, MAP_EXCERPT_CHARS_MAX};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapComplaint {
     #[error("the map was found {0}")]
-    BadTags(TagDefect),
+    BadTags(MapTagDefect),
     #[error("the JSON was invalid and was repaired")]
     JsonRepaired,
     #[error("the JSON was cut short and its end is missing")]
@@ -49,7 +49,7 @@ pub enum MapComplaint {
         at: String,
         /// The part that was left out.
         what: &'static str,
-        why: DropReason,
+        why: MapDropReason,
     },
     #[error("and {count} more")]
     MoreComplaints { count: usize },
@@ -57,12 +57,12 @@ pub enum MapComplaint {
 
 /// How the tags of a map are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TagDefect {
+pub enum MapTagDefect {
     UnclosedTag,
     Untagged,
 }
 
-impl std::fmt::Display for TagDefect {
+impl std::fmt::Display for MapTagDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::UnclosedTag => "after a tag that is never closed",
@@ -73,7 +73,7 @@ impl std::fmt::Display for TagDefect {
 
 /// Why something was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DropReason {
+pub enum MapDropReason {
     #[error("there is no claim `{0}`")]
     UnknownClaim(String),
     #[error("there is no answer `{0}`")]
@@ -105,7 +105,7 @@ impl BoundedComplaints {
         }
     }
 
-    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: DropReason) {
+    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: MapDropReason) {
         self.push(MapComplaint::Dropped { at: at.into(), what, why });
     }
 

@@ -3,7 +3,7 @@
 use segue_core::signal::{JsonComplaint, find_json_where};
 use serde_json::Value;
 
-use super::{ClaimMapError, MapComplaint, TagDefect};
+use super::{ClaimMapError, MapComplaint, MapTagDefect};
 
 /// The JSON of a map and the text around it.
 pub(super) struct MapJson {
@@ -37,7 +37,7 @@ fn has_claims_list(value: &Value) -> bool {
     value.get("claims").and_then(Value::as_array).is_some_and(|claims| !claims.is_empty())
 }
 
-fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
+fn extract_tagged_map(reply: &str, span: &TaggedSpan) -> Option<MapJson> {
     let found = find_json_where(&reply[span.start..span.end], has_claims_list);
     Some(MapJson {
         value: found.value?,
@@ -48,9 +48,9 @@ fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
 
 /// Extracts the map after an opening tag that is never closed.
 fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
-    let last = tags.last().filter(|tag| tag.kind == TagKind::Opening)?;
+    let last = tags.last().filter(|tag| tag.kind == OpeningOrClosingTag::Opening)?;
     let found = find_json_where(&reply[last.end..], has_claims_list);
-    let mut complaints = vec![MapComplaint::BadTags(TagDefect::UnclosedTag)];
+    let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::UnclosedTag)];
     complaints.extend(convert_json_complaints(&found.complaints));
     Some(MapJson { value: found.value?, narrative: narrative_around_braces(&reply[last.end..]), complaints })
 }
@@ -75,7 +75,7 @@ fn extract_fenced_map(reply: &str) -> Option<MapJson> {
     fences.extend(open.map(|(start, _)| &reply[start..]));
     fences.into_iter().rev().find_map(|text| {
         let found = find_json_where(text, has_claims_list);
-        let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
+        let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
         Some(MapJson { value: found.value?, narrative: narrative_around_braces(reply), complaints })
     })
@@ -86,7 +86,7 @@ fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     let rest = tags.last().map(|tag| &reply[tag.end..]);
     [Some(reply), rest].into_iter().flatten().find_map(|text| {
         let found = find_json_where(text, |value| has_claims_list(value) && value.get("edges").is_some());
-        let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
+        let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
         Some(MapJson { value: found.value?, narrative: narrative_around_braces(text), complaints })
     })
@@ -102,14 +102,14 @@ fn convert_json_complaints(complaints: &[JsonComplaint]) -> Vec<MapComplaint> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TagKind {
+enum OpeningOrClosingTag {
     Opening,
     Closing,
 }
 
 #[derive(Clone, Copy)]
 struct MapTag {
-    kind: TagKind,
+    kind: OpeningOrClosingTag,
     start: usize,
     end: usize,
 }
@@ -122,16 +122,16 @@ fn find_map_tags(reply: &str) -> Vec<MapTag> {
     let mut tags = Vec::new();
     for (start, _) in reply.match_indices('<') {
         if begins(start, OPENING_TAG) {
-            tags.push(MapTag { kind: TagKind::Opening, start, end: start + OPENING_TAG.len() });
+            tags.push(MapTag { kind: OpeningOrClosingTag::Opening, start, end: start + OPENING_TAG.len() });
         } else if begins(start, CLOSING_TAG) {
-            tags.push(MapTag { kind: TagKind::Closing, start, end: start + CLOSING_TAG.len() });
+            tags.push(MapTag { kind: OpeningOrClosingTag::Closing, start, end: start + CLOSING_TAG.len() });
         }
     }
     tags
 }
 
 /// The range between two tags, and the range including them.
-struct TagSpan {
+struct TaggedSpan {
     start: usize,
     end: usize,
     outer_start: usize,
@@ -140,17 +140,17 @@ struct TagSpan {
 
 /// Returns the candidate ranges between tags, in order. Each closing tag is paired with the first and with the last opening
 /// tag since the previous closing tag, because a text in the map may contain an opening tag.
-fn tag_spans(tags: &[MapTag]) -> Vec<TagSpan> {
+fn tag_spans(tags: &[MapTag]) -> Vec<TaggedSpan> {
     let mut spans = Vec::new();
     let (mut first, mut last): (Option<MapTag>, Option<MapTag>) = (None, None);
     for tag in tags {
         match tag.kind {
-            TagKind::Opening => {
+            OpeningOrClosingTag::Opening => {
                 first = first.or(Some(*tag));
                 last = Some(*tag);
             }
-            TagKind::Closing => {
-                let span = |open: MapTag| TagSpan {
+            OpeningOrClosingTag::Closing => {
+                let span = |open: MapTag| TaggedSpan {
                     start: open.end,
                     end: tag.start,
                     outer_start: open.start,
@@ -167,7 +167,7 @@ fn tag_spans(tags: &[MapTag]) -> Vec<TagSpan> {
 }
 
 /// Returns the text after the map up to the next tag, or the text before it if there is none after it.
-fn narrative_around_span(reply: &str, span: &TagSpan) -> String {
+fn narrative_around_span(reply: &str, span: &TaggedSpan) -> String {
     let (before, after) = (&reply[..span.outer_start], &reply[span.outer_end..]);
     let after = find_map_tags(after).first().map_or(after, |tag| &after[..tag.start]).trim();
     let before = find_map_tags(before).last().map_or(before, |tag| &before[tag.end..]).trim();

@@ -32,7 +32,7 @@ pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
 pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
     let mut numbered: Vec<PlanStep> = Vec::new();
     let mut headings: Vec<PlanStep> = Vec::new();
-    let mut last = LastLine::Nothing;
+    let mut last = LastPlanLineKind::Nothing;
     let mut fence: Option<&str> = None;
     for line in text.lines() {
         let content = line.trim();
@@ -46,15 +46,19 @@ pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
         }
         if let Some(title) = strip_heading_marks(content) {
             headings.push(parse_step_title(title));
-            last = LastLine::Heading;
+            last = LastPlanLineKind::Heading;
         } else if let Some(item) = strip_item_number(line) {
             numbered.push(parse_step_title(item));
-            last = LastLine::Numbered;
+            last = LastPlanLineKind::Numbered;
         } else {
             match last {
-                LastLine::Heading => headings.last_mut().into_iter().for_each(|step| append_step_line(step, content)),
-                LastLine::Numbered => numbered.last_mut().into_iter().for_each(|step| append_step_line(step, content)),
-                LastLine::Nothing => {}
+                LastPlanLineKind::Heading => {
+                    headings.last_mut().into_iter().for_each(|step| append_step_line(step, content))
+                }
+                LastPlanLineKind::Numbered => {
+                    numbered.last_mut().into_iter().for_each(|step| append_step_line(step, content))
+                }
+                LastPlanLineKind::Nothing => {}
             }
         }
     }
@@ -62,25 +66,25 @@ pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
     truncate_steps(steps)
 }
 
-enum LastLine {
+enum LastPlanLineKind {
     Nothing,
     Heading,
     Numbered,
 }
 
 #[derive(Clone, Copy)]
-enum StepField {
+enum PlanStepField {
     Title,
     Description,
     DoneWhen,
 }
 
-fn parse_step_field(name: &str) -> Option<StepField> {
+fn parse_step_field(name: &str) -> Option<PlanStepField> {
     let name: String = name.trim().trim_matches('*').to_lowercase().replace([' ', '-'], "_");
     match name.as_str() {
-        "title" | "step" | "name" => Some(StepField::Title),
-        "description" | "what" | "do" | "details" => Some(StepField::Description),
-        "done_when" | "donewhen" | "done" => Some(StepField::DoneWhen),
+        "title" | "step" | "name" => Some(PlanStepField::Title),
+        "description" | "what" | "do" | "details" => Some(PlanStepField::Description),
+        "done_when" | "donewhen" | "done" => Some(PlanStepField::DoneWhen),
         _ => None,
     }
 }
@@ -111,17 +115,17 @@ fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
 /// Parses entries that start with a dash, a number or another title. A line without a key continues the value above it.
 fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
     let mut steps: Vec<PlanStep> = Vec::new();
-    let mut field = StepField::Title;
+    let mut field = PlanStepField::Title;
     for line in raw.lines().filter(|line| !line.trim().is_empty()) {
         let (has_marker, content) = strip_list_marker(line);
         let keyed = content.split_once(':').and_then(|(name, value)| Some((parse_step_field(name)?, value.trim())));
         let has_title = steps.last().is_some_and(|step| !step.title.is_empty());
-        let is_next = matches!(keyed, Some((StepField::Title, _))) && has_title;
+        let is_next = matches!(keyed, Some((PlanStepField::Title, _))) && has_title;
         // Some models put a dash before every key, so a dash before another key than a title continues the step.
         let starts_step = steps.is_empty() || is_next || has_marker && (keyed.is_none() || !has_title);
         if starts_step {
             steps.push(PlanStep::default());
-            field = StepField::Title;
+            field = PlanStepField::Title;
         }
         let Some(step) = steps.last_mut() else { continue };
         let (key, value) = keyed.unwrap_or((field, content));
@@ -135,11 +139,11 @@ fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
     steps
 }
 
-fn step_field_mut(step: &mut PlanStep, field: StepField) -> &mut String {
+fn step_field_mut(step: &mut PlanStep, field: PlanStepField) -> &mut String {
     match field {
-        StepField::Title => &mut step.title,
-        StepField::Description => &mut step.description,
-        StepField::DoneWhen => &mut step.done_when,
+        PlanStepField::Title => &mut step.title,
+        PlanStepField::Description => &mut step.description,
+        PlanStepField::DoneWhen => &mut step.done_when,
     }
 }
 

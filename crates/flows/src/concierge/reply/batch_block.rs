@@ -3,13 +3,13 @@
 use segue_core::handover::HandoverDocument;
 use segue_core::signal::SignalBlock;
 
-use crate::concierge::facts::BatchPurpose;
+use crate::concierge::facts::ExpertBatchPurpose;
 use crate::concierge::spec::{BATCH_BLOCK, EXECUTION_FIELDS};
 use crate::concierge::{handovers, sample_echo};
 
 /// Whether the user is asked before a batch starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Confirmation {
+pub(super) enum BatchConfirmation {
     BySetting,
     Always,
 }
@@ -18,7 +18,7 @@ pub(super) enum Confirmation {
 #[derive(Debug, Clone)]
 pub(super) struct BatchBlock {
     pub(super) kind: String,
-    pub(super) purpose: Option<BatchPurpose>,
+    pub(super) purpose: Option<ExpertBatchPurpose>,
     pub(super) handover: HandoverDocument,
     pub(super) step: Option<String>,
     pub(super) blocker: Option<String>,
@@ -33,8 +33,8 @@ impl BatchBlock {
             |name: &str| block.fields.text(name).map(str::trim).filter(|text| is_own(name, text)).map(str::to_owned);
         let kind = text("type").unwrap_or_default();
         let purpose = match kind.to_ascii_uppercase().replace([' ', '-'], "_").as_str() {
-            "WORKFLOW" => Some(BatchPurpose::Plan),
-            "STEP_HELP" => Some(BatchPurpose::StepHelp),
+            "WORKFLOW" => Some(ExpertBatchPurpose::Plan),
+            "STEP_HELP" => Some(ExpertBatchPurpose::StepHelp),
             _ => None,
         };
         let handover = block.fields.section("handover");
@@ -46,6 +46,6 @@ impl BatchBlock {
     }
 
     pub(super) fn is_plan_request(&self) -> bool {
-        self.purpose == Some(BatchPurpose::Plan)
+        self.purpose == Some(ExpertBatchPurpose::Plan)
     }
 }

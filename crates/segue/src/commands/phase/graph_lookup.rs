@@ -1,6 +1,6 @@
 //! Finds the phase graph of a session that a user refers to.
 
-use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::PhaseName;
 use segue_core::session::Session;
@@ -58,8 +58,8 @@ pub(crate) fn resolve_phase_key(
 /// Returns the name of the role or agent that owns a graph, or the graph's own name.
 fn phase_owner_name(key: &PhaseGraphKey) -> &str {
     match &key.owner {
-        PhaseGraphOwner::Session => key.graph.as_str(),
-        PhaseGraphOwner::Role(role) => role.as_str(),
-        PhaseGraphOwner::Agent(agent) => agent.as_str(),
+        PhaseStateOwner::Session => key.graph.as_str(),
+        PhaseStateOwner::Role(role) => role.as_str(),
+        PhaseStateOwner::Agent(agent) => agent.as_str(),
     }
 }

@@ -1,12 +1,12 @@
 use segue_core::flow::RoleSpec;
 use segue_core::ids::UnixMillis;
-use segue_core::phase::{Guard, PhaseEdge, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{Guard, PhaseEdge, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 
 use super::*;
 
-fn graph(name: &str, owner_kind: PhaseOwnerKind) -> PhaseGraph {
+fn graph(name: &str, owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
     PhaseGraph {
         name: name.into(),
         owner_kind,
@@ -19,8 +19,8 @@ fn graph(name: &str, owner_kind: PhaseOwnerKind) -> PhaseGraph {
 
 fn spec() -> FlowSpec {
     FlowSpec::new("mini", "a flow with graphs")
-        .with_graph(graph("project", PhaseOwnerKind::Session))
-        .with_graph(graph("talk", PhaseOwnerKind::Role))
+        .with_graph(graph("project", PhaseGraphOwnerKind::Session))
+        .with_graph(graph("talk", PhaseGraphOwnerKind::Role))
         .with_role(RoleSpec::new("guide", Scope::per_phase()).with_phase_graph("talk"))
 }
 
@@ -33,7 +33,7 @@ fn a_graph_without_transitions_is_in_its_start_phase() {
     let graph = &spec.graphs[&keys[0].graph];
     let status = session.phase_graph_status(graph, &keys[0]);
     let allowed_phases = allowed_phases(graph, &status.state, &Proposer::User, &Default::default());
-    let report = PhaseGraphReport { key: keys[0].clone(), graph, status, allowed_phases };
+    let report = PhaseGraphStatusReport { key: keys[0].clone(), graph, status, allowed_phases };
     let page = render_phase_report(&report, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");
     assert!(page.contains("allowed         build"), "{page}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::body::TextRef;
-use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, TurnResult, UsageSource};
+use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, TurnOutcome, UsageSource};
 use segue_core::flow::{DynFlow, FactDisplay};
 use segue_core::ids::MessageId;
 use segue_core::session::SessionState;
@@ -15,7 +15,7 @@ use crate::print::{RenderOptions, number_format};
 
 /// How much of a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TextLength {
+pub(crate) enum ShownTextLength {
     /// An excerpt of the beginning.
     Short,
     Full,
@@ -27,7 +27,7 @@ const SPEAKER_COLUMNS: usize = 12;
 /// Renders events one after the other.
 pub(crate) struct Timeline {
     screen: RenderOptions,
-    length: TextLength,
+    length: ShownTextLength,
     flow: Arc<dyn DynFlow>,
     /// The session after the last event, which the flow needs to describe its facts.
     state: SessionState,
@@ -36,7 +36,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    pub(crate) fn new(screen: RenderOptions, length: TextLength, flow: Arc<dyn DynFlow>) -> Self {
+    pub(crate) fn new(screen: RenderOptions, length: ShownTextLength, flow: Arc<dyn DynFlow>) -> Self {
         let state = SessionState::new(&*flow);
         Self { screen, length, flow, state, queued_messages: BTreeMap::new() }
     }
@@ -77,12 +77,12 @@ impl Timeline {
                     .for_each(|shown| out.push_str(&shown));
             }
             Event::TurnEnded { turn, outcome } => match outcome {
-                TurnResult::Done => {}
-                TurnResult::Failed { reason } => {
+                TurnOutcome::Done => {}
+                TurnOutcome::Failed { reason } => {
                     self.write_line(&paint.error(format!("{turn} failed: {}", to_single_line(reason))), out)
                 }
-                TurnResult::Cancelled => self.write_line(&paint.warning(format!("{turn} was cancelled")), out),
-                TurnResult::Interrupted => self.write_line(&paint.warning(format!("{turn} was interrupted")), out),
+                TurnOutcome::Cancelled => self.write_line(&paint.warning(format!("{turn} was cancelled")), out),
+                TurnOutcome::Interrupted => self.write_line(&paint.warning(format!("{turn} was interrupted")), out),
             },
             Event::CallOpened(opened) => self.write_line(&self.call_line(event, opened), out),
             Event::CallAnswered(answered) => self.write_line(&paint.dim(answer_line(answered)), out),
@@ -128,8 +128,8 @@ impl Timeline {
     fn write_message(&self, name: &str, text: TextRef, texts: &JournalTexts, out: &mut String) {
         let columns = self.screen.width.saturating_sub(SPEAKER_COLUMNS + 3).max(20);
         let (text, height_max) = match self.length {
-            TextLength::Short => (texts.excerpt(text), 3),
-            TextLength::Full => (texts.sanitized_text(text), usize::MAX),
+            ShownTextLength::Short => (texts.excerpt(text), 3),
+            ShownTextLength::Full => (texts.sanitized_text(text), usize::MAX),
         };
         for (index, line) in wrap_lines(&text, columns).into_iter().take(height_max).enumerate() {
             let name = if index == 0 { name.to_owned() } else { " ".repeat(SPEAKER_COLUMNS) };

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::event::{
+    CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
+};
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 
@@ -37,7 +39,7 @@ fn stage() -> PhaseGraph {
     let edge = |from: &str, to: &str, guard| PhaseEdge { from: from.into(), to: to.into(), guard };
     PhaseGraph {
         name: "stage".into(),
-        owner_kind: PhaseOwnerKind::Session,
+        owner_kind: PhaseGraphOwnerKind::Session,
         start: "begin".into(),
         phases: vec![
             PhaseSpec { purpose: "find out what is wanted".to_owned(), ..PhaseSpec::new("begin") },
@@ -61,7 +63,7 @@ fn stage() -> PhaseGraph {
 }
 
 fn key() -> PhaseGraphKey {
-    PhaseGraphKey { graph: "stage".into(), owner: PhaseGraphOwner::Session }
+    PhaseGraphKey { graph: "stage".into(), owner: PhaseStateOwner::Session }
 }
 
 impl Flow for Play {
@@ -89,14 +91,14 @@ impl Flow for Play {
                 let answer = view.read_text(answered.text);
                 let reply = |text| FlowStep::Reply { text, role: Some(call.role.clone()), call: Some(call.call) };
                 let mut steps = match answer.strip_prefix("thinks: ") {
-                    Some(_) => vec![reply(ReplyText::New("What was really said.".to_owned()))],
-                    None => vec![reply(ReplyText::Stored(answered.text))],
+                    Some(_) => vec![reply(ReplyTextSource::New("What was really said.".to_owned()))],
+                    None => vec![reply(ReplyTextSource::Stored(answered.text))],
                 };
                 if answer.contains("let us act") {
                     let proposal = PhaseProposal::new("act", Proposer::Role(call.role.clone()));
                     steps.push(FlowStep::ProposePhase { phase: key(), proposal });
                 }
-                steps.push(FlowStep::EndTurn(TurnResult::Done));
+                steps.push(FlowStep::EndTurn(TurnOutcome::Done));
                 steps
             }
             (Event::CallAnswered(_) | Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(call))
@@ -109,10 +111,10 @@ impl Flow for Play {
                 }
             }
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(_)) => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             (Event::CallResolved { next: RetryDecision::GiveUp, .. }, Some(_)) => {
-                vec![FlowStep::EndTurn(TurnResult::Failed { reason: "given up by hand".to_owned() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: "given up by hand".to_owned() })]
             }
             _ => Vec::new(),
         }
@@ -121,7 +123,7 @@ impl Flow for Play {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        _: &FragmentRequest<'_>,
+        _: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let new = |text: String| RenderedFragment::New {

@@ -15,12 +15,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(names: SpeakerNames, (terminal, screen): (TestTerminal, Screen)) -> Self {
+    fn new(names: SpeakerNameVisibility, (terminal, screen): (TestTerminal, Screen)) -> Self {
         Self { terminal, screen, display: TurnDisplay::new(names), session: Session::default() }
     }
 
     fn interactive() -> Self {
-        Self::new(SpeakerNames::Hidden, TestTerminal::new())
+        Self::new(SpeakerNameVisibility::Hidden, TestTerminal::new())
     }
 
     fn chunk(&mut self, call: u32, text: &str) -> &mut Self {
@@ -62,7 +62,7 @@ impl Scene {
         self.event(Event::CallFailed { call: CallId(call), attempt: 1, failure, next })
     }
 
-    fn ended(&mut self, outcome: &TurnResult) -> &mut Self {
+    fn ended(&mut self, outcome: &TurnOutcome) -> &mut Self {
         self.display.end_turn(&mut self.screen, outcome).expect("written");
         self
     }
@@ -78,7 +78,7 @@ impl Scene {
 fn chunks_are_shown_and_the_rest_comes_with_the_reply() {
     let mut scene = Scene::interactive();
     scene.chunk(1, "Hel").shows("Hel").chunk(1, "lo").answered(1).reply(Some(1), "Hello there").shows("Hello there");
-    scene.ended(&TurnResult::Done).reply(None, "And this.").shows("Hello there\nAnd this.");
+    scene.ended(&TurnOutcome::Done).reply(None, "And this.").shows("Hello there\nAnd this.");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn an_answer_without_a_reply_is_erased() {
     let mut scene = Scene::interactive();
     scene.chunk(1, "Let me look.").answered(1).shows("Let me look.");
     scene.chunk(2, "It is there.").shows("It is there.").answered(2).reply(Some(2), "It is there.");
-    scene.chunk(3, "Nobody says this").answered(3).ended(&TurnResult::Done).shows("It is there.");
+    scene.chunk(3, "Nobody says this").answered(3).ended(&TurnOutcome::Done).shows("It is there.");
     scene.chunk(4, "Nor this").answered(4);
     scene.display.retract_if_unsent(&mut scene.screen).expect("written");
     scene.shows("It is there.");
@@ -125,7 +125,7 @@ fn a_reply_during_another_answer_is_shown_after_it() {
 
 #[test]
 fn replies_have_the_speakers_name_if_there_are_several() {
-    let mut scene = Scene::new(SpeakerNames::Shown, TestTerminal::new());
+    let mut scene = Scene::new(SpeakerNameVisibility::Shown, TestTerminal::new());
     scene.display.speakers.insert(CallId(1), "critic".to_owned());
     scene.chunk(1, "Wrong").answered(1).reply(Some(1), "Boo").shows("critic:\nBoo");
     scene.reply(None, "Bravo").shows("critic:\nBoo\nguide:\nBravo");
@@ -178,8 +178,8 @@ fn cancelled_and_failed_turns_are_shown() {
         reason: "stopped".to_owned(),
         in_flight: true,
     });
-    scene.ended(&TurnResult::Cancelled).shows("Half\n— cancelled —");
-    scene.ended(&TurnResult::Failed { reason: "no key".to_owned() });
+    scene.ended(&TurnOutcome::Cancelled).shows("Half\n— cancelled —");
+    scene.ended(&TurnOutcome::Failed { reason: "no key".to_owned() });
     scene.shows("Half\n— cancelled —\nthe turn failed: no key");
 }
 
@@ -192,13 +192,13 @@ fn a_call_that_waits_for_an_operator_shows_the_commands() {
 
 #[test]
 fn a_pipe_gets_replies_only() {
-    let mut scene = Scene::new(SpeakerNames::Shown, TestTerminal::piped());
+    let mut scene = Scene::new(SpeakerNameVisibility::Shown, TestTerminal::piped());
     scene
         .chunk(1, "wrong")
         .failed(2, RetryDecision::GiveUp)
         .answered(1)
         .reply(Some(1), "right\n")
-        .ended(&TurnResult::Cancelled);
+        .ended(&TurnOutcome::Cancelled);
     scene.reply(None, "more").shows("right\nmore");
 }
 
@@ -233,10 +233,10 @@ proptest! {
         // Sometimes the reply begins with the streamed text.
         let shown: String = chunks.concat();
         let reply = if kept == 0 { format!("{shown}{reply}") } else { reply };
-        let mut scene = Scene::new(SpeakerNames::Hidden, TestTerminal::narrow());
+        let mut scene = Scene::new(SpeakerNameVisibility::Hidden, TestTerminal::narrow());
         scene.reply(None, "before");
         chunks.iter().filter(|chunk| !chunk.is_empty()).for_each(|chunk| { scene.chunk(1, chunk); });
-        scene.answered(1).reply(Some(1), &reply).ended(&TurnResult::Done).reply(None, "after");
+        scene.answered(1).reply(Some(1), &reply).ended(&TurnOutcome::Done).reply(None, "after");
         let text = scene.terminal.text();
         let between = text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after"));
         prop_assert_eq!(between.map(letters), Some(letters(&reply)));
