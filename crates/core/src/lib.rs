@@ -19,10 +19,10 @@
 //!
 //! use segue_core::body::BodyId;
 //! use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
-//! use segue_core::decide::{DecisionEnv, Dispatch, ModelSelector, SessionInput, decide};
-//! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnResult};
+//! use segue_core::decide::{DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide};
+//! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnOutcome};
 //! use segue_core::flow::{
-//!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec,
+//!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec,
 //! };
 //! use segue_core::ids::{FlowName, FragmentName, ModelName, PhaseName, RoleName, UnixMillis};
 //! use segue_core::scope::Scope;
@@ -42,8 +42,8 @@
 //!         match &event.event {
 //!             Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("assistant", "reply"))],
 //!             Event::CallAnswered(answered) => vec![
-//!                 FlowStep::Reply { text: ReplyText::Stored(answered.text), role: None, call: Some(answered.call) },
-//!                 FlowStep::EndTurn(TurnResult::Done),
+//!                 FlowStep::Reply { text: ReplyTextSource::Stored(answered.text), role: None, call: Some(answered.call) },
+//!                 FlowStep::EndTurn(TurnOutcome::Done),
 //!             ],
 //!             _ => Vec::new(),
 //!         }
@@ -52,7 +52,7 @@
 //!     fn render_fragment(
 //!         &self,
 //!         context: &FlowContext<'_, ()>,
-//!         _: &FragmentRequest<'_>,
+//!         _: &FragmentRenderContext<'_>,
 //!         _: &FragmentName,
 //!     ) -> RenderedFragment {
 //!         let turn = context.session.current_turn.as_ref().expect("calls are only made in turns");
@@ -75,7 +75,7 @@
 //!         None
 //!     }
 //! }
-//! impl ModelSelector for Outside {
+//! impl RoleModelResolver for Outside {
 //!     fn model_for_role(&self, _: &FlowName, _: &RoleName, _: Option<&PhaseName>) -> ModelName {
 //!         "small".into()
 //!     }
@@ -93,7 +93,7 @@
 //!     token_counter: &Outside,
 //!     texts: &Outside,
 //!     model_selector: &Outside,
-//!     dispatch: Dispatch::Immediate,
+//!     dispatch: EffectDispatchMode::Immediate,
 //! };
 //!
 //! // Open a session, then decide on a message.

@@ -7,7 +7,7 @@
 //! ```
 //! use segue_core::ids::{Seq, SessionId, UnixMillis};
 //! use segue_store::memory::MemoryStore;
-//! use segue_store::{Commit, JournalRecord, Store};
+//! use segue_store::{JournalCommit, JournalRecord, Store};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), segue_store::Error> {
@@ -15,7 +15,7 @@
 //! let session = SessionId::from("support-42");
 //! let lease = store.create_session(&session).await?;
 //! let record = JournalRecord { seq: Seq(1), at: UnixMillis(0), bytes: b"hello".to_vec() };
-//! let commit = Commit {
+//! let commit = JournalCommit {
 //!     session: session.clone(),
 //!     epoch: lease.epoch,
 //!     expected_head: lease.head,
