@@ -1,8 +1,6 @@
 //! Measures the engine with a model that answers at once, and compares it with the limits of the machine. The content
 //! of messages does not matter here.
 
-#![warn(unreachable_pub)]
-
 mod bench_engine;
 mod bench_flows;
 mod claim_maps;

@@ -330,7 +330,7 @@ mod oracle {
         (is_run && !is_exact && is_shouted && !is_quote && known && blanks <= 3).then_some((name, line.len()))
     }
 
-    pub fn read(text: &str) -> (String, Vec<String>) {
+    pub(crate) fn read(text: &str) -> (String, Vec<String>) {
         let (mut stretches, mut blocks) = (Vec::new(), Vec::new());
         // The beginning of the current stretch of text or block, and whether that is in the middle of a line.
         let (mut start, mut mid_line) = (0, false);

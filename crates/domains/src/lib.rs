@@ -5,8 +5,6 @@
 //! steps that were planned as writes, execute no run twice, and return the previous values, so that a write can be undone from
 //! the journal. They make no decisions about conversations.
 
-#![warn(unreachable_pub)]
-
 pub mod limits;
 mod mcp;
 mod records;

@@ -31,8 +31,6 @@
 //!
 //! A longer example, and what to rely on, is in `docs/embedding.md`; the terms are defined in `docs/concepts.md`.
 
-#![warn(unreachable_pub)]
-
 mod abandoned_calls;
 mod actor;
 mod circuit_breaker;

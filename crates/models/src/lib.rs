@@ -4,8 +4,6 @@
 //! Two models need no network: [`ScriptedModel`] answers from a scenario file and is the test tool for flow authors;
 //! [`RehearsalModel`] is the built-in demo model that answers when no API key is configured.
 
-#![warn(unreachable_pub)]
-
 pub mod card;
 pub mod cassette;
 pub mod catalog;

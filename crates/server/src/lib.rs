@@ -4,8 +4,6 @@
 //! conversation, and it knows no flow, vendor or store. Several processes may serve the same store, so streams are read from the
 //! journal and not from memory.
 
-#![warn(unreachable_pub)]
-
 mod api;
 mod app;
 mod caller;

@@ -34,8 +34,6 @@
 //! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory. Both pass the same conformance
 //! suite.
 
-#![warn(unreachable_pub)]
-
 use crate::limits::{SEQ_MAX, SESSION_ID_BYTES_MAX};
 use std::sync::Arc;
 

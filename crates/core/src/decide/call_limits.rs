@@ -5,7 +5,7 @@ use crate::limits::{CALLS_OUTSIDE_TURNS_MAX, CALLS_PER_TURN_MAX, OPEN_CALLS_MAX}
 
 impl DecisionDraft<'_> {
     /// Returns why no further call may be opened now.
-    pub fn call_limit_error(&self) -> Option<String> {
+    pub(super) fn call_limit_error(&self) -> Option<String> {
         let session = self.session();
         if session.open_calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
@@ -23,7 +23,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns why no further call may be opened outside turns. Does not apply to calls that an operator repeats.
-    pub fn calls_outside_turns_error(&self) -> Option<String> {
+    pub(super) fn calls_outside_turns_error(&self) -> Option<String> {
         let is_reached = self.session().calls_outside_turns >= CALLS_OUTSIDE_TURNS_MAX;
         (is_reached && self.active_cause_turn().is_none()).then(|| {
             format!(

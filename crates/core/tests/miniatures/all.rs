@@ -30,11 +30,11 @@ use serde_json::{Value, json};
 
 use segue_testkit::sample_flows::{latest_user_message, template_text};
 
-pub struct All {
+pub(crate) struct All {
     spec: FlowSpec,
 }
 
-pub fn talk() -> PhaseGraphKey {
+pub(crate) fn talk() -> PhaseGraphKey {
     PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Session }
 }
 
@@ -71,7 +71,7 @@ fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
 }
 
 impl All {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let said =
             || FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, OverflowPolicy::KeepStart);
         let note = || FragmentSpec::changing("note", ContextLayer::Task);
@@ -255,7 +255,7 @@ fn long() -> String {
 }
 
 /// Produces every kind of event at least once.
-pub fn play_all() -> SessionHarness {
+pub(crate) fn play_all() -> SessionHarness {
     let opened = SessionOpened {
         format: 1,
         session: "golden".into(),

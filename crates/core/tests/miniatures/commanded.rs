@@ -9,11 +9,11 @@ use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
 /// A bell that can be rung while no turn is running.
-pub struct Bell {
+pub(crate) struct Bell {
     spec: FlowSpec,
 }
 
-pub fn flow() -> Bell {
+pub(crate) fn flow() -> Bell {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     Bell { spec: spec.with_command("ring", "rings the bell", &[("times", "how often")]) }
 }
@@ -58,7 +58,7 @@ fn ring(arguments: Value) -> SessionInput {
     SessionInput::Operator(OperatorCommand::Flow { command: "ring".to_owned(), arguments })
 }
 
-pub fn play() -> SessionHarness {
+pub(crate) fn play() -> SessionHarness {
     let mut harness = SessionHarness::open(flow());
     harness.send_message("is it on?").apply_input(ring(Value::Null)).apply_input(ring(json!({"times": 2})));
     harness

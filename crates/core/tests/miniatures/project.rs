@@ -7,7 +7,7 @@ use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniProject;
 use serde_json::json;
 
-pub fn work() -> PhaseGraphKey {
+pub(crate) fn work() -> PhaseGraphKey {
     PhaseGraphKey { graph: "work".into(), owner: PhaseStateOwner::Session }
 }
 

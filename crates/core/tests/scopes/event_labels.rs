@@ -7,7 +7,7 @@ use segue_core::prompt::FailureKind;
 use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 
 /// Returns the labels of an event.
-pub fn event_labels(event: &Event) -> Vec<&'static str> {
+pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
     match event {
         Event::CallOpened(opened) => call_labels(opened),
         Event::CallDeferred(wait) if wait.continues.is_some() => vec!["deferred", "deferred round"],

@@ -20,19 +20,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// The separator between an answer's text and the orders in it.
-pub const ORDERS: &str = " || ";
+pub(crate) const ORDERS: &str = " || ";
 /// The roles that a request may name.
-pub const ROLES: [&str; 10] = ["fresh", "turn", "session", "phase", "model", "peer", "review", "host", "aged", "coder"];
-pub const AGENTS: [&str; 2] = ["ann", "bob"];
-pub const MODELS: [&str; 2] = ["plain", "fancy"];
-pub const PHASES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const ROLES: [&str; 10] =
+    ["fresh", "turn", "session", "phase", "model", "peer", "review", "host", "aged", "coder"];
+pub(crate) const AGENTS: [&str; 2] = ["ann", "bob"];
+pub(crate) const MODELS: [&str; 2] = ["plain", "fancy"];
+pub(crate) const PHASES: [&str; 3] = ["a", "b", "c"];
 /// The graphs, with the owner that a proposal names.
-pub const GRAPHS: [&str; 4] = ["track", "mood", "steps ann", "steps bob"];
-pub const AGED_MS: u64 = 120;
+pub(crate) const GRAPHS: [&str; 4] = ["track", "mood", "steps ann", "steps bob"];
+pub(crate) const AGED_MS: u64 = 120;
 
 /// An order in a text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Order {
+pub(crate) enum Order {
     Call { role: usize, agent: usize, peer: usize, model: Option<usize>, sample: u16, ask: String, size: usize },
     Lease { agent: usize, work: Option<u8> },
     Go { graph: usize, to: usize },
@@ -43,15 +44,15 @@ pub enum Order {
     End,
 }
 
-pub struct Everything {
+pub(crate) struct Everything {
     spec: FlowSpec,
 }
 
-pub fn marker(call: CallId) -> String {
+pub(crate) fn marker(call: CallId) -> String {
     format!("‹{call}›")
 }
 
-pub fn key(graph: usize) -> PhaseGraphKey {
+pub(crate) fn key(graph: usize) -> PhaseGraphKey {
     let (graph, owner) = match GRAPHS[graph] {
         "track" => ("track", PhaseStateOwner::Session),
         "mood" => ("mood", PhaseStateOwner::Role("host".into())),
@@ -82,7 +83,7 @@ fn role(name: &str, scope: Scope) -> RoleSpec {
 }
 
 impl Everything {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut scribe = RoleSpec::new("scribe", Scope::Fresh)
             .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
         scribe.reply_tokens_max = 100;

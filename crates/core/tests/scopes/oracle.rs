@@ -33,7 +33,7 @@ type Slot = (String, Option<String>, Option<String>, Option<(String, u16)>);
 
 /// One message in a prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub(crate) struct Said {
     speaker: ChatRole,
     text: String,
     tool_calls: Vec<ToolCall>,
@@ -60,7 +60,7 @@ struct Round {
 
 /// The journal, as far as it concerns memory.
 #[derive(Debug, Default)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     leases: BTreeMap<String, String>,
     visits: Vec<(PhaseGraphKey, u32)>,
     resets: BTreeMap<Slot, u32>,
@@ -113,13 +113,13 @@ fn slot(place: &Place) -> Slot {
 }
 
 /// Returns the calls in which the words of a text were created.
-pub fn births(text: &str) -> BTreeSet<CallId> {
+pub(crate) fn births(text: &str) -> BTreeSet<CallId> {
     text.split('‹').skip(1).filter_map(|rest| rest.split('›').next()?.parse().ok()).collect()
 }
 
 impl Oracle {
     /// Processes an event.
-    pub fn note(&mut self, harness: &SessionHarness, recorded: &RecordedEvent) {
+    pub(crate) fn note(&mut self, harness: &SessionHarness, recorded: &RecordedEvent) {
         match &recorded.event {
             Event::WorkItemAssigned { agent, work_item: work } => {
                 match work {
@@ -303,7 +303,7 @@ impl Oracle {
     }
 
     /// Checks the prompt of a call and its receipt.
-    pub fn check(&self, harness: &SessionHarness, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
+    pub(crate) fn check(&self, harness: &SessionHarness, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
         let (prompt, opened) = (&prompts[&call], &self.calls[&call]);
         let shown: Vec<Said> = prompt.messages.iter().map(as_said).collect();
         assert_eq!(
@@ -364,7 +364,7 @@ impl Oracle {
     }
 
     /// Checks that equal prompts have equal digests, and different prompts different ones.
-    pub fn check_digests(&self, prompts: &BTreeMap<CallId, Prompt>) {
+    pub(crate) fn check_digests(&self, prompts: &BTreeMap<CallId, Prompt>) {
         for (one, prompt) in prompts {
             for (other, another) in prompts.range(..one) {
                 let same = self.calls[one].receipt.digest == self.calls[other].receipt.digest;
@@ -406,6 +406,6 @@ fn message_tokens(message: &PromptMessage) -> u32 {
 }
 
 /// The words of an answer to `call`.
-pub fn answer(call: CallId, size: usize) -> String {
+pub(crate) fn answer(call: CallId, size: usize) -> String {
     format!("answer {} {}", marker(call), "word ".repeat(size))
 }

@@ -15,7 +15,7 @@ use segue_models::{LanguageModel, ModelRegistry};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::Value;
 
-pub struct Kitchen {
+pub(crate) struct Kitchen {
     pub engine: Engine,
     pub records: SqliteRecordsTool,
     pub session: SessionId,
@@ -23,23 +23,23 @@ pub struct Kitchen {
 
 impl Kitchen {
     /// Opens a session whose records are in `file`.
-    pub async fn open(model: Arc<dyn LanguageModel>, file: &Path, settings: Value) -> Self {
+    pub(crate) async fn open(model: Arc<dyn LanguageModel>, file: &Path, settings: Value) -> Self {
         let (engine, records) = engine(&MemoryDisk::new(), model, file).await;
         let opening = SessionOptions { settings, ..SessionOptions::default() };
         let session = engine.open_session(&"assistant".into(), opening).await.expect("a session opens");
         Self { engine, records, session }
     }
 
-    pub async fn send(&self, text: &str) -> TurnReport {
+    pub(crate) async fn send(&self, text: &str) -> TurnReport {
         self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("it is answered")
     }
 
-    pub async fn events(&self) -> Vec<Event> {
+    pub(crate) async fn events(&self) -> Vec<Event> {
         events(&self.engine, &self.session).await
     }
 
     /// Returns the calls of a turn.
-    pub async fn calls(&self, turn: u32) -> Vec<CallOpened> {
+    pub(crate) async fn calls(&self, turn: u32) -> Vec<CallOpened> {
         let calls = self.events().await.into_iter().filter_map(|event| match event {
             Event::CallOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some((*opened).clone()),
             _ => None,
@@ -48,7 +48,7 @@ impl Kitchen {
     }
 
     /// Returns the tool runs of a turn.
-    pub async fn runs(&self, turn: u32) -> Vec<ToolRunOpened> {
+    pub(crate) async fn runs(&self, turn: u32) -> Vec<ToolRunOpened> {
         let runs = self.events().await.into_iter().filter_map(|event| match event {
             Event::ToolRunOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some(opened),
             _ => None,
@@ -57,13 +57,13 @@ impl Kitchen {
     }
 
     /// Returns the exact prompt of a call, rebuilt from the journal.
-    pub async fn prompt_text(&self, call: CallId) -> String {
+    pub(crate) async fn prompt_text(&self, call: CallId) -> String {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it was made");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
     /// Returns the stored meals: date and recipe.
-    pub fn meals(&self) -> Vec<(String, String)> {
+    pub(crate) fn meals(&self) -> Vec<(String, String)> {
         let sql = "SELECT m.date, r.name FROM kitchen_meal m JOIN kitchen_recipe r ON r.id = m.recipe ORDER BY m.date";
         self.records
             .with_connection(|connection| {
@@ -73,7 +73,7 @@ impl Kitchen {
     }
 
     /// Returns the ids of all records.
-    pub fn ids(&self) -> Vec<String> {
+    pub(crate) fn ids(&self) -> Vec<String> {
         let sql =
             "SELECT id FROM kitchen_recipe UNION SELECT id FROM kitchen_meal UNION SELECT id FROM kitchen_inventory";
         self.records
@@ -82,7 +82,11 @@ impl Kitchen {
     }
 }
 
-pub async fn engine(disk: &MemoryDisk, model: Arc<dyn LanguageModel>, file: &Path) -> (Engine, SqliteRecordsTool) {
+pub(crate) async fn engine(
+    disk: &MemoryDisk,
+    model: Arc<dyn LanguageModel>,
+    file: &Path,
+) -> (Engine, SqliteRecordsTool) {
     let domains = ConfiguredDomains::new(DomainSchema::built_in());
     let records = SqliteRecordsTool::in_file(file, domains);
     let store = Arc::new(MemoryStore::open(disk));
@@ -92,7 +96,7 @@ pub async fn engine(disk: &MemoryDisk, model: Arc<dyn LanguageModel>, file: &Pat
     (Engine::start(EngineConfig { tools, ..setup }).await.expect("the engine starts"), records)
 }
 
-pub async fn events(engine: &Engine, session: &SessionId) -> Vec<Event> {
+pub(crate) async fn events(engine: &Engine, session: &SessionId) -> Vec<Event> {
     let mut all: Vec<Event> = Vec::new();
     let mut after = Seq(0);
     loop {
@@ -104,7 +108,7 @@ pub async fn events(engine: &Engine, session: &SessionId) -> Vec<Event> {
 }
 
 /// Returns whether a text contains a UUID.
-pub fn has_uuid(text: &str) -> bool {
+pub(crate) fn has_uuid(text: &str) -> bool {
     let lengths = [8, 4, 4, 4, 12];
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| {

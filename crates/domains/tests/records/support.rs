@@ -9,7 +9,7 @@ use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::DomainToolResult;
 use serde_json::{Value, json};
 
-pub struct RecordsHarness {
+pub(crate) struct RecordsHarness {
     pub host: SqliteRecordsTool,
     pub session: &'static str,
     pub since: u64,
@@ -18,7 +18,7 @@ pub struct RecordsHarness {
 }
 
 /// A domain with every kind of field.
-pub const THINGS: &str = r#"
+pub(crate) const THINGS: &str = r#"
 name = "things"
 
 [[type]]
@@ -46,22 +46,22 @@ fields = [
 ]
 "#;
 
-pub fn domains() -> ConfiguredDomains {
+pub(crate) fn domains() -> ConfiguredDomains {
     let things = DomainSchema::parse(THINGS).expect("sound");
     ConfiguredDomains::new(DomainSchema::built_in().into_iter().chain([things]))
 }
 
 impl RecordsHarness {
-    pub fn with_tool(host: SqliteRecordsTool) -> Self {
+    pub(crate) fn with_tool(host: SqliteRecordsTool) -> Self {
         Self { host, session: "s", since: 1, settings: json!({"domain": "things"}), runs: 0 }
     }
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_tool(SqliteRecordsTool::in_memory(domains()))
     }
 
     /// Runs a request again under the number of an earlier run.
-    pub fn repeat(&self, run: u32, arguments: &Value) -> Result<DomainToolResult, String> {
+    pub(crate) fn repeat(&self, run: u32, arguments: &Value) -> Result<DomainToolResult, String> {
         let opened = ToolRunOpened {
             run: ToolRunId(run),
             turn: None,
@@ -82,33 +82,33 @@ impl RecordsHarness {
         Ok(DomainToolResult::parse(&text).unwrap_or_else(|| panic!("a result: {text}")))
     }
 
-    pub fn run(&mut self, arguments: &Value) -> Result<DomainToolResult, String> {
+    pub(crate) fn run(&mut self, arguments: &Value) -> Result<DomainToolResult, String> {
         self.runs += 1;
         self.repeat(self.runs, arguments)
     }
 
-    pub fn last_run(&self) -> u32 {
+    pub(crate) fn last_run(&self) -> u32 {
         self.runs
     }
 
-    pub fn ok(&mut self, op: &str, rest: Value) -> DomainToolResult {
+    pub(crate) fn ok(&mut self, op: &str, rest: Value) -> DomainToolResult {
         let reported = self.run(&tool_request(op, rest.clone())).expect("it is served");
         assert_eq!(reported.refusal, None, "{op} {rest}");
         reported
     }
 
-    pub fn refused(&mut self, op: &str, rest: Value) -> String {
+    pub(crate) fn refused(&mut self, op: &str, rest: Value) -> String {
         let reported = self.run(&tool_request(op, rest.clone())).expect("it is served");
         reported.refusal.unwrap_or_else(|| panic!("{op} {rest} was not refused"))
     }
 
     /// Creates a box and returns its id.
-    pub fn make(&mut self, values: Value) -> String {
+    pub(crate) fn make(&mut self, values: Value) -> String {
         self.ok("create", json!({"type": "box", "records": [values]})).rows.remove(0).id
     }
 
     /// Returns the names of the boxes that match.
-    pub fn names(&mut self, filters: Value) -> Vec<String> {
+    pub(crate) fn names(&mut self, filters: Value) -> Vec<String> {
         let read = self.ok("read", json!({"type": "box", "where": filters, "limit": 100, "full": true}));
         assert_eq!(read.total, Some(read.rows.len() as u64));
         read.rows.into_iter().map(|row| row.label).collect()
@@ -116,7 +116,7 @@ impl RecordsHarness {
 }
 
 /// The arguments of a request in a write step.
-pub fn tool_request(op: &str, rest: Value) -> Value {
+pub(crate) fn tool_request(op: &str, rest: Value) -> Value {
     let mut tool_request = json!({"domain": "things", "operation": op, "for": "step_tool_call", "turn": 1, "step": 1, "step_kind": "write"});
     for (name, value) in rest.as_object().expect("an object") {
         tool_request[name] = value.clone();

@@ -23,23 +23,23 @@ const FOLDER: &str = "NOTES_FOLDER";
 /// The test that runs as the server's process.
 const CHILD: &str = "notes_server::the_server_lists_its_tools_and_ends_with_its_input";
 
-pub const OAK: &str = "5f0e8a12-0001-4000-8000-000000000001";
-pub const NOOR: &str = "5f0e8a12-0002-4000-8000-000000000002";
-pub const STRANGE: &str = "5f0e8a12-0009-4000-8000-000000000009";
+pub(crate) const OAK: &str = "5f0e8a12-0001-4000-8000-000000000001";
+pub(crate) const NOOR: &str = "5f0e8a12-0002-4000-8000-000000000002";
+pub(crate) const STRANGE: &str = "5f0e8a12-0009-4000-8000-000000000009";
 
 /// A server that logs its actions in a file.
 #[derive(Clone)]
-pub struct Notes {
+pub(crate) struct Notes {
     folder: PathBuf,
 }
 
 impl Notes {
-    pub fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
     /// Returns how often an action was logged.
-    pub fn done(&self, what: &str) -> usize {
+    pub(crate) fn done(&self, what: &str) -> usize {
         let deeds = std::fs::read_to_string(self.folder.join("deeds")).unwrap_or_default();
         deeds.lines().filter(|line| line.starts_with(what)).count()
     }
@@ -149,7 +149,7 @@ impl ServerHandler for Notes {
 }
 
 /// Returns the command that starts the server as a process.
-pub fn command(folder: &Path) -> Vec<String> {
+pub(crate) fn command(folder: &Path) -> Vec<String> {
     let this = std::env::current_exe().expect("a test has a program");
     let folder = format!("{FOLDER}={}", folder.display());
     ["env".to_owned(), folder, this.display().to_string(), CHILD.to_owned()]
@@ -159,7 +159,7 @@ pub fn command(folder: &Path) -> Vec<String> {
 }
 
 /// Starts the server over HTTP, protected by a key, and returns its address.
-pub async fn serve_http(folder: &Path, key: &'static str) -> String {
+pub(crate) async fn serve_http(folder: &Path, key: &'static str) -> String {
     let notes = Notes::new(folder);
     let manager = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(notes.clone()), manager, StreamableHttpServerConfig::default());

@@ -20,7 +20,7 @@ const KEY: &str = env!("CARGO_PKG_NAME");
 const KEY_ENV: &str = "CARGO_PKG_NAME";
 
 /// A domain of notes with this server declaration.
-pub fn domain(reached: &str, tools: &str) -> ConfiguredDomains {
+pub(crate) fn domain(reached: &str, tools: &str) -> ConfiguredDomains {
     let text = format!(
         r#"
         name = "notes"
@@ -37,18 +37,18 @@ pub fn domain(reached: &str, tools: &str) -> ConfiguredDomains {
     ConfiguredDomains::new([DomainSchema::parse(&text).expect("sound")])
 }
 
-pub const TOOLS: &str = r#"tools = [
+pub(crate) const TOOLS: &str = r#"tools = [
   { name = "list_notes", returns = "note", at = "/notes", id = "uid" },
   { name = "finish_note", references = { note = "note" } },
   { name = "pick", references = { note = "note" } },
   { name = "peek" }, { name = "stamp" }, { name = "ponder" }, { name = "recite" }, { name = "swap" }, { name = "wipe" },
 ]"#;
 
-pub fn command_toml(folder: &Path) -> String {
+pub(crate) fn command_toml(folder: &Path) -> String {
     format!("command = {:?}", notes_server::command(folder))
 }
 
-pub fn request(arguments: Value) -> ToolInvocation {
+pub(crate) fn request(arguments: Value) -> ToolInvocation {
     let opened = ToolRunOpened {
         run: ToolRunId(1),
         turn: None,
@@ -66,7 +66,7 @@ pub fn request(arguments: Value) -> ToolInvocation {
     }
 }
 
-pub fn tool_request(op: &str, rest: Value) -> Value {
+pub(crate) fn tool_request(op: &str, rest: Value) -> Value {
     let mut tool_request =
         json!({"domain": "notes", "operation": op, "for": "step_tool_call", "turn": 1, "step": 1, "step_kind": "read"});
     for (name, value) in rest.as_object().expect("an object") {
@@ -75,7 +75,7 @@ pub fn tool_request(op: &str, rest: Value) -> Value {
     tool_request
 }
 
-pub async fn run(host: &McpGatewayTool, arguments: Value) -> Result<DomainToolResult, String> {
+pub(crate) async fn run(host: &McpGatewayTool, arguments: Value) -> Result<DomainToolResult, String> {
     host.run(request(arguments)).await.map(|text| {
         assert!(text.len() < RESULT_BYTES_MAX, "the engine would cut it");
         DomainToolResult::parse(&text).expect("a result")

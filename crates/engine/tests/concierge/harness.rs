@@ -18,9 +18,9 @@ use serde_json::Value;
 const DEFAULT_REPLIES: &str = include_str!("../../../testkit/scenarios/concierge.toml");
 
 /// The messages of the first three turns. Afterwards a plan is in progress.
-pub const MESSAGES_TO_PLAN: [&str; 3] = ["rent or buy?", "I stay five years", "give me a plan"];
+pub(crate) const MESSAGES_TO_PLAN: [&str; 3] = ["rent or buy?", "I stay five years", "give me a plan"];
 
-pub struct ConciergeHarness {
+pub(crate) struct ConciergeHarness {
     disk: MemoryDisk,
     pub engine: Engine,
     pub session: SessionId,
@@ -42,7 +42,7 @@ async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
 
 impl ConciergeHarness {
     /// Opens a session with special replies.
-    pub async fn start(special_replies: &str, settings: Value) -> Self {
+    pub(crate) async fn start(special_replies: &str, settings: Value) -> Self {
         let disk = MemoryDisk::new();
         let engine = engine(&disk, special_replies).await;
         let options = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
@@ -51,26 +51,26 @@ impl ConciergeHarness {
     }
 
     /// Ends the process and resumes the session in another, with other special replies.
-    pub async fn restart(self, special_replies: &str) -> Self {
+    pub(crate) async fn restart(self, special_replies: &str) -> Self {
         self.engine.shutdown().await;
         let engine = engine(&self.disk, special_replies).await;
         Self { engine, ..self }
     }
 
     /// Sends a message and waits for the end of the turn.
-    pub async fn send(&self, text: &str) -> TurnReport {
+    pub(crate) async fn send(&self, text: &str) -> TurnReport {
         self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("the turn ends")
     }
 
     /// Sends messages one after the other.
-    pub async fn send_all(&self, texts: &[&str]) {
+    pub(crate) async fn send_all(&self, texts: &[&str]) {
         for text in texts {
             self.send(text).await;
         }
     }
 
     /// Sends a message and waits for an event.
-    pub async fn send_until(&self, text: &str, is_expected: impl Fn(&Event) -> bool) {
+    pub(crate) async fn send_until(&self, text: &str, is_expected: impl Fn(&Event) -> bool) {
         self.engine.send_message(&self.session, UserMessage::from(text)).await.expect("accepted");
         for _ in 0..10_000 {
             if self.events().await.iter().any(&is_expected) {
@@ -82,7 +82,7 @@ impl ConciergeHarness {
     }
 
     /// Waits until nothing is pending.
-    pub async fn wait_until_idle(&self) {
+    pub(crate) async fn wait_until_idle(&self) {
         for _ in 0..100_000 {
             if self.engine.load_session(&self.session).await.expect("it can be read").1.session.is_idle() {
                 return;
@@ -92,13 +92,13 @@ impl ConciergeHarness {
         panic!("the session never becomes idle");
     }
 
-    pub async fn events(&self) -> Vec<Event> {
+    pub(crate) async fn events(&self) -> Vec<Event> {
         let events = self.engine.read_events(&self.session, Seq(0), usize::MAX).await.expect("it can be read");
         events.into_iter().map(|recorded| recorded.event).collect()
     }
 
     /// Returns the calls of a role, in order.
-    pub async fn calls(&self, role: &str) -> Vec<CallOpened> {
+    pub(crate) async fn calls(&self, role: &str) -> Vec<CallOpened> {
         let opened = self.events().await.into_iter().filter_map(|event| match event {
             Event::CallOpened(opened) if opened.role == *role => Some((*opened).clone()),
             _ => None,
@@ -107,7 +107,7 @@ impl ConciergeHarness {
     }
 
     /// Returns the number of calls of expert, mapper and concierge.
-    pub async fn call_counts(&self) -> [usize; 3] {
+    pub(crate) async fn call_counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for (index, role) in ["expert", "mapper", "concierge"].into_iter().enumerate() {
             counts[index] = self.calls(role).await.len();
@@ -116,19 +116,19 @@ impl ConciergeHarness {
     }
 
     /// Returns the prompt of a call as one text, rebuilt from the journal.
-    pub async fn prompt_text(&self, call: CallId) -> String {
+    pub(crate) async fn prompt_text(&self, call: CallId) -> String {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
     /// Returns the messages of a call's prompt without the system message.
-    pub async fn conversation_texts(&self, call: CallId) -> Vec<String> {
+    pub(crate) async fn conversation_texts(&self, call: CallId) -> Vec<String> {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
         let messages = prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System);
         messages.map(|message| message.text()).collect()
     }
 
-    pub async fn facts(&self, wanted: &str) -> Vec<Value> {
+    pub(crate) async fn facts(&self, wanted: &str) -> Vec<Value> {
         let facts = self.events().await.into_iter().filter_map(|event| match event {
             Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value),
             _ => None,
@@ -137,7 +137,7 @@ impl ConciergeHarness {
     }
 
     /// Returns all replies to the user.
-    pub async fn replies(&self) -> Vec<String> {
+    pub(crate) async fn replies(&self) -> Vec<String> {
         let events = self.events().await;
         let bodies: Vec<_> = events
             .iter()
@@ -151,13 +151,13 @@ impl ConciergeHarness {
     }
 
     /// Returns the current phase.
-    pub async fn phase(&self) -> String {
+    pub(crate) async fn phase(&self) -> String {
         let (_, state) = self.engine.load_session(&self.session).await.expect("it can be read");
         state.session.phases_label()
     }
 
     /// Returns the kind and provenance of all handovers.
-    pub async fn handovers(&self) -> Vec<String> {
+    pub(crate) async fn handovers(&self) -> Vec<String> {
         let made = self.events().await.into_iter().filter_map(|event| match event {
             Event::HandoverCreated(made) => Some(format!("{} {:?}", made.kind, made.provenance)),
             _ => None,
@@ -167,7 +167,7 @@ impl ConciergeHarness {
 }
 
 /// Returns the names of the fragments in a call's prompt; those of the opening come before the bar.
-pub fn fragment_layout(opened: &CallOpened) -> String {
+pub(crate) fn fragment_layout(opened: &CallOpened) -> String {
     let names = |fragments: &[FragmentReceipt]| {
         let included =
             fragments.iter().filter(|fragment| fragment.text.is_some()).map(|fragment| fragment.name.to_string());

@@ -35,11 +35,11 @@ struct ControlledModel(mpsc::UnboundedSender<ReceivedCall>);
 
 /// The calls that reach the model, in order.
 #[derive(Debug)]
-pub struct ReceivedCalls(mpsc::UnboundedReceiver<ReceivedCall>);
+pub(crate) struct ReceivedCalls(mpsc::UnboundedReceiver<ReceivedCall>);
 
 /// A call that the model received. The test sends its reply.
 #[derive(Debug)]
-pub struct ReceivedCall {
+pub(crate) struct ReceivedCall {
     pub metadata: CallOrigin,
     pub prompt: Arc<Prompt>,
     pub at: tokio::time::Instant,
@@ -65,13 +65,13 @@ impl LanguageModel for ControlledModel {
 
 impl ReceivedCalls {
     /// Waits for the next call.
-    pub async fn next(&mut self) -> ReceivedCall {
+    pub(crate) async fn next(&mut self) -> ReceivedCall {
         let call = tokio::time::timeout(Duration::from_secs(3_600), self.0.recv()).await;
         call.expect("a call is made").expect("the model exists")
     }
 
     /// Asserts that no call is made for a long time.
-    pub async fn expect_none(&mut self) {
+    pub(crate) async fn expect_none(&mut self) {
         let call = tokio::time::timeout(Duration::from_secs(3_600), self.0.recv()).await;
         assert!(call.is_err(), "unexpected call: {call:?}");
     }
@@ -79,58 +79,58 @@ impl ReceivedCalls {
 
 impl ReceivedCall {
     /// Streams a part of the reply.
-    pub fn send_text(&self, text: &str) {
+    pub(crate) fn send_text(&self, text: &str) {
         let _ = self.chunks.send(Ok(ReplyChunk::Text(text.to_owned())));
     }
 
     /// Streams the rest of the reply and ends it.
-    pub fn answer(self, text: &str) {
+    pub(crate) fn answer(self, text: &str) {
         self.send_text(text);
         let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
     }
 
     /// Replies with a tool call.
-    pub fn call_tool(self, tool: &str) {
+    pub(crate) fn call_tool(self, tool: &str) {
         let call = ToolCall { id: "w1".to_owned(), name: tool.into(), arguments: serde_json::json!({"at": 1}) };
         let _ = self.chunks.send(Ok(ReplyChunk::ToolCall(call)));
         let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
     }
 
-    pub fn fail(self, kind: FailureKind) {
+    pub(crate) fn fail(self, kind: FailureKind) {
         let _ = self.chunks.send(Err(CallFailure::new(kind, "requested by the test")));
     }
 
-    pub fn fail_with(self, failure: CallFailure) {
+    pub(crate) fn fail_with(self, failure: CallFailure) {
         let _ = self.chunks.send(Err(failure));
     }
 
     /// Waits until the engine drops the reply stream.
-    pub async fn wait_until_dropped(&self) {
+    pub(crate) async fn wait_until_dropped(&self) {
         let dropped = tokio::time::timeout(Duration::from_secs(3_600), self.chunks.closed()).await;
         dropped.expect("the stream is dropped");
     }
 
     /// Returns the text of the last message of the prompt.
-    pub fn last_message(&self) -> String {
+    pub(crate) fn last_message(&self) -> String {
         self.prompt.messages.last().map(segue_core::prompt::PromptMessage::text).unwrap_or_default()
     }
 }
 
 /// The flow of most tests: one role that answers the user in each turn.
-pub fn chat_flow() -> Arc<dyn DynFlow> {
+pub(crate) fn chat_flow() -> Arc<dyn DynFlow> {
     chat_with_role(speaker_role())
 }
 
-pub fn speaker_role() -> RoleSpec {
+pub(crate) fn speaker_role() -> RoleSpec {
     ClosureFlow::speaker_role().visible_to_user(segue_core::signal::BlockSet::new())
 }
 
-pub fn chat_with_role(speaker: RoleSpec) -> Arc<dyn DynFlow> {
+pub(crate) fn chat_with_role(speaker: RoleSpec) -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::single_speaker(speaker))
 }
 
 /// A chat whose phase changes from `hot` to `cold` after `ms`.
-pub fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
+pub(crate) fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
     let mut hot = PhaseSpec::new("hot");
     hot.limit = Some(PhaseLimit { turns_max: None, ms_max: Some(ms), exit: "cold".into() });
     let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
@@ -149,7 +149,7 @@ pub fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
 }
 
 /// Returns a configuration, and the calls that will reach its model.
-pub fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>) -> (EngineConfig, ReceivedCalls) {
+pub(crate) fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>) -> (EngineConfig, ReceivedCalls) {
     let (calls, received) = mpsc::unbounded_channel();
     let base = EngineConfig::new(
         Arc::new(store),
@@ -165,28 +165,28 @@ pub fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>) -> (En
 }
 
 /// Starts an engine with a flow on a disk.
-pub async fn engine_with_flow(disk: &MemoryDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
+pub(crate) async fn engine_with_flow(disk: &MemoryDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
     let (config, calls) = engine_config(MemoryStore::open(disk), flow);
     (Engine::start(config).await.expect("the engine starts"), calls)
 }
 
 /// Starts an engine with the chat flow on a disk.
-pub async fn chat_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
+pub(crate) async fn chat_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
     engine_with_flow(disk, chat_flow()).await
 }
 
 /// Opens a session with the name `s`.
-pub async fn open_session(engine: &Engine) -> SessionId {
+pub(crate) async fn open_session(engine: &Engine) -> SessionId {
     open_named_session(engine, "s").await
 }
 
-pub async fn open_named_session(engine: &Engine, name: &str) -> SessionId {
+pub(crate) async fn open_named_session(engine: &Engine, name: &str) -> SessionId {
     let options = SessionOptions { session: Some(name.into()), ..SessionOptions::default() };
     engine.open_session(&"puppet".into(), options).await.expect("a session opens")
 }
 
 /// Sends a message in a task that waits for the turn's report.
-pub fn send_in_background(
+pub(crate) fn send_in_background(
     engine: &Engine,
     session: &SessionId,
     text: &str,
@@ -196,7 +196,7 @@ pub fn send_in_background(
 }
 
 /// Sends a message, answers its call, and returns the turn's report.
-pub async fn run_turn(
+pub(crate) async fn run_turn(
     engine: &Engine,
     calls: &mut ReceivedCalls,
     session: &SessionId,
@@ -208,17 +208,17 @@ pub async fn run_turn(
     pending_turn.await.expect("the task lives").expect("it is answered")
 }
 
-pub async fn load_state(engine: &Engine, session: &SessionId) -> SessionState {
+pub(crate) async fn load_state(engine: &Engine, session: &SessionId) -> SessionState {
     engine.load_session(session).await.expect("it can be read").1
 }
 
-pub async fn read_events(engine: &Engine, session: &SessionId) -> Vec<Event> {
+pub(crate) async fn read_events(engine: &Engine, session: &SessionId) -> Vec<Event> {
     let events = engine.read_events(session, Seq(0), usize::MAX).await.expect("it can be read");
     events.into_iter().map(|recorded| recorded.event).collect()
 }
 
 /// Returns the results of all turns, in order.
-pub async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnOutcome> {
+pub(crate) async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnOutcome> {
     let events = read_events(engine, session).await.into_iter();
     let ended = events.filter_map(|event| match event {
         Event::TurnEnded { outcome, .. } => Some(outcome),
@@ -228,20 +228,20 @@ pub async fn turn_outcomes(engine: &Engine, session: &SessionId) -> Vec<TurnOutc
 }
 
 /// Advances the paused clock.
-pub async fn advance_ms(ms: u64) {
+pub(crate) async fn advance_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 /// A memory store that counts reads, and fails on request in ways that memory never does.
 #[derive(Debug)]
-pub struct FaultyStore {
+pub(crate) struct FaultyStore {
     inner: MemoryStore,
     pub faults: Arc<InjectedFaults>,
 }
 
 /// The faults and counters of a [`FaultyStore`].
 #[derive(Debug, Default)]
-pub struct InjectedFaults {
+pub(crate) struct InjectedFaults {
     pub reads: AtomicU64,
     pub head_reads: AtomicU64,
     pub text_reads: AtomicU64,
@@ -261,7 +261,7 @@ pub struct InjectedFaults {
 }
 
 impl FaultyStore {
-    pub fn open(disk: &MemoryDisk) -> (Self, Arc<InjectedFaults>) {
+    pub(crate) fn open(disk: &MemoryDisk) -> (Self, Arc<InjectedFaults>) {
         let faults = Arc::new(InjectedFaults::default());
         (Self { inner: MemoryStore::open(disk), faults: faults.clone() }, faults)
     }

@@ -21,7 +21,7 @@ use crate::world::{ListenerLog, SendOutcome, SentMessage, SimWorld};
 
 /// Sends actions to the engines of the running processes.
 #[derive(Clone)]
-pub struct SimClient {
+pub(crate) struct SimClient {
     pub world: Arc<SimWorld>,
     pub first: Engine,
     pub rival: Option<Engine>,
@@ -74,7 +74,7 @@ impl SimClient {
 }
 
 /// Runs an action and tracks whether it has ended.
-pub async fn run_action(client: SimClient, action: SimAction, number: u64) {
+pub(crate) async fn run_action(client: SimClient, action: SimAction, number: u64) {
     let is_listener = matches!(action, SimAction::Listen { .. });
     if !is_listener {
         client.world.observations().pending.insert(number);
@@ -267,7 +267,7 @@ async fn follow_session(
 }
 
 /// Returns how many events of a session are recorded at this moment.
-pub fn read_head(disk: &MemoryDisk, session: &SessionId) -> Seq {
+pub(crate) fn read_head(disk: &MemoryDisk, session: &SessionId) -> Seq {
     let records = expect_ready(MemoryStore::open(disk).read_records(session, Seq(0), usize::MAX));
     Seq(records.map_or(0, |records| records.len() as u64))
 }

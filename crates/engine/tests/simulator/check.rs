@@ -26,7 +26,7 @@ use crate::world::{
 };
 
 /// A session's journal and state, read from the disk.
-pub struct CheckedJournal {
+pub(crate) struct CheckedJournal {
     pub session: SessionId,
     pub flow: Arc<dyn DynFlow>,
     pub events: Vec<RecordedEvent>,
@@ -36,7 +36,7 @@ pub struct CheckedJournal {
 
 impl CheckedJournal {
     /// Returns the content of a text.
-    pub fn text(&self, text: TextRef) -> &str {
+    pub(crate) fn text(&self, text: TextRef) -> &str {
         &self.texts[&text.body]
     }
 
@@ -47,7 +47,7 @@ impl CheckedJournal {
 }
 
 /// Reads every session on the disk.
-pub fn read_journals(world: &SimWorld, plan: &SimPlan) -> Vec<CheckedJournal> {
+pub(crate) fn read_journals(world: &SimWorld, plan: &SimPlan) -> Vec<CheckedJournal> {
     let store = MemoryStore::open(&world.disk);
     let page = expect_ready(store.list_sessions(&SessionQuery::newest(usize::MAX))).expect("the disk can be read");
     let flow = tuned_flow(plan.flow, SeededRandom::new(plan.seed));
@@ -66,7 +66,7 @@ fn read_journal(store: &MemoryStore, session: &SessionId, flow: Arc<dyn DynFlow>
 }
 
 /// Returns the whole disk as text, to compare two runs.
-pub fn transcript(world: &SimWorld, plan: &SimPlan) -> String {
+pub(crate) fn transcript(world: &SimWorld, plan: &SimPlan) -> String {
     let mut lines = String::new();
     for journal in read_journals(world, plan) {
         lines.push_str(&format!("== {}\n", journal.session));
@@ -79,7 +79,7 @@ pub fn transcript(world: &SimWorld, plan: &SimPlan) -> String {
 }
 
 /// Checks all properties. Panics if one does not hold; with `SEGUE_SEED` set, the journal is printed.
-pub fn check_promises(world: &SimWorld, plan: &SimPlan) {
+pub(crate) fn check_promises(world: &SimWorld, plan: &SimPlan) {
     let observations = world.observations();
     let journals = read_journals(world, plan);
     if !observations.unexpected_errors.is_empty() {
@@ -290,7 +290,7 @@ fn check_answers_are_recorded(journal: &CheckedJournal, observations: &Observati
 }
 
 /// Returns how many late answers are recorded of calls whose turn had ended.
-pub fn count_late_answers(world: &SimWorld, plan: &SimPlan) -> usize {
+pub(crate) fn count_late_answers(world: &SimWorld, plan: &SimPlan) -> usize {
     read_journals(world, plan).iter().map(|journal| count_late_in_journal(&journal.events)).sum()
 }
 

@@ -19,16 +19,16 @@ use serde_json::Value;
 use crate::seeded_random::SeededRandom;
 
 /// The names of the simulated flows.
-pub const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
+pub(crate) const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
 
 /// A flow with changed limits and policies of its roles and tools.
-pub struct TunedFlow {
+pub(crate) struct TunedFlow {
     inner: Arc<dyn DynFlow>,
     spec: FlowSpec,
 }
 
 /// Returns the flow of that name with limits and policies drawn from `random`.
-pub fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlow> {
+pub(crate) fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlow> {
     let inner: Arc<dyn DynFlow> = match name {
         "chat" => Arc::new(segue_flows::chat::ChatFlow::new()),
         "concierge" => Arc::new(segue_flows::concierge::ConciergeFlow::new()),

@@ -24,7 +24,7 @@ struct AnsweredCalls {
     answered: BTreeMap<CallId, u32>,
 }
 
-pub fn check_memory_scopes(journal: &CheckedJournal, streams: &[StartedCall]) {
+pub(crate) fn check_memory_scopes(journal: &CheckedJournal, streams: &[StartedCall]) {
     let answered_calls = collect_calls(journal);
     for started_call in streams.iter().filter(|started_call| started_call.session == journal.session) {
         let own_key = &answered_calls.sharing_keys[&started_call.call];

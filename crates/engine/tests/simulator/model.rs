@@ -17,7 +17,7 @@ use crate::world::{FinishedAnswer, SimWorld, StartedCall};
 
 /// How a model behaves.
 #[derive(Debug, Clone, Copy)]
-pub struct ModelBehavior {
+pub(crate) struct ModelBehavior {
     /// Percentage of calls that fail.
     pub failure_percent: u64,
     /// Longest time between two chunks of an answer.
@@ -27,7 +27,7 @@ pub struct ModelBehavior {
     pub window_tokens: u32,
 }
 
-pub struct SimModel {
+pub(crate) struct SimModel {
     world: Arc<SimWorld>,
     behavior: ModelBehavior,
     random: Mutex<SeededRandom>,
@@ -58,7 +58,7 @@ const FAILURE_KINDS: [FailureKind; 11] = [
 ];
 
 impl SimModel {
-    pub fn new(world: &Arc<SimWorld>, behavior: ModelBehavior, random: SeededRandom, clock: TokioClock) -> Self {
+    pub(crate) fn new(world: &Arc<SimWorld>, behavior: ModelBehavior, random: SeededRandom, clock: TokioClock) -> Self {
         Self { world: world.clone(), behavior, random: Mutex::new(random), clock }
     }
 
@@ -180,7 +180,7 @@ fn random_concierge_reply(random: &mut SeededRandom, marker: &str, text: &str) -
 }
 
 /// Returns the marker that is part of every answer.
-pub fn answer_mark(call: &CallOrigin) -> String {
+pub(crate) fn answer_mark(call: &CallOrigin) -> String {
     format!("⟦{}.{}⟧", call.call, call.attempt)
 }
 

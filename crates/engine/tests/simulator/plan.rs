@@ -13,7 +13,7 @@ use crate::store::{SimAppendFault, StoreFaults};
 
 /// A simulated run.
 #[derive(Debug, Clone)]
-pub struct SimPlan {
+pub(crate) struct SimPlan {
     pub seed: u64,
     pub flow: &'static str,
     /// The settings of its sessions.
@@ -30,7 +30,7 @@ pub struct SimPlan {
 
 /// One process, from its start to its end.
 #[derive(Debug, Clone)]
-pub struct ProcessPlan {
+pub(crate) struct ProcessPlan {
     /// How long it runs, if it does not crash earlier.
     pub ms: u64,
     pub end: ProcessEnd,
@@ -41,14 +41,14 @@ pub struct ProcessPlan {
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessEnd {
+pub(crate) enum ProcessEnd {
     Crash,
     Shutdown,
 }
 
 /// An action of a user, operator or subscriber. Sessions are named by their index among the existing ones.
 #[derive(Debug, Clone)]
-pub enum SimAction {
+pub(crate) enum SimAction {
     SendMessage {
         session: u64,
         text: String,
@@ -86,28 +86,28 @@ pub enum SimAction {
 
 /// Whether the sender waits for the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendMode {
+pub(crate) enum SendMode {
     Send,
     SendAndWait,
 }
 
 /// The process that an action is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetProcess {
+pub(crate) enum TargetProcess {
     First,
     Rival,
 }
 
 /// Where a subscriber begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListenFrom {
+pub(crate) enum ListenFrom {
     Start,
     Now,
 }
 
 impl SimPlan {
     /// Draws the plan of a seed.
-    pub fn random(seed: u64) -> Self {
+    pub(crate) fn random(seed: u64) -> Self {
         let mut random = SeededRandom::new(seed);
         let flow = FLOWS[usize::try_from(seed % FLOWS.len() as u64).expect("small")];
         let is_large = random.chance_percent(3);
@@ -141,7 +141,7 @@ impl SimPlan {
     }
 
     /// Draws a short plan without faults, to inject one at a given commit.
-    pub fn without_faults(seed: u64, flow: &'static str) -> Self {
+    pub(crate) fn without_faults(seed: u64, flow: &'static str) -> Self {
         let mut random = SeededRandom::new(seed);
         let model_behavior =
             ModelBehavior { failure_percent: 10, chunk_gap_ms_max: 40, words_max: 8, window_tokens: 100_000 };

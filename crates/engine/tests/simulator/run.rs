@@ -30,7 +30,7 @@ const IDLE_CHECKS_MAX: u32 = 1_500;
 const IDLE_CHECK_MS: u64 = 5_000;
 
 /// Runs a plan to its end.
-pub fn run_plan(plan: &SimPlan) -> Arc<SimWorld> {
+pub(crate) fn run_plan(plan: &SimPlan) -> Arc<SimWorld> {
     let world = Arc::new(SimWorld::new());
     let mut process_number = 0;
     for (index, process_plan) in plan.processes.iter().enumerate() {

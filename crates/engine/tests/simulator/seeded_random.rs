@@ -2,14 +2,14 @@
 
 /// A random number generator; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
-pub struct SeededRandom(u64);
+pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x9E37_79B9_7F4A_7C15)
     }
 
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         // The SplitMix64 generator.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -19,26 +19,26 @@ impl SeededRandom {
     }
 
     /// Returns another generator, so that one part of a run does not influence another.
-    pub fn split(&mut self) -> Self {
+    pub(crate) fn split(&mut self) -> Self {
         Self(self.next_u64())
     }
 
     /// Returns a number below `bound`; zero if `bound` is zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next_u64() % bound }
     }
 
     /// Returns a number from `min` to `max`.
-    pub fn between(&mut self, min: u64, max: u64) -> u64 {
+    pub(crate) fn between(&mut self, min: u64, max: u64) -> u64 {
         min + self.below(max - min + 1)
     }
 
     /// Returns true in `percent` of a hundred cases.
-    pub fn chance_percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance_percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[usize::try_from(self.below(from.len() as u64)).expect("it fits")]
     }
 }

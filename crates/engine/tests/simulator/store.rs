@@ -21,7 +21,7 @@ use crate::world::SimWorld;
 
 /// How an append fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SimAppendFault {
+pub(crate) enum SimAppendFault {
     /// It fails and writes nothing.
     Before,
     /// It writes the commit, but returns an error.
@@ -36,7 +36,7 @@ pub enum SimAppendFault {
 
 /// The faults of a store.
 #[derive(Debug, Clone, Default)]
-pub struct StoreFaults {
+pub(crate) struct StoreFaults {
     /// By the number of the append, across all processes.
     pub appends: BTreeMap<u64, SimAppendFault>,
     /// Percentage of other operations that fail.
@@ -47,14 +47,14 @@ pub struct StoreFaults {
 
 impl StoreFaults {
     /// Returns whether operations are only delayed and never fail.
-    pub fn has_only_delays(&self) -> bool {
+    pub(crate) fn has_only_delays(&self) -> bool {
         self.appends.is_empty() && self.other_failures_percent == 0
     }
 }
 
 /// The store of one process.
 #[derive(Debug)]
-pub struct SimStore {
+pub(crate) struct SimStore {
     inner: Arc<MemoryStore>,
     world: Arc<SimWorld>,
     faults: StoreFaults,
@@ -65,7 +65,7 @@ pub struct SimStore {
 }
 
 impl SimStore {
-    pub fn open(world: &Arc<SimWorld>, faults: StoreFaults, random: SeededRandom) -> Self {
+    pub(crate) fn open(world: &Arc<SimWorld>, faults: StoreFaults, random: SeededRandom) -> Self {
         Self {
             inner: Arc::new(MemoryStore::open(&world.disk)),
             world: world.clone(),
@@ -78,16 +78,16 @@ impl SimStore {
     }
 
     /// Disables all faults.
-    pub fn stop_faults(&self) {
+    pub(crate) fn stop_faults(&self) {
         self.faults_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Waits until the process crashes at a commit.
-    pub async fn wait_for_death(&self) {
+    pub(crate) async fn wait_for_death(&self) {
         self.crashed.notified().await;
     }
 
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.inner.kill();
     }
 
@@ -119,7 +119,7 @@ impl SimStore {
 }
 
 /// Returns the result of a future that is ready at once.
-pub fn expect_ready<T>(future: impl Future<Output = Result<T, Error>>) -> Option<T> {
+pub(crate) fn expect_ready<T>(future: impl Future<Output = Result<T, Error>>) -> Option<T> {
     future.now_or_never()?.ok()
 }
 

@@ -10,13 +10,13 @@ use crate::actions::read_head;
 use crate::seeded_random::SeededRandom;
 use crate::world::{SimWorld, StartedToolRun};
 
-pub struct SimTool {
+pub(crate) struct SimTool {
     world: Arc<SimWorld>,
     random: Mutex<SeededRandom>,
 }
 
 impl SimTool {
-    pub fn new(world: &Arc<SimWorld>, random: SeededRandom) -> Self {
+    pub(crate) fn new(world: &Arc<SimWorld>, random: SeededRandom) -> Self {
         Self { world: world.clone(), random: Mutex::new(random) }
     }
 }

@@ -11,14 +11,14 @@ use segue_store::memory::MemoryDisk;
 
 /// The state that survives a process.
 #[derive(Debug)]
-pub struct SimWorld {
+pub(crate) struct SimWorld {
     pub disk: MemoryDisk,
     pub observations: Mutex<Observations>,
 }
 
 /// Everything that happened in a run.
 #[derive(Debug, Default)]
-pub struct Observations {
+pub(crate) struct Observations {
     /// The time when the last process ended.
     pub now: UnixMillis,
     pub sessions: BTreeSet<SessionId>,
@@ -47,7 +47,7 @@ pub struct Observations {
 
 /// A message that was sent.
 #[derive(Debug, Clone)]
-pub struct SentMessage {
+pub(crate) struct SentMessage {
     pub session: SessionId,
     pub text: String,
     pub key: Option<IdempotencyKey>,
@@ -58,7 +58,7 @@ pub struct SentMessage {
 
 /// What the sender learned.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SendOutcome {
+pub(crate) enum SendOutcome {
     /// Nothing; the process crashed first.
     Unknown,
     Accepted(MessageId),
@@ -68,7 +68,7 @@ pub enum SendOutcome {
 
 /// A call that reached a model.
 #[derive(Debug, Clone)]
-pub struct StartedCall {
+pub(crate) struct StartedCall {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
@@ -79,7 +79,7 @@ pub struct StartedCall {
 
 /// An answer that a model finished.
 #[derive(Debug, Clone)]
-pub struct FinishedAnswer {
+pub(crate) struct FinishedAnswer {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
@@ -89,7 +89,7 @@ pub struct FinishedAnswer {
 
 /// A tool run that was started.
 #[derive(Debug, Clone)]
-pub struct StartedToolRun {
+pub(crate) struct StartedToolRun {
     pub session: SessionId,
     pub run: ToolRunId,
     pub head: Seq,
@@ -97,7 +97,7 @@ pub struct StartedToolRun {
 
 /// What one subscriber received.
 #[derive(Debug, Clone)]
-pub struct ListenerLog {
+pub(crate) struct ListenerLog {
     pub session: SessionId,
     /// The event after which it began, and the last event at that moment.
     pub after: Seq,
@@ -111,19 +111,19 @@ pub struct ListenerLog {
 }
 
 impl SimWorld {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let observations = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
         Self { disk: MemoryDisk::new(), observations: Mutex::new(observations) }
     }
 
-    pub fn observations(&self) -> MutexGuard<'_, Observations> {
+    pub(crate) fn observations(&self) -> MutexGuard<'_, Observations> {
         self.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ListenerLog {
     /// Returns the last event that was received.
-    pub fn last_seq(&self) -> Seq {
+    pub(crate) fn last_seq(&self) -> Seq {
         self.events.last().map_or(self.after, |event| event.seq)
     }
 }

@@ -9,29 +9,29 @@ use segue_flows::assistant::tools::DomainToolRequest;
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
-pub const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
+pub(crate) const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
 
-pub fn open() -> SessionHarness {
+pub(crate) fn open() -> SessionHarness {
     SessionHarness::open(AssistantFlow::new())
 }
 
-pub fn open_with_settings(settings: Value) -> SessionHarness {
+pub(crate) fn open_with_settings(settings: Value) -> SessionHarness {
     SessionHarness::open_with_settings(AssistantFlow::new(), settings)
 }
 
 /// Returns the flow's state, computed from the journal.
-pub fn flow_state(harness: &SessionHarness) -> AssistantState {
+pub(crate) fn flow_state(harness: &SessionHarness) -> AssistantState {
     let state = SessionState::fold(&AssistantFlow::new(), harness.journal());
     state.flow.downcast_ref::<AssistantState>().expect("the state of this flow").clone()
 }
 
 /// An answer of Understand that only gives an intent.
-pub fn understood(expressed: &str) -> Value {
+pub(crate) fn understood(expressed: &str) -> Value {
     json!({"expressed": expressed, "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null})
 }
 
 /// An answer of Understand with other fields replaced.
-pub fn understood_with(expressed: &str, more: Value) -> Value {
+pub(crate) fn understood_with(expressed: &str, more: Value) -> Value {
     let mut understood = understood(expressed);
     for (name, value) in more.as_object().expect("an object") {
         understood[name] = value.clone();
@@ -40,48 +40,48 @@ pub fn understood_with(expressed: &str, more: Value) -> Value {
 }
 
 /// A step of a plan. A write step creates records.
-pub fn step(kind: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
+pub(crate) fn step(kind: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
     let operation = (kind == "write").then_some("create");
     json!({"description": format!("{kind} {subdomain}"), "type": kind, "operation": operation, "subdomain": subdomain,
         "group": group, "refs": refs})
 }
 
 /// A write step with an operation.
-pub fn write_step(operation: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
+pub(crate) fn write_step(operation: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
     let mut step = step("write", subdomain, group, refs);
     step["operation"] = json!(operation);
     step
 }
 
-pub fn plan(steps: &[Value]) -> Value {
+pub(crate) fn plan(steps: &[Value]) -> Value {
     json!({"decision": "plan_direct", "goal": "help", "steps": steps, "say": null})
 }
 
-pub fn proposal(say: &str) -> Value {
+pub(crate) fn proposal(say: &str) -> Value {
     json!({"decision": "propose", "goal": "agree", "steps": [], "say": say})
 }
 
-pub fn step_complete(outcome: &str) -> Value {
+pub(crate) fn step_complete(outcome: &str) -> Value {
     json!({"action": "step_complete", "outcome": outcome})
 }
 
-pub fn tool_call(name: &str, arguments: Value) -> Value {
+pub(crate) fn tool_call(name: &str, arguments: Value) -> Value {
     json!({"action": "tool_call", "tool": name, "arguments": arguments})
 }
 
 /// A record id as the records tool creates them.
-pub fn id(kind: &str, number: usize) -> String {
+pub(crate) fn id(kind: &str, number: usize) -> String {
     let tail: u32 = kind.bytes().map(u32::from).sum();
     format!("0198c0de-{tail:04x}-7000-8000-{number:012x}")
 }
 
-pub fn recipe(number: usize, name: &str, ingredients: &[&str]) -> Value {
+pub(crate) fn recipe(number: usize, name: &str, ingredients: &[&str]) -> Value {
     json!({"type": "recipe", "id": id("recipe", number), "label": name,
         "fields": {"name": name, "minutes": 10 * number, "ingredients": ingredients, "tags": ["t"]}})
 }
 
 /// Three recipes, one of them with cod.
-pub fn recipes() -> Vec<Value> {
+pub(crate) fn recipes() -> Vec<Value> {
     vec![
         recipe(1, "Lemon Herb Chicken", &["chicken", "lemon"]),
         recipe(2, "Garlic Pasta", &["spaghetti", "garlic"]),
@@ -89,12 +89,12 @@ pub fn recipes() -> Vec<Value> {
     ]
 }
 
-pub fn rows_result(rows: &[Value]) -> String {
+pub(crate) fn rows_result(rows: &[Value]) -> String {
     json!({"rows": rows, "total": rows.len()}).to_string()
 }
 
 /// The result of a tool run that created a meal.
-pub fn created_meal(number: usize, of: usize, label: &str) -> String {
+pub(crate) fn created_meal(number: usize, of: usize, label: &str) -> String {
     let link = json!({"id": id("recipe", of), "label": label});
     let fields = json!({"date": "2026-01-15", "slot": "dinner", "recipe": link});
     let after = json!({"date": "2026-01-15", "slot": "dinner", "recipe": id("recipe", of)});
@@ -104,41 +104,41 @@ pub fn created_meal(number: usize, of: usize, label: &str) -> String {
 }
 
 /// A tool call that creates a meal.
-pub fn create_meal(of: &str) -> Value {
+pub(crate) fn create_meal(of: &str) -> Value {
     tool_call("create", json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": of}]}))
 }
 
 /// Starts a turn and lets Understand and Think answer.
-pub fn start_planned_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
+pub(crate) fn start_planned_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
     harness
         .send_message(said)
         .answer_call("understand", &understood.to_string())
         .answer_call("think", &plan.to_string());
 }
 
-pub fn answer_act(harness: &mut SessionHarness, action: Value) {
+pub(crate) fn answer_act(harness: &mut SessionHarness, action: Value) {
     harness.answer_call("act", &action.to_string());
 }
 
-pub fn finish_records(harness: &mut SessionHarness, result: &str) {
+pub(crate) fn finish_records(harness: &mut SessionHarness, result: &str) {
     harness.finish_tool("records", Ok(result));
 }
 
 /// Answers Reply and Summarize, and checks that the turn has ended.
-pub fn finish_reply(harness: &mut SessionHarness, text: &str) {
+pub(crate) fn finish_reply(harness: &mut SessionHarness, text: &str) {
     harness.answer_call("reply", text);
     answer_summaries(harness);
     assert!(harness.session().is_idle(), "{:?}", harness.open_call_roles());
 }
 
-pub fn answer_summaries(harness: &mut SessionHarness) {
+pub(crate) fn answer_summaries(harness: &mut SessionHarness) {
     while harness.open_call_roles().iter().any(|role| role == "summarize") {
         harness.answer_call("summarize", "in short: they want dinner");
     }
 }
 
 /// Plays a turn that reads recipes.
-pub fn read_turn(harness: &mut SessionHarness, said: &str) {
+pub(crate) fn read_turn(harness: &mut SessionHarness, said: &str) {
     start_planned_turn(harness, said, understood("wants recipes"), plan(&[step("read", "recipe", 1, &[])]));
     answer_act(harness, tool_call("read", json!({"type": "recipe", "full": true})));
     finish_records(harness, &rows_result(&recipes()));
@@ -147,7 +147,7 @@ pub fn read_turn(harness: &mut SessionHarness, said: &str) {
 }
 
 /// A session that knows three recipes and has planned a write.
-pub fn before_write() -> SessionHarness {
+pub(crate) fn before_write() -> SessionHarness {
     let mut harness = open();
     read_turn(&mut harness, "what can I cook?");
     start_planned_turn(&mut harness, "add it", understood("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
@@ -155,14 +155,14 @@ pub fn before_write() -> SessionHarness {
 }
 
 /// Like [`before_write`], with the write running.
-pub fn during_write() -> SessionHarness {
+pub(crate) fn during_write() -> SessionHarness {
     let mut harness = before_write();
     answer_act(&mut harness, create_meal("recipe_1"));
     harness
 }
 
 /// Like [`before_write`], with the write done and the reply pending.
-pub fn after_write() -> SessionHarness {
+pub(crate) fn after_write() -> SessionHarness {
     let mut harness = during_write();
     finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
     answer_act(&mut harness, step_complete("added"));
@@ -170,13 +170,13 @@ pub fn after_write() -> SessionHarness {
 }
 
 /// Plays a turn without tools, in which the assistant makes a proposal.
-pub fn talk_turn(harness: &mut SessionHarness, said: &str) {
+pub(crate) fn talk_turn(harness: &mut SessionHarness, said: &str) {
     start_planned_turn(harness, said, understood("talks"), proposal("Shall I?"));
     finish_reply(harness, "Shall I?");
 }
 
 /// Returns the values of all facts of a kind.
-pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
+pub(crate) fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
     let kinds = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
         _ => None,
@@ -185,7 +185,7 @@ pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
 }
 
 /// Returns the calls of a role, in order.
-pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
+pub(crate) fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
     let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
         _ => None,
@@ -194,7 +194,7 @@ pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
 }
 
 /// Returns all tool runs, in order.
-pub fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
+pub(crate) fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
     let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::ToolRunOpened(opened) => Some(opened.clone()),
         _ => None,
@@ -202,29 +202,29 @@ pub fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
     opened.collect()
 }
 
-pub fn tool_request(opened: &ToolRunOpened) -> DomainToolRequest {
+pub(crate) fn tool_request(opened: &ToolRunOpened) -> DomainToolRequest {
     DomainToolRequest::parse(&opened.arguments).expect("the flow requested it")
 }
 
 /// Returns the whole prompt of a role's open call.
-pub fn prompt_text(harness: &SessionHarness, role: &str) -> String {
+pub(crate) fn prompt_text(harness: &SessionHarness, role: &str) -> String {
     let messages = harness.prompt_for_role(role).messages;
     messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// Returns the last message of the prompt of a role's open call, which is the ask without the opening.
-pub fn ask_text(harness: &SessionHarness, role: &str) -> String {
+pub(crate) fn ask_text(harness: &SessionHarness, role: &str) -> String {
     harness.prompt_for_role(role).messages.last().expect("there is a message").text()
 }
 
 /// Returns the prompt of a past call.
-pub fn sent_text(harness: &SessionHarness, call: CallId) -> String {
+pub(crate) fn sent_text(harness: &SessionHarness, call: CallId) -> String {
     let messages = harness.rebuild_prompt(call).messages;
     messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// Returns the names of a call's fragments: the opening, a bar, the ask.
-pub fn layout(opened: &CallOpened) -> String {
+pub(crate) fn layout(opened: &CallOpened) -> String {
     let names = |pieces: &[segue_core::context::FragmentReceipt]| {
         let prompt_text = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
         prompt_text.collect::<Vec<_>>().join(" ")
@@ -233,7 +233,7 @@ pub fn layout(opened: &CallOpened) -> String {
 }
 
 /// Returns the text of one fragment of a call.
-pub fn fragment(harness: &SessionHarness, opened: &CallOpened, name: &str) -> Option<String> {
+pub(crate) fn fragment(harness: &SessionHarness, opened: &CallOpened, name: &str) -> Option<String> {
     let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
     let piece = pieces.into_iter().find(|piece| piece.name == *name)?;
     Some(harness.stored_text(piece.text?.body).to_string())

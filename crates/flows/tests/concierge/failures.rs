@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::support::*;
 
-pub fn outcome(harness: &SessionHarness) -> TurnOutcome {
+pub(crate) fn outcome(harness: &SessionHarness) -> TurnOutcome {
     let ended = harness.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,

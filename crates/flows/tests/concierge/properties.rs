@@ -39,7 +39,7 @@ fn edge() -> impl Strategy<Value = ClaimEdge> {
     (id(), id(), kind).prop_map(|(from, to, kind)| ClaimEdge { from, to, kind })
 }
 
-pub fn map() -> impl Strategy<Value = ClaimMap> {
+pub(crate) fn map() -> impl Strategy<Value = ClaimMap> {
     (
         prop::collection::vec(claim(), 0..14),
         prop::collection::vec(edge(), 0..30),

@@ -6,7 +6,7 @@ use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, Cla
 /// Parses a map. The first line is the number of answers; then, one per line:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
 /// and factual; `a -> b` supports, `a => b` is a prerequisite, `a x b` conflicts, `a ~ b` is a tradeoff; `? text` is a gap.
-pub fn small(text: &str) -> (ClaimMap, u32) {
+pub(crate) fn small(text: &str) -> (ClaimMap, u32) {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let answers = lines.next().and_then(|line| line.parse().ok()).expect("the number of answers");
     let mut map = ClaimMap::default();
@@ -22,7 +22,7 @@ pub fn small(text: &str) -> (ClaimMap, u32) {
     (map, answers)
 }
 
-pub fn edge(from: &str, mark: &str, to: &str) -> ClaimEdge {
+pub(crate) fn edge(from: &str, mark: &str, to: &str) -> ClaimEdge {
     let kind = match mark {
         "->" => ClaimEdgeKind::Supports,
         "=>" => ClaimEdgeKind::Prerequisite,
@@ -51,13 +51,13 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
     }
 }
 
-pub fn analysed(text: &str) -> MapAnalysis {
+pub(crate) fn analysed(text: &str) -> MapAnalysis {
     let (map, answers) = small(text);
     analyse_claim_map(&map, answers)
 }
 
 /// The expected analysis of a map, within 1e-12.
-pub struct Expected {
+pub(crate) struct Expected {
     /// c, a, t, f, d, L, signal.
     pub ratios: [f64; 7],
     /// In the order of [`MapShape::ALL`].
@@ -66,7 +66,7 @@ pub struct Expected {
     pub confidence: f64,
 }
 
-pub fn check(text: &str, expected: &Expected) -> MapAnalysis {
+pub(crate) fn check(text: &str, expected: &Expected) -> MapAnalysis {
     let analysis = analysed(text);
     let r = analysis.ratios;
     let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];
@@ -79,6 +79,6 @@ pub fn check(text: &str, expected: &Expected) -> MapAnalysis {
     analysis
 }
 
-pub fn ids(claims: &[segue_flows::concierge::claim_map::ClaimId]) -> Vec<&str> {
+pub(crate) fn ids(claims: &[segue_flows::concierge::claim_map::ClaimId]) -> Vec<&str> {
     claims.iter().map(|id| id.0.as_str()).collect()
 }

@@ -11,7 +11,7 @@ use segue_testkit::SessionHarness;
 use serde_json::Value;
 
 /// A map of three answers with a conflict and a gap.
-pub const MAP: &str = r#"<map>
+pub(crate) const MAP: &str = r#"<map>
 {"claims": [
   {"id": "p1", "label": "rent first", "text": "Rent for a year before buying.", "supporters": [1, 2], "type": "prescriptive", "role": "anchor"},
   {"id": "p2", "label": "buy at once", "text": "Buy now.", "supporters": [3], "type": "prescriptive", "role": "challenger", "challenges": "p1"}
@@ -22,7 +22,7 @@ pub const MAP: &str = r#"<map>
 Two would rent, one would buy."#;
 
 /// A map of two answers.
-pub const PLAN_MAP: &str = r#"<map>
+pub(crate) const PLAN_MAP: &str = r#"<map>
 {"claims": [
   {"id": "a", "label": "measure twice", "text": "Measure before cutting.", "supporters": [1, 2], "type": "prescriptive", "role": "anchor"},
   {"id": "b", "label": "cut slowly", "text": "Cut slowly.", "supporters": [2], "type": "prescriptive", "role": "branch"}
@@ -30,7 +30,7 @@ pub const PLAN_MAP: &str = r#"<map>
  "edges": [{"from": "a", "to": "b", "kind": "prerequisite"}], "gaps": []}
 </map>"#;
 
-pub const HANDOVER: &str = "<<<HANDOVER>>>
+pub(crate) const HANDOVER: &str = "<<<HANDOVER>>>
 shape: contested
 key_findings: [renting keeps doors open, \"buying, once, is cheap\"]
 tensions: [freedom against price]
@@ -47,7 +47,7 @@ still_unclear: [where to]
 effective_stance: decide
 <<<END>>>";
 
-pub const WORKFLOW: &str = "<<<BATCH>>>
+pub(crate) const WORKFLOW: &str = "<<<BATCH>>>
 TYPE: WORKFLOW
 
 HANDOVER:
@@ -65,7 +65,7 @@ You have bought forty flats for families.
 Write the plan: step by step.
 <<<END>>>";
 
-pub const PLAN: &str = "Here is the plan.\n\n<<<STEPS>>>
+pub(crate) const PLAN: &str = "Here is the plan.\n\n<<<STEPS>>>
 - title: See the bank
   description: ask for a letter
   done_when: you hold the letter
@@ -74,7 +74,7 @@ pub const PLAN: &str = "Here is the plan.\n\n<<<STEPS>>>
   done_when: one is liked
 <<<END>>>";
 
-pub const STEP_HELP: &str = "<<<BATCH>>>
+pub(crate) const STEP_HELP: &str = "<<<BATCH>>>
 TYPE: STEP_HELP
 
 STEP: See the bank
@@ -85,21 +85,21 @@ PROMPT:
 You were a loan officer. What now?
 <<<END>>>";
 
-pub fn open() -> SessionHarness {
+pub(crate) fn open() -> SessionHarness {
     SessionHarness::open(ConciergeFlow::new())
 }
 
-pub fn open_with_settings(settings: Value) -> SessionHarness {
+pub(crate) fn open_with_settings(settings: Value) -> SessionHarness {
     SessionHarness::open_with_settings(ConciergeFlow::new(), settings)
 }
 
 /// Returns a reply with text before the block.
-pub fn with_text(block: &str) -> String {
+pub(crate) fn with_text(block: &str) -> String {
     format!("Well.\n\n{block}")
 }
 
 /// Answers the three expert calls and the mapper call.
-pub fn answer_experts(harness: &mut SessionHarness, map: &str) {
+pub(crate) fn answer_experts(harness: &mut SessionHarness, map: &str) {
     harness
         .answer_call("expert", "Rent first.")
         .answer_call("expert", "Rent, I say.")
@@ -108,21 +108,21 @@ pub fn answer_experts(harness: &mut SessionHarness, map: &str) {
 }
 
 /// Plays the first turn.
-pub fn play_first_turn(harness: &mut SessionHarness) {
+pub(crate) fn play_first_turn(harness: &mut SessionHarness) {
     harness.send_message("rent or buy?");
     answer_experts(harness, MAP);
     harness.answer_call("concierge", "Rent, unless you stay for long.");
 }
 
 /// Plays the first two turns; the second ends with a handover.
-pub fn play_until_explorer(harness: &mut SessionHarness) {
+pub(crate) fn play_until_explorer(harness: &mut SessionHarness) {
     play_first_turn(harness);
     harness.send_message("I stay five years").answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
     assert_eq!(phase(harness).current, *"explorer");
 }
 
 /// Plays the first three turns; the third presents a plan.
-pub fn play_until_plan(harness: &mut SessionHarness) {
+pub(crate) fn play_until_plan(harness: &mut SessionHarness) {
     play_until_explorer(harness);
     harness.send_message("give me a plan").answer_call("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
     answer_experts(harness, PLAN_MAP);
@@ -132,12 +132,12 @@ pub fn play_until_plan(harness: &mut SessionHarness) {
 }
 
 /// Returns the phase state of the concierge.
-pub fn phase(harness: &SessionHarness) -> PhaseState {
+pub(crate) fn phase(harness: &SessionHarness) -> PhaseState {
     harness.session().phase_graphs[&concierge_phase_key()].state.clone()
 }
 
 /// Returns the values of all facts with this kind.
-pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
+pub(crate) fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
     let kinds = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
         _ => None,
@@ -146,12 +146,12 @@ pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
 }
 
 /// Returns all facts.
-pub fn all_facts(harness: &SessionHarness) -> Vec<ConciergeFact> {
+pub(crate) fn all_facts(harness: &SessionHarness) -> Vec<ConciergeFact> {
     harness.journal().iter().filter_map(|recorded| ConciergeFact::from_event(&recorded.event)).collect()
 }
 
 /// Returns the calls of a role in order.
-pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
+pub(crate) fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
     let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
         _ => None,
@@ -160,13 +160,13 @@ pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
 }
 
 /// Returns the prompt of a past call as one text.
-pub fn prompt_text(harness: &SessionHarness, call: CallId) -> String {
+pub(crate) fn prompt_text(harness: &SessionHarness, call: CallId) -> String {
     let messages = harness.rebuild_prompt(call).messages;
     messages.iter().map(|message| message.text().to_string()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// Returns the system message and the last message of the open concierge call.
-pub fn concierge_prompt(harness: &SessionHarness) -> (String, String) {
+pub(crate) fn concierge_prompt(harness: &SessionHarness) -> (String, String) {
     let messages = harness.prompt_for_role("concierge").messages;
     let system = messages.iter().find(|message| message.chat_role == ChatRole::System);
     let last = messages.last().expect("there is a message");
@@ -174,7 +174,7 @@ pub fn concierge_prompt(harness: &SessionHarness) -> (String, String) {
 }
 
 /// Returns all replies to the user.
-pub fn visible_replies(harness: &SessionHarness) -> Vec<String> {
+pub(crate) fn visible_replies(harness: &SessionHarness) -> Vec<String> {
     let replies = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::ReplySent(reply) => Some(harness.text_on_one_line(reply.text)),
         _ => None,
@@ -183,7 +183,7 @@ pub fn visible_replies(harness: &SessionHarness) -> Vec<String> {
 }
 
 /// Returns the names of the fragments in a prompt, with the opening before the bar.
-pub fn layout(opened: &CallOpened) -> String {
+pub(crate) fn layout(opened: &CallOpened) -> String {
     let names = |pieces: &[segue_core::context::FragmentReceipt]| {
         let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
         shown.collect::<Vec<_>>().join(" ")

@@ -13,11 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 /// The API key of every test.
-pub const KEY: &str = "sk-test-0123456789";
+pub(crate) const KEY: &str = "sk-test-0123456789";
 
 /// One step of a prepared response.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     /// Sends the status and headers.
     Head(u16, Vec<(&'static str, String)>),
     /// Sends a part of the body.
@@ -32,20 +32,20 @@ pub enum Step {
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub struct ReceivedHttpRequest {
+pub(crate) struct ReceivedHttpRequest {
     pub line: String,
     pub headers: Vec<(String, String)>,
     pub body: Value,
 }
 
 impl ReceivedHttpRequest {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// A running test server.
-pub struct Server {
+pub(crate) struct Server {
     port: u16,
     received: Arc<Mutex<Vec<ReceivedHttpRequest>>>,
     resume: mpsc::Sender<()>,
@@ -53,27 +53,27 @@ pub struct Server {
 }
 
 /// A streamed response in these chunks.
-pub fn stream(chunks: &[&str]) -> Vec<Step> {
+pub(crate) fn stream(chunks: &[&str]) -> Vec<Step> {
     let head = Step::Head(200, vec![("content-type", "text/event-stream".to_owned())]);
     let chunks = chunks.iter().map(|chunk| Step::Chunk(chunk.as_bytes().to_vec()));
     std::iter::once(head).chain(chunks).chain([Step::End]).collect()
 }
 
 /// A streamed response of these events, in one chunk.
-pub fn events(data: &[&str]) -> Vec<Step> {
+pub(crate) fn events(data: &[&str]) -> Vec<Step> {
     let text: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
     stream(&[&text])
 }
 
 /// A streamed response of these lines, in one chunk.
-pub fn lines(data: &[&str]) -> Vec<Step> {
+pub(crate) fn lines(data: &[&str]) -> Vec<Step> {
     let head = Step::Head(200, vec![("content-type", "application/x-ndjson".to_owned())]);
     let text: String = data.iter().map(|data| format!("{data}\n")).collect();
     vec![head, Step::Chunk(text.into_bytes()), Step::End]
 }
 
 /// A response that is not streamed.
-pub fn full_response(status: u16, content_type: &str, body: &str) -> Vec<Step> {
+pub(crate) fn full_response(status: u16, content_type: &str, body: &str) -> Vec<Step> {
     vec![
         Step::Head(status, vec![("content-type", content_type.to_owned())]),
         Step::Chunk(body.as_bytes().to_vec()),
@@ -83,7 +83,7 @@ pub fn full_response(status: u16, content_type: &str, body: &str) -> Vec<Step> {
 
 impl Server {
     /// Starts a server that plays one response per request, and the last one for all further requests.
-    pub async fn new(responses: Vec<Vec<Step>>) -> Self {
+    pub(crate) async fn new(responses: Vec<Vec<Step>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -106,34 +106,34 @@ impl Server {
         Self { port, received, resume, disconnected }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
     /// Ends a [`Step::Wait`].
-    pub async fn resume(&self) {
+    pub(crate) async fn resume(&self) {
         self.resume.send(()).await.expect("the server is running");
     }
 
     /// Waits until the client has disconnected.
-    pub async fn wait_for_disconnect(&mut self) {
+    pub(crate) async fn wait_for_disconnect(&mut self) {
         self.disconnected.recv().await.expect("the server is running");
     }
 
     /// Returns all requests so far.
-    pub fn received(&self) -> Vec<ReceivedHttpRequest> {
+    pub(crate) fn received(&self) -> Vec<ReceivedHttpRequest> {
         self.received.lock().expect("not poisoned").clone()
     }
 
     /// Returns the only request so far.
-    pub fn only_request(&self) -> ReceivedHttpRequest {
+    pub(crate) fn only_request(&self) -> ReceivedHttpRequest {
         let received = self.received();
         assert_eq!(received.len(), 1, "{received:?}");
         received[0].clone()
     }
 
     /// Returns an endpoint for this server.
-    pub fn endpoint(&self, wire: WireFormat) -> ModelEndpoint {
+    pub(crate) fn endpoint(&self, wire: WireFormat) -> ModelEndpoint {
         ModelEndpoint {
             provider: "acme".to_owned(),
             wire,
@@ -151,13 +151,13 @@ impl Server {
         }
     }
 
-    pub fn vendor(&self, wire: WireFormat) -> VendorModelClient {
+    pub(crate) fn vendor(&self, wire: WireFormat) -> VendorModelClient {
         vendor_model(self.endpoint(wire))
     }
 }
 
 /// Creates a model that calls the endpoint over the network.
-pub fn vendor_model(endpoint: ModelEndpoint) -> VendorModelClient {
+pub(crate) fn vendor_model(endpoint: ModelEndpoint) -> VendorModelClient {
     VendorModelClient::new(endpoint, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
 }
 

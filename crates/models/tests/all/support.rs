@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A model request under construction.
 #[derive(Debug, Clone)]
-pub struct TestRequest {
+pub(crate) struct TestRequest {
     pub prompt: Prompt,
     pub prompt_tokens: u32,
     pub caching: CacheablePromptPart,
@@ -18,12 +18,12 @@ pub struct TestRequest {
 }
 
 /// Creates a request with one user message.
-pub fn ask(message: &str) -> TestRequest {
+pub(crate) fn ask(message: &str) -> TestRequest {
     empty_request().user(message)
 }
 
 /// Creates a request without messages.
-pub fn empty_request() -> TestRequest {
+pub(crate) fn empty_request() -> TestRequest {
     TestRequest {
         prompt: Prompt {
             model: "any".into(),
@@ -39,56 +39,56 @@ pub fn empty_request() -> TestRequest {
 }
 
 impl TestRequest {
-    pub fn user(self, text: &str) -> Self {
+    pub(crate) fn user(self, text: &str) -> Self {
         self.message(ChatRole::User, text)
     }
 
-    pub fn assistant(self, text: &str) -> Self {
+    pub(crate) fn assistant(self, text: &str) -> Self {
         self.message(ChatRole::Assistant, text)
     }
 
-    pub fn system(mut self, text: &str) -> Self {
+    pub(crate) fn system(mut self, text: &str) -> Self {
         self.prompt.messages_mut().insert(0, PromptMessage::from_text(ChatRole::System, text));
         self
     }
 
-    pub fn message(mut self, chat_role: ChatRole, text: &str) -> Self {
+    pub(crate) fn message(mut self, chat_role: ChatRole, text: &str) -> Self {
         self.prompt.messages_mut().push(PromptMessage::from_text(chat_role, text));
         self
     }
 
-    pub fn role(mut self, role: &str) -> Self {
+    pub(crate) fn role(mut self, role: &str) -> Self {
         self.call.role = role.into();
         self
     }
 
-    pub fn json(mut self, schema: Value) -> Self {
+    pub(crate) fn json(mut self, schema: Value) -> Self {
         self.prompt.output_format = ModelOutputFormat::Json(schema);
         self
     }
 
-    pub fn tool(mut self, name: &str, description: &str, parameters: Value) -> Self {
+    pub(crate) fn tool(mut self, name: &str, description: &str, parameters: Value) -> Self {
         self.prompt.tools.push(ToolSpec { name: name.into(), description: description.into(), parameters });
         self
     }
 
-    pub fn reply_template(mut self, template: &str) -> Self {
+    pub(crate) fn reply_template(mut self, template: &str) -> Self {
         self.call.hints.reply_template = Some(template.to_owned());
         self
     }
 
-    pub fn model_request(&self) -> ModelRequest {
+    pub(crate) fn model_request(&self) -> ModelRequest {
         let (prompt, prompt_tokens) = (Arc::new(self.prompt.clone()), self.prompt_tokens);
         ModelRequest { prompt, prompt_tokens, caching: self.caching, metadata: self.call.clone() }
     }
 
     /// Sends the request and returns the complete reply.
-    pub async fn send_to(&self, model: &dyn LanguageModel) -> Result<ModelReply, CallFailure> {
+    pub(crate) async fn send_to(&self, model: &dyn LanguageModel) -> Result<ModelReply, CallFailure> {
         collect_reply(model.stream(self.model_request()), |_| {}).await
     }
 
     /// Sends the request and returns every chunk, up to the end or the failure.
-    pub async fn chunks(&self, model: &dyn LanguageModel) -> Vec<Result<ReplyChunk, CallFailure>> {
+    pub(crate) async fn chunks(&self, model: &dyn LanguageModel) -> Vec<Result<ReplyChunk, CallFailure>> {
         model.stream(self.model_request()).collect().await
     }
 }

@@ -10,29 +10,29 @@ use tempfile::TempDir;
 
 use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, send};
 
-pub fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
+pub(crate) fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
     let new = ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows };
     ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
 }
 
 /// A client with a key.
-pub struct Tenant<'l> {
+pub(crate) struct Tenant<'l> {
     pub server: &'l TestServer,
     pub key: String,
 }
 
 impl Tenant<'_> {
-    pub async fn get(&self, path: &str) -> HttpResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         send(self.server.request(Method::GET, path).bearer_auth(&self.key)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> HttpResponse {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> HttpResponse {
         send(self.server.request(Method::POST, path).bearer_auth(&self.key).json(&body)).await
     }
 }
 
-pub async fn test_server() -> (TestServer, Arc<TempDir>) {
+pub(crate) async fn test_server() -> (TestServer, Arc<TempDir>) {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let server =
         TestServer::on_disk(&segue_store::memory::MemoryDisk::new(), folder.clone(), DEFAULT_SCENARIO, |_| {}).await;

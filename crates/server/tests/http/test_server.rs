@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 /// The scenario of the documentation.
-pub const DEFAULT_SCENARIO: &str = r#"
+pub(crate) const DEFAULT_SCENARIO: &str = r#"
 [[reply]]
 contains = "story"
 text = "Once upon a time there was a fox."
@@ -26,7 +26,7 @@ usage = { input = 40, output = 5 }
 "#;
 
 /// A running server with its own store.
-pub struct TestServer {
+pub(crate) struct TestServer {
     pub url: String,
     pub engine: Engine,
     pub client: Client,
@@ -38,25 +38,25 @@ pub struct TestServer {
 
 /// The response of a server.
 #[derive(Debug)]
-pub struct HttpResponse {
+pub(crate) struct HttpResponse {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
     pub text: String,
 }
 
 impl HttpResponse {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {}", self.text))
     }
 
     /// Checks the status and returns the JSON body.
-    pub fn expect_json(self, status: u16) -> Value {
+    pub(crate) fn expect_json(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         if self.text.is_empty() { Value::Null } else { self.json() }
     }
 
     /// Checks the status and returns the code of the problem.
-    pub fn problem_code(self, status: u16) -> String {
+    pub(crate) fn problem_code(self, status: u16) -> String {
         let problem = self.expect_json(status);
         assert_eq!(problem["status"], status, "{problem}");
         problem["code"].as_str().expect("a code").to_owned()
@@ -65,18 +65,18 @@ impl HttpResponse {
 
 impl TestServer {
     /// Starts a server with the default scenario; the concierge flow uses the rehearsal model.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with_options(DEFAULT_SCENARIO, |_| {}).await
     }
 
     /// Starts a server with another scenario or other options.
-    pub async fn with_options(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
+    pub(crate) async fn with_options(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
         Self::on_disk(&MemoryDisk::new(), folder, scenario, change).await
     }
 
     /// Starts a server on a disk that other servers may share.
-    pub async fn on_disk(
+    pub(crate) async fn on_disk(
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
         scenario: &str,
@@ -87,7 +87,7 @@ impl TestServer {
     }
 
     /// Starts a server around an engine.
-    pub async fn with_engine(
+    pub(crate) async fn with_engine(
         engine: Engine,
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
@@ -108,45 +108,45 @@ impl TestServer {
         Self { url, engine, client, folder, disk: disk.clone(), stop: Some(stop), done: Some(done) }
     }
 
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
-    pub async fn get(&self, path: &str) -> HttpResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         send(self.request(Method::GET, path)).await
     }
 
-    pub async fn delete(&self, path: &str) -> HttpResponse {
+    pub(crate) async fn delete(&self, path: &str) -> HttpResponse {
         send(self.request(Method::DELETE, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> HttpResponse {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> HttpResponse {
         send(self.request(Method::POST, path).json(&body)).await
     }
 
     /// Opens a session.
-    pub async fn open_session(&self, session: &str, flow: &str) {
+    pub(crate) async fn open_session(&self, session: &str, flow: &str) {
         self.post("/v1/sessions", json!({"session": session, "flow": flow})).await.expect_json(201);
     }
 
     /// Sends a message and returns its result.
-    pub async fn send_message(&self, session: &str, text: &str) -> Value {
+    pub(crate) async fn send_message(&self, session: &str, text: &str) -> Value {
         self.post(&format!("/v1/sessions/{session}/messages"), json!({"text": text})).await.expect_json(200)
     }
 
     /// Shuts the server down.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         self.done.take().expect("it runs").await.expect("it ends");
     }
 
     /// Starts the shutdown without waiting for it.
-    pub fn begin_shutdown(&mut self) {
+    pub(crate) fn begin_shutdown(&mut self) {
         drop(self.stop.take());
     }
 }
 
-pub async fn send(request: RequestBuilder) -> HttpResponse {
+pub(crate) async fn send(request: RequestBuilder) -> HttpResponse {
     let response = request.send().await.expect("an answer");
     let (status, headers) = (response.status(), response.headers().clone());
     HttpResponse { status, headers, text: response.text().await.expect("a whole answer") }
@@ -175,21 +175,21 @@ async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
 }
 
 /// Reads server-sent events one by one.
-pub struct SseReader {
+pub(crate) struct SseReader {
     response: reqwest::Response,
     buffer: String,
 }
 
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SseEvent {
+pub(crate) struct SseEvent {
     pub kind: String,
     pub id: Option<u64>,
     pub data: Value,
 }
 
 impl SseReader {
-    pub async fn open(request: RequestBuilder) -> Self {
+    pub(crate) async fn open(request: RequestBuilder) -> Self {
         let response = request.header("accept", "text/event-stream").send().await.expect("an answer");
         let status = response.status();
         assert!(status.is_success(), "{status}: {}", response.text().await.unwrap_or_default());
@@ -197,7 +197,7 @@ impl SseReader {
     }
 
     /// Returns the next event; `None` at the end.
-    pub async fn next(&mut self) -> Option<SseEvent> {
+    pub(crate) async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((event, rest)) = self.buffer.split_once("\n\n") {
                 let (event, rest) = (parse(event), rest.to_owned());
@@ -213,7 +213,7 @@ impl SseReader {
     }
 
     /// Returns the events up to the first of this kind.
-    pub async fn read_until(&mut self, kind: &str) -> Vec<SseEvent> {
+    pub(crate) async fn read_until(&mut self, kind: &str) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
             let is_last = event.kind == kind;
@@ -241,6 +241,6 @@ fn parse(text: &str) -> Option<SseEvent> {
 }
 
 /// Returns the path of a file in the repository.
-pub fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

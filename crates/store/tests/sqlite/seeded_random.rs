@@ -1,16 +1,16 @@
 //! Random numbers and prose from a seed.
 
 #[derive(Debug, Clone)]
-pub struct SeededRandom(pub u64);
+pub(crate) struct SeededRandom(pub u64);
 
 impl SeededRandom {
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 32) as usize) % bound.max(1)
     }
 
     /// Generates words as varied as those of a conversation. Repeated sentences would compress too well.
-    pub fn prose(&mut self, chars: usize) -> String {
+    pub(crate) fn prose(&mut self, chars: usize) -> String {
         const SYLLABLES: &str = "ka re to mi sa lu ne do vi pa ro ti me su la ni de mo ra si te no va li po con ter per \
                                  ing est ment ble";
         let syllables: Vec<&str> = SYLLABLES.split_whitespace().collect();

@@ -8,26 +8,26 @@ use segue_store::conformance::StoreFixture;
 use segue_store::sqlite::SqliteStore;
 
 #[derive(Debug)]
-pub struct SqliteFile {
+pub(crate) struct SqliteFile {
     folder: tempfile::TempDir,
 }
 
 impl SqliteFile {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("new folder").join("segue.db")
     }
 
     /// Returns the path of the write-ahead log.
-    pub fn wal_path(&self) -> PathBuf {
+    pub(crate) fn wal_path(&self) -> PathBuf {
         self.path().with_extension("db-wal")
     }
 
     /// Returns every byte of every file, each as one character.
-    pub fn all_bytes(&self) -> String {
+    pub(crate) fn all_bytes(&self) -> String {
         let folder = self.path().parent().expect("a parent").to_owned();
         let files = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path());
         let bytes = files.filter(|path| path.is_file()).flat_map(|path| std::fs::read(path).expect("read"));
