@@ -1,11 +1,11 @@
 //! All limits of this crate. Everything that grows, loops or repeats has one.
 
 /// The maximum length of a message from a user or an agent, in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of images in a message.
-pub const IMAGES_PER_MESSAGE_MAX: usize = 8;
+pub(crate) const IMAGES_PER_MESSAGE_MAX: usize = 8;
 /// The maximum size of an image, in bytes.
-pub const IMAGE_BYTES_MAX: usize = 5 << 20;
+pub(crate) const IMAGE_BYTES_MAX: usize = 5 << 20;
 /// The maximum length of the vendor state of an answer, in bytes. Longer state is dropped.
 pub(crate) const VENDOR_STATE_BYTES_MAX: usize = 1 << 20;
 /// If a vendor asks for a longer wait than this before a retry, a fallback model is used instead.
@@ -46,7 +46,7 @@ pub(crate) const SUMMARIZER_CONTEXT_PERCENT_MAX: u32 = 50;
 /// The share of the window that is filled after a compaction, in percent.
 pub(crate) const COMPACTED_FILL_PERCENT: u32 = 50;
 /// Tokens that are left free in the window, because token counts are estimates.
-pub const WINDOW_RESERVE_TOKENS: u32 = 256;
+pub(crate) const WINDOW_RESERVE_TOKENS: u32 = 256;
 /// The minimum ratio of vendor tokens to our tokens, in thousandths.
 pub(crate) const TOKEN_RATIO_PERMILLE_MIN: u32 = 500;
 /// The maximum ratio of vendor tokens to our tokens, in thousandths.
@@ -70,7 +70,7 @@ pub(crate) const SETTING_TEXT_CHARS_MAX: usize = 200;
 /// The maximum number of invalid settings that are reported at once.
 pub(crate) const INVALID_SETTINGS_MAX: usize = 16;
 /// The maximum length of a session id, in bytes.
-pub const SESSION_ID_BYTES_MAX: usize = 64;
+pub(crate) const SESSION_ID_BYTES_MAX: usize = 64;
 /// The maximum size of a flow's fact, call metadata or handover, in bytes of JSON.
 pub(crate) const FLOW_VALUE_BYTES_MAX: usize = 1 << 20;
 /// The number of handovers in the state. All of them are in the journal.
@@ -85,11 +85,11 @@ pub(crate) const FAILURE_MESSAGE_BYTES_MAX: usize = 4_096;
 /// time.
 pub(crate) const ATTEMPTS_PER_CALL_MAX: u32 = 12;
 /// The maximum wait that a vendor may ask for before a retry. If it is longer, the call fails.
-pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
+pub(crate) const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
 /// The minimum context window. A smaller one in a model card is raised to this.
 pub(crate) const WINDOW_TOKENS_MIN: u32 = 1_024;
 /// The number of past phase states that are kept for rollback. Older ones are in the journal.
-pub const PAST_PHASE_STATES_MAX: usize = 64;
+pub(crate) const PAST_PHASE_STATES_MAX: usize = 64;
 /// The number of abandoned calls whose late answers are still recognised.
 pub(crate) const ABANDONED_CALLS_MAX: usize = 64;
 /// The number of prompts that are remembered for comparison with the next one.
@@ -147,6 +147,9 @@ pub(crate) const NEAR_MISS_LETTERS_MIN: usize = 3;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct SessionLimits {
+    pub message_bytes_max: usize,
+    pub images_per_message_max: usize,
+    pub image_bytes_max: usize,
     pub fallback_retry_after_ms_min: u64,
     pub reply_bytes_max: usize,
     pub tool_result_bytes_max: usize,
@@ -162,13 +165,20 @@ pub struct SessionLimits {
     pub tool_calls_per_reply_max: usize,
     pub threads_max: usize,
     pub compactions_per_call_max: u32,
+    /// Tokens that are left free in the window, because token counts are estimates.
+    pub window_reserve_tokens: u32,
     pub idempotency_key_bytes_max: usize,
     pub title_chars_max: usize,
+    pub session_id_bytes_max: usize,
     pub flow_value_bytes_max: usize,
     pub handovers_kept_max: usize,
     pub timers_max: usize,
     pub failure_message_bytes_max: usize,
     pub attempts_per_call_max: u32,
+    /// The maximum wait that a vendor may ask for before a retry. If it is longer, the call fails.
+    pub retry_after_ms_max: u64,
+    /// The number of past phase states that are kept for rollback. Older ones are in the journal.
+    pub past_phase_states_max: usize,
     pub abandoned_calls_max: usize,
     pub last_prompts_max: usize,
     pub block_bytes_max: usize,
@@ -179,6 +189,9 @@ pub struct SessionLimits {
 
 /// The bounds that every session has.
 pub const SESSION_LIMITS: SessionLimits = SessionLimits {
+    message_bytes_max: MESSAGE_BYTES_MAX,
+    images_per_message_max: IMAGES_PER_MESSAGE_MAX,
+    image_bytes_max: IMAGE_BYTES_MAX,
     fallback_retry_after_ms_min: FALLBACK_RETRY_AFTER_MS_MIN,
     reply_bytes_max: REPLY_BYTES_MAX,
     tool_result_bytes_max: TOOL_RESULT_BYTES_MAX,
@@ -194,13 +207,17 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     tool_calls_per_reply_max: TOOL_CALLS_PER_REPLY_MAX,
     threads_max: THREADS_MAX,
     compactions_per_call_max: COMPACTIONS_PER_CALL_MAX,
+    window_reserve_tokens: WINDOW_RESERVE_TOKENS,
     idempotency_key_bytes_max: IDEMPOTENCY_KEY_BYTES_MAX,
     title_chars_max: TITLE_CHARS_MAX,
+    session_id_bytes_max: SESSION_ID_BYTES_MAX,
     flow_value_bytes_max: FLOW_VALUE_BYTES_MAX,
     handovers_kept_max: HANDOVERS_KEPT_MAX,
     timers_max: TIMERS_MAX,
     failure_message_bytes_max: FAILURE_MESSAGE_BYTES_MAX,
     attempts_per_call_max: ATTEMPTS_PER_CALL_MAX,
+    retry_after_ms_max: RETRY_AFTER_MS_MAX,
+    past_phase_states_max: PAST_PHASE_STATES_MAX,
     abandoned_calls_max: ABANDONED_CALLS_MAX,
     last_prompts_max: LAST_PROMPTS_MAX,
     block_bytes_max: BLOCK_BYTES_MAX,

@@ -15,7 +15,7 @@ use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::collect_named_models;
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq, SessionId, UnixMillis};
-use segue_core::limits::SESSION_ID_BYTES_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
 use segue_store::{JournalCommit, PendingWorkStatus, SessionListPage, SessionQuery, Store};
@@ -528,8 +528,8 @@ fn to_message_input(message: UserMessage) -> SessionInput {
 pub fn validate_session_name(session: SessionId) -> Result<SessionId, Error> {
     let name = session.as_str();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let why = if name.is_empty() || name.len() > SESSION_ID_BYTES_MAX {
-        format!("it must have 1 to {SESSION_ID_BYTES_MAX} characters")
+    let why = if name.is_empty() || name.len() > SESSION_LIMITS.session_id_bytes_max {
+        format!("it must have 1 to {} characters", SESSION_LIMITS.session_id_bytes_max)
     } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         "it must begin with a letter or a digit".to_owned()
     } else if !name.chars().all(is_allowed) {

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use segue_core::limits::IMAGE_BYTES_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ImageMediaType, PromptImage};
 
 /// Loads an image from a file.
 pub(crate) fn load_image(file: &Path) -> anyhow::Result<PromptImage> {
     let read_error = || format!("cannot read the image {}", file.display());
     let bytes = std::fs::metadata(file).with_context(read_error)?.len();
-    if bytes > IMAGE_BYTES_MAX as u64 {
-        bail!("the image {} has {bytes} bytes; the limit is {IMAGE_BYTES_MAX}", file.display());
+    if bytes > SESSION_LIMITS.image_bytes_max as u64 {
+        bail!("the image {} has {bytes} bytes; the limit is {}", file.display(), SESSION_LIMITS.image_bytes_max);
     }
     let bytes = std::fs::read(file).with_context(read_error)?;
     let Some(media_type) = ImageMediaType::detect(&bytes) else {

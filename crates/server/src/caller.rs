@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use segue_core::ids::{FlowName, SessionId};
-use segue_core::limits::SESSION_ID_BYTES_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_engine::{SessionQuery, validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
@@ -53,7 +53,7 @@ impl Caller {
     /// No session can have that name.
     pub(crate) fn full_session_id(&self, name: &str) -> Result<SessionId, HttpProblem> {
         let prefix = self.namespace_prefix();
-        let bytes_max = SESSION_ID_BYTES_MAX - prefix.len().min(SESSION_ID_BYTES_MAX - 1);
+        let bytes_max = SESSION_LIMITS.session_id_bytes_max - prefix.len().min(SESSION_LIMITS.session_id_bytes_max - 1);
         if name.is_empty() || name.len() > bytes_max {
             let reason = format!("it must have 1 to {bytes_max} characters");
             return Err(invalid_session_name(name, &reason));

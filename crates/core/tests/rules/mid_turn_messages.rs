@@ -2,7 +2,7 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::MidTurnPolicy;
-use segue_core::limits::{MESSAGE_BYTES_MAX, SESSION_LIMITS};
+use segue_core::limits::SESSION_LIMITS;
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::{message, outcomes};
@@ -156,10 +156,13 @@ fn invalid_messages_are_refused_with_the_reason() {
     assert_eq!(refuse("a\u{0}b"), InputRefusal::ControlCharacter { code: 0, position: 2 });
     assert_eq!(refuse("żół\u{1b}[2J"), InputRefusal::ControlCharacter { code: 0x1b, position: 4 });
     let ten_megabytes = "x".repeat(10 << 20);
-    assert_eq!(refuse(&ten_megabytes), InputRefusal::MessageTooLong { bytes: 10 << 20, most: MESSAGE_BYTES_MAX });
+    assert_eq!(
+        refuse(&ten_megabytes),
+        InputRefusal::MessageTooLong { bytes: 10 << 20, most: SESSION_LIMITS.message_bytes_max }
+    );
     assert_eq!(harness.journal().len(), 1, "nothing but the opening was recorded");
     harness.send_message("tabs\tand\r\nline breaks are fine").answer_call("speaker", "indeed");
-    harness.send_message(&"x".repeat(MESSAGE_BYTES_MAX));
+    harness.send_message(&"x".repeat(SESSION_LIMITS.message_bytes_max));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MidTurnPolicy, RetryDecision};
 use segue_core::flow::{FlowStep, RetryPolicy};
 use segue_core::ids::CallId;
-use segue_core::limits::RETRY_AFTER_MS_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply};
 use segue_core::scope::Scope;
 use segue_core::session::{Effect, OpenCallStatus};
@@ -86,7 +86,7 @@ fn retry_after_of_a_vendor_is_respected() {
     assert_eq!(pending, [Effect::CallModel { call: CallId(1), attempt: 2, not_before: due }]);
     harness.apply_input(limited(2, 1));
     assert!(waits(&harness)[1] >= 500, "but our own backoff is the least");
-    harness.apply_input(limited(3, RETRY_AFTER_MS_MAX + 1));
+    harness.apply_input(limited(3, SESSION_LIMITS.retry_after_ms_max + 1));
     assert_eq!(outcomes(&harness), ["failed"], "a turn does not wait for hours");
 }
 

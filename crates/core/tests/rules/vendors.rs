@@ -7,7 +7,7 @@ use segue_core::event::{
 };
 use segue_core::flow::{FlowContext, FlowStep, ToolExecutionSite};
 use segue_core::ids::CallId;
-use segue_core::limits::{IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, SESSION_LIMITS};
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -282,7 +282,7 @@ fn invalid_or_too_many_images_are_refused() {
         let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
         harness.try_input(showing("look", images)).map(|_| ()).expect_err("refused")
     };
-    let many = vec![image("aWk="); IMAGES_PER_MESSAGE_MAX + 1];
+    let many = vec![image("aWk="); SESSION_LIMITS.images_per_message_max + 1];
     assert!(matches!(refusal(many), InputRefusal::TooManyImages { count: 9, most: 8 }));
     for nonsense in ["", "==", "a b", "é"] {
         assert_eq!(
@@ -291,7 +291,7 @@ fn invalid_or_too_many_images_are_refused() {
             "{nonsense}"
         );
     }
-    let big = "a".repeat(IMAGE_BYTES_MAX / 3 * 4 + 8);
+    let big = "a".repeat(SESSION_LIMITS.image_bytes_max / 3 * 4 + 8);
     assert!(matches!(refusal(vec![image(&big)]), InputRefusal::ImageTooBig { number: 1, .. }));
 }
 

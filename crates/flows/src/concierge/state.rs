@@ -10,7 +10,7 @@ use segue_core::event::{
 use segue_core::flow::FlowContext;
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
-use segue_core::limits::PAST_PHASE_STATES_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::phase::TransitionCause;
 use serde::{Deserialize, Serialize};
 
@@ -375,7 +375,7 @@ impl ConciergeState {
         };
         let received = kinds.iter().filter_map(|kind| ended.made_handovers.get(*kind)).max().copied();
         self.past_visits.insert(ended.number, ended);
-        while self.past_visits.len() > PAST_PHASE_STATES_MAX {
+        while self.past_visits.len() > SESSION_LIMITS.past_phase_states_max {
             self.past_visits.pop_first();
         }
         self.visit = ConciergeVisit { number, received_handover: received, ..ConciergeVisit::default() };

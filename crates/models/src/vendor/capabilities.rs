@@ -1,6 +1,6 @@
 //! Model capabilities and generation parameters. Computes the output token budget, including thinking. Sends nothing.
 
-use segue_core::limits::WINDOW_RESERVE_TOKENS;
+use segue_core::limits::SESSION_LIMITS;
 use serde::{Deserialize, Serialize};
 
 use super::{ModelEndpoint, WireFormat};
@@ -185,7 +185,8 @@ impl ModelEndpoint {
             // A small window must not be used up by thinking.
             (None, ThinkingSupport::Unknown) => ReasoningEffort::Medium.thinking_budget_tokens().min(window / 4),
         };
-        let room_after = |prompt: u32| window.saturating_sub(prompt).saturating_sub(WINDOW_RESERVE_TOKENS);
+        let room_after =
+            |prompt: u32| window.saturating_sub(prompt).saturating_sub(SESSION_LIMITS.window_reserve_tokens);
         let answer = reply_tokens_max.min(room_after(prompt_tokens).max(ANSWER_TOKENS_MIN));
         // Vendors count tokens differently, so thinking only gets tokens that are certainly available.
         let margin = prompt_tokens / 100 * PROMPT_MARGIN_PERCENT;

@@ -1,7 +1,7 @@
 //! Maps a vendor's error to a failure kind and a readable message. Vendors agree on little beyond the status code, so the
 //! error code is checked first, then the message, then the status.
 
-use segue_core::limits::RETRY_AFTER_MS_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, FailureKind};
 use serde_json::Value;
 
@@ -88,7 +88,7 @@ pub(crate) fn classify_http_error(
     let body: Value = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
     let mut failure = classify_error_body(context, Some(status), &body);
     failure.retry_after_ms = parse_retry_after_ms(headers, &body);
-    if let Some(ms) = failure.retry_after_ms.filter(|ms| *ms > RETRY_AFTER_MS_MAX) {
+    if let Some(ms) = failure.retry_after_ms.filter(|ms| *ms > SESSION_LIMITS.retry_after_ms_max) {
         // The engine does not wait that long, so the user is told.
         failure.message.push_str(&format!("; it asks to wait {} minutes", ms.div_ceil(60_000)));
     }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use segue_core::ids::ModelName;
-use segue_core::limits::MESSAGE_BYTES_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -111,7 +111,7 @@ pub(crate) async fn get_server_info(State(app): State<AppState>, caller: Caller)
         limits: ServerLimitsView {
             body_bytes_max: limits.body_bytes_max,
             image_body_bytes_max: limits.image_body_bytes_max,
-            message_bytes_max: MESSAGE_BYTES_MAX,
+            message_bytes_max: SESSION_LIMITS.message_bytes_max,
             requests_per_minute_max: limits.requests_per_minute_max,
             streams_max: limits.streams_max,
             turns_max: limits.turns_max,

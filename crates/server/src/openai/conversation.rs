@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
-use segue_core::limits::IMAGES_PER_MESSAGE_MAX;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::PromptImage;
 use serde_json::Value;
 
@@ -205,7 +205,7 @@ fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageConte
         messages.iter().flat_map(|(_, content)| content.images.iter().cloned()).collect();
     if messages.len() > 1 {
         // Only the newest images of a long conversation are kept.
-        images.drain(..images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX));
+        images.drain(..images.len().saturating_sub(SESSION_LIMITS.images_per_message_max));
     }
     MessageContent { text: parts.join(PART_SEPARATOR), images }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
-use segue_core::limits::IMAGES_PER_MESSAGE_MAX;
+use segue_core::limits::SESSION_LIMITS;
 
 use super::conversation::{MessageAuthor, MessageContent, PART_SEPARATOR, trim_for_comparison};
 use crate::caller::Caller;
@@ -147,7 +147,7 @@ fn hash_flattened(
         hasher.update(if text.is_empty() { &label[label.trim_end().len()..] } else { "" });
         hasher.update(&content.text[text.len()..]);
         newest_images.extend(content.image_hashes());
-        let excess = newest_images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX);
+        let excess = newest_images.len().saturating_sub(SESSION_LIMITS.images_per_message_max);
         newest_images.drain(..excess);
         hashes.push(newest_images.iter().copied().fold(text_hash, BodyId::chain_hash));
     }
