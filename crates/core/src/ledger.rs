@@ -106,17 +106,17 @@ impl UsageTotals {
 
 /// What a call is attributed to.
 #[derive(Debug, Clone, Copy)]
-pub struct CallAttribution<'a> {
-    pub role: &'a RoleName,
-    pub model: &'a ModelName,
+pub(crate) struct CallAttribution<'a> {
+    pub(crate) role: &'a RoleName,
+    pub(crate) model: &'a ModelName,
     /// The phase, as `graph/phase`.
-    pub phase: Option<&'a str>,
-    pub turn: Option<TurnId>,
+    pub(crate) phase: Option<&'a str>,
+    pub(crate) turn: Option<TurnId>,
 }
 
 impl Ledger {
     /// Adds an answer.
-    pub fn record_answer(&mut self, account: CallAttribution<'_>, answer: &CallAnswered) {
+    pub(crate) fn record_answer(&mut self, account: CallAttribution<'_>, answer: &CallAnswered) {
         self.update_totals(account, |totals| totals.record_answer(answer));
     }
 
@@ -126,7 +126,7 @@ impl Ledger {
     }
 
     /// Adds an attempt of unknown outcome.
-    pub fn record_unknown_outcome(&mut self, account: CallAttribution<'_>) {
+    pub(crate) fn record_unknown_outcome(&mut self, account: CallAttribution<'_>) {
         self.update_totals(account, |totals| totals.unknown_attempts += 1);
     }
 
@@ -146,7 +146,7 @@ impl Ledger {
     }
 
     /// Counts how a prompt relates to the previous one.
-    pub fn record_prompt_prefix(&mut self, prefix: &PrefixMatch) {
+    pub(crate) fn record_prompt_prefix(&mut self, prefix: &PrefixMatch) {
         match prefix {
             PrefixMatch::First => self.prompt_prefixes.first += 1,
             PrefixMatch::Extends(_) => self.prompt_prefixes.extended += 1,
@@ -157,7 +157,7 @@ impl Ledger {
     }
 
     /// Starts counting for a new turn.
-    pub fn start_turn(&mut self, turn: TurnId) {
+    pub(crate) fn start_turn(&mut self, turn: TurnId) {
         self.current_turn = UsageTotals::default();
         self.current_turn_id = Some(turn);
     }

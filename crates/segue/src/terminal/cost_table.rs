@@ -58,42 +58,38 @@ fn cost_row(name: &str, totals: &UsageTotals) -> [String; 9] {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use segue_core::context::PrefixMatch;
-    use segue_core::event::{CallAnswered, UsageSource};
-    use segue_core::ids::{CallId, TurnId};
-    use segue_core::ledger::CallAttribution;
-    use segue_core::prompt::{StopReason, TokenUsage};
+    use segue_core::ids::TurnId;
 
     use super::*;
 
     #[test]
     fn costs_are_listed_by_role_model_and_phase_and_an_unknown_price_is_not_zero() {
-        let mut ledger = Ledger::default();
-        let text = segue_core::body::TextRef { body: segue_core::body::BodyId::hash_text("x"), tokens: 5 };
-        let mut answer = CallAnswered {
-            call: CallId(1),
-            attempt: 1,
-            text,
-            reasoning: None,
-            tool_calls: Vec::new(),
-            vendor_state: None,
-            stop_reason: StopReason::Done,
-            usage: TokenUsage { input_tokens: 1_200, output_tokens: 30, cached_tokens: 1_000, ..TokenUsage::default() },
-            rejected_usage: None,
-            usage_source: UsageSource::Vendor,
-            cost_microusd: Some(1_250_000),
-            duration_ms: 10,
+        let priced = UsageTotals {
+            answered_calls: 1,
+            input_tokens: 1_200,
+            output_tokens: 30,
+            cached_tokens: 1_000,
+            cost_microusd: 1_250_000,
+            ..UsageTotals::default()
         };
-        let (mapper, speaker) = ("mapper".into(), "speaker".into());
-        let (big, small) = ("big".into(), "small".into());
-        ledger.record_answer(CallAttribution { role: &mapper, model: &big, phase: None, turn: None }, &answer);
-        ledger.start_turn(TurnId(2));
-        answer.cost_microusd = None;
-        ledger.record_answer(
-            CallAttribution { role: &speaker, model: &small, phase: Some("talk/start"), turn: Some(TurnId(2)) },
-            &answer,
-        );
-        ledger.record_unknown_outcome(CallAttribution { role: &speaker, model: &small, phase: None, turn: None });
+        let unpriced = UsageTotals { cost_microusd: 0, unpriced_answers: 1, ..priced };
+        let with_unknown_attempt = UsageTotals { unknown_attempts: 1, ..unpriced };
+        let mut ledger = Ledger {
+            total: UsageTotals {
+                answered_calls: 2,
+                input_tokens: 2_400,
+                output_tokens: 60,
+                cached_tokens: 2_000,
+                cost_microusd: 1_250_000,
+                ..with_unknown_attempt
+            },
+            current_turn: unpriced,
+            current_turn_id: Some(TurnId(2)),
+            by_role: [("mapper".into(), priced), ("speaker".into(), with_unknown_attempt)].into(),
+            by_model: [("big".into(), priced), ("small".into(), with_unknown_attempt)].into(),
+            by_phase: [("talk/start".into(), unpriced)].into(),
+            ..Ledger::default()
+        };
         expect![[r#"
                            CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
             mapper             1       0        0      1,200   1,000  83 %   30  $1.25
@@ -106,10 +102,8 @@ mod tests {
         "#]]
         .assert_eq(&cost_table(&ledger).render(100, crate::print::paint::Paint::new(false)));
         assert_eq!(describe_prefix_reuse(&ledger), "prompts: 0 extended the previous prompt");
-        ledger.record_prompt_prefix(&PrefixMatch::Extends(CallId(1)));
-        for by in ["brief", "brief", "tools"] {
-            ledger.record_prompt_prefix(&PrefixMatch::Broken { from: CallId(1), kept_tokens: 4, cause: by.into() });
-        }
+        ledger.prompt_prefixes.extended = 1;
+        ledger.prompt_prefixes.broken_by_fragment = [("brief".into(), 2), ("tools".into(), 1)].into();
         let expected = "prompts: 1 extended the previous prompt, 3 broke its prefix: `brief` 2×, `tools` 1×";
         assert_eq!(describe_prefix_reuse(&ledger), expected);
     }
