@@ -96,7 +96,7 @@ pub struct Handover {
 impl Handover {
     /// Returns true if the guards of a phase graph see the handover.
     #[must_use]
-    pub fn is_visible_in(&self, graph: &PhaseGraphKey) -> bool {
+    pub(crate) fn is_visible_in(&self, graph: &PhaseGraphKey) -> bool {
         self.owned_graph.as_ref().map_or(graph.owner == PhaseStateOwner::Session, |owned| owned == graph)
     }
 
@@ -136,7 +136,7 @@ pub enum HandoverProvenance {
 /// Checks a document against its schema. Removes unknown fields and converts values to the expected type, each with a
 /// complaint, and lists the required fields that are missing.
 #[must_use]
-pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> HandoverCheckResult {
+pub(crate) fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> HandoverCheckResult {
     let mut checked = HandoverCheckResult::default();
     let mut rest = document;
     for spec in &schema.fields {
@@ -170,26 +170,26 @@ pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> Hand
 
 /// The result of [`check_handover`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HandoverCheckResult {
+pub(crate) struct HandoverCheckResult {
     /// The document, adapted to its schema.
-    pub document: HandoverDocument,
+    pub(crate) document: HandoverDocument,
     /// Problems that were corrected.
-    pub complaints: Vec<String>,
-    pub missing_fields: Vec<String>,
+    pub(crate) complaints: Vec<String>,
+    pub(crate) missing_fields: Vec<String>,
 }
 
 /// What to do about an expected handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverDecision {
-    /// The document is complete and can be recorded.
-    Accept(HandoverCheckResult, HandoverProvenance),
+    /// The document, adapted to its schema, is complete and can be recorded.
+    Accept(HandoverDocument, HandoverProvenance),
     /// The model should be asked for a repair.
     RequestRepair {
         /// The missing fields; empty if there was no document.
         missing_fields: Vec<String>,
     },
     /// The repair limit is reached; the flow builds the handover from the valid fields.
-    Synthesize(HandoverCheckResult),
+    Synthesize(HandoverDocument),
 }
 
 /// Decides about a handover after `repairs_requested` repair requests.
@@ -204,12 +204,12 @@ pub fn decide_handover(
     if was_found && checked.missing_fields.is_empty() {
         let provenance =
             if repairs_requested == 0 { HandoverProvenance::Emitted } else { HandoverProvenance::Repaired };
-        return HandoverDecision::Accept(checked, provenance);
+        return HandoverDecision::Accept(checked.document, provenance);
     }
     if repairs_requested < schema.repairs_max.min(HANDOVER_REPAIRS_MAX) {
         return HandoverDecision::RequestRepair { missing_fields: checked.missing_fields };
     }
-    HandoverDecision::Synthesize(checked)
+    HandoverDecision::Synthesize(checked.document)
 }
 
 #[cfg(test)]

@@ -222,11 +222,11 @@ impl ConciergeReply<'_> {
             self.parse_intent_document(),
             self.handover_request_count(INTENT_HANDOVER),
         ) {
-            HandoverDecision::Accept(checked, provenance) => {
-                (handovers::fill_exchange_fields(self.view, checked.document), provenance)
+            HandoverDecision::Accept(document, provenance) => {
+                (handovers::fill_exchange_fields(self.view, document), provenance)
             }
-            HandoverDecision::Synthesize(checked) => {
-                (handovers::build_intent_handover(self.view, checked.document), HandoverProvenance::Built)
+            HandoverDecision::Synthesize(document) => {
+                (handovers::build_intent_handover(self.view, document), HandoverProvenance::Built)
             }
             HandoverDecision::RequestRepair { missing_fields } => {
                 let repair = self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields}));
@@ -360,12 +360,10 @@ impl ConciergeReply<'_> {
             Some(block.handover.clone()),
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            HandoverDecision::Accept(checked, provenance) => {
-                self.start_plan_batch(checked.document, provenance, block.prompt.clone(), BatchConfirmation::BySetting)
+            HandoverDecision::Accept(document, provenance) => {
+                self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmation::BySetting)
             }
-            HandoverDecision::Synthesize(checked) => {
-                self.request_plan_from_state(checked.document, block.prompt.clone())
-            }
+            HandoverDecision::Synthesize(document) => self.request_plan_from_state(document, block.prompt.clone()),
             HandoverDecision::RequestRepair { missing_fields } => {
                 let repair = self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields}));
                 vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), repair]

@@ -110,7 +110,7 @@ impl MiniConcierge {
                 steps.push(FlowStep::Call(CallRequest::new("speaker", "repair")));
                 return steps;
             }
-            HandoverDecision::Accept(checked, provenance) => (checked.document, provenance),
+            HandoverDecision::Accept(document, provenance) => (document, provenance),
             HandoverDecision::Synthesize(_) => {
                 let goal = HandoverFieldValue::Text("as discussed".into());
                 (HandoverDocument::from([("goal".to_owned(), goal)]), segue_core::handover::HandoverProvenance::Built)
