@@ -280,7 +280,7 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// Returns the delay before `attempt`, with a jitter of up to half of it. `random` may be any number.
     #[must_use]
-    pub fn backoff_delay_ms(&self, attempt: u32, random: u64) -> u64 {
+    pub(crate) fn backoff_delay_ms(&self, attempt: u32, random: u64) -> u64 {
         let doubled = self.backoff_ms.saturating_mul(1 << attempt.saturating_sub(2).min(20));
         let wait = doubled.min(self.backoff_ms_max);
         wait / 2 + random % (wait / 2 + 1)
@@ -344,4 +344,20 @@ pub enum ToolExecutionSite {
     Flow,
     /// The engine's tool host runs it.
     Host,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_spreads_retries_over_half_the_backoff() {
+        let retries = RetryPolicy::default();
+        for attempt in 2..40 {
+            let waits: Vec<u64> = (0..2_000).map(|chance| retries.backoff_delay_ms(attempt, chance * 977)).collect();
+            let whole = (retries.backoff_ms << (attempt - 2).min(20)).min(retries.backoff_ms_max);
+            assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "try {attempt}: {waits:?}");
+            assert!(waits.iter().any(|wait| *wait > whole * 3 / 4) && waits.iter().any(|wait| *wait < whole * 3 / 4));
+        }
+    }
 }
