@@ -4,7 +4,7 @@
 //! The flow renders fragments; this module decides what fits, what is left out and why, and how the prompt relates to
 //! the previous one. It does not choose threads (see `scope`) and does not shorten them (see `compact`).
 
-pub mod compact;
+pub(crate) mod compact;
 mod describe;
 
 use std::collections::BTreeMap;

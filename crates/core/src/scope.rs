@@ -162,25 +162,25 @@ impl Scope {
 
 /// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScopeInputs {
-    pub role: RoleName,
+pub(crate) struct ScopeInputs {
+    pub(crate) role: RoleName,
     /// The agent that plays the role, if there are several.
-    pub agent: Option<AgentName>,
+    pub(crate) agent: Option<AgentName>,
     /// The agent that the role talks to.
-    pub peer: Option<AgentName>,
-    pub model: ModelName,
+    pub(crate) peer: Option<AgentName>,
+    pub(crate) model: ModelName,
     /// The sample number of the same model, from 0.
-    pub sample: u16,
+    pub(crate) sample: u16,
     /// The current turn.
-    pub turn: Option<TurnId>,
+    pub(crate) turn: Option<TurnId>,
     /// The phase visit in the role's graph.
-    pub phase_visit: Option<PhaseVisit>,
+    pub(crate) phase_visit: Option<PhaseVisit>,
     /// The work item of the peer, or of the agent itself if there is no peer.
-    pub work_item: Option<WorkItemName>,
+    pub(crate) work_item: Option<WorkItemName>,
     /// This call, or the call whose tool results it continues.
-    pub root_call: CallId,
+    pub(crate) root_call: CallId,
     /// How often the slot was reset.
-    pub slot_resets: u32,
+    pub(crate) slot_resets: u32,
 }
 
 /// One stay in a phase.
@@ -230,7 +230,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Returns the slot and scope tag of a call.
 #[must_use]
-pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot, ScopeTag) {
+pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot, ScopeTag) {
     let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
     let mut tag = ScopeTag { slot_resets: context.slot_resets, ..ScopeTag::default() };
     let model = || Some((context.model.clone(), context.sample));
@@ -263,15 +263,15 @@ pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot
 
 /// The current thread of a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct CurrentThread<'a> {
-    pub thread: ThreadId,
-    pub scope_tag: &'a ScopeTag,
-    pub opened_at: UnixMillis,
+pub(crate) struct CurrentThread<'a> {
+    pub(crate) thread: ThreadId,
+    pub(crate) scope_tag: &'a ScopeTag,
+    pub(crate) opened_at: UnixMillis,
 }
 
 /// The thread to use for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ThreadChoice {
+pub(crate) enum ThreadChoice {
     /// The tags are equal, so the thread is continued.
     Continue(ThreadId),
     /// A new thread is opened.
@@ -331,7 +331,7 @@ impl fmt::Display for ThreadOpenReason {
 
 /// Chooses the thread of a call: an existing thread with an equal tag is continued, otherwise a new one is opened.
 #[must_use]
-pub fn choose_thread(
+pub(crate) fn choose_thread(
     scope: &Scope,
     current: Option<CurrentThread<'_>>,
     required: &ScopeTag,
