@@ -25,14 +25,12 @@ use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, Tool
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind},
-    ruling::{PhaseRefusal, PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal},
+    guard::{ConditionVerdict, Guard, Proposer, ProposerKind, UnmetRequirement},
+    ruling::PhaseRefusal,
     state::{
         ExpiredPhaseLimit, PhaseProposal, PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause,
         TransitionNote,
     },
-    user_override::{GrantRefusal, PhaseRollbackRefusal},
-    validation::PhaseGraphError,
 };
 
 /// The phases of a conversation and the allowed transitions between them.
@@ -228,7 +226,7 @@ impl PhaseGate {
 impl PhaseGraph {
     /// Returns the phase with this name.
     #[must_use]
-    pub fn find_phase(&self, name: &PhaseName) -> Option<&PhaseSpec> {
+    pub(crate) fn find_phase(&self, name: &PhaseName) -> Option<&PhaseSpec> {
         self.phases.iter().find(|phase| phase.name == *name)
     }
 
@@ -239,7 +237,7 @@ impl PhaseGraph {
 
     /// Returns the names of the conditions in the guards of the edges from a phase, which the flow must evaluate.
     #[must_use]
-    pub fn condition_names_from(&self, from: &PhaseName) -> BTreeSet<&str> {
+    pub(crate) fn condition_names_from(&self, from: &PhaseName) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         for edge in self.edges_from(from) {
             edge.guard.collect_conditions(&mut names);

@@ -1,11 +1,12 @@
-//! Read-only questions to a flow about a session: which guard conditions hold, and which artifacts it shows. A flow
+//! Read-only questions to a flow about a session: which phases can be entered, and which artifacts it shows. A flow
 //! that needs texts is asked again after they have been loaded.
 
+use segue_core::decide::allowed_phases;
 use segue_core::event::PhaseGraphKey;
 use segue_core::flow::Artifact;
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
-use segue_core::ids::SessionId;
-use segue_core::phase::GuardInputs;
+use segue_core::ids::{PhaseName, SessionId};
+use segue_core::phase::Proposer;
 use segue_core::session::SessionState;
 
 use crate::engine::Engine;
@@ -13,25 +14,19 @@ use crate::error::Error;
 use crate::text_cache::TextCache;
 
 impl Engine {
-    /// Asks the flow which guard conditions of a graph hold in its current phase.
+    /// Returns the phases of a graph that `by` may enter now, in the graph's order.
     ///
     /// # Errors
     /// The session cannot be read.
-    pub async fn evaluate_guard_conditions(
+    pub async fn allowed_phases(
         &self,
         session: &SessionId,
         flow: &dyn DynFlow,
         state: &SessionState,
         key: &PhaseGraphKey,
-    ) -> Result<GuardInputs, Error> {
-        let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(GuardInputs::default()) };
-        let status = state.session.phase_graph_status(graph, key);
-        let evaluate_conditions = |context: DynFlowContext<'_>| {
-            let names = graph.condition_names_from(&status.state.current).into_iter();
-            names.map(|name| (name.to_owned(), flow.evaluate_condition(context, key, name))).collect()
-        };
-        let verdicts = self.evaluate_with_texts(session, state, evaluate_conditions).await?;
-        Ok(GuardInputs { handovers: status.handover_kinds.clone(), verdicts })
+        by: &Proposer,
+    ) -> Result<Vec<PhaseName>, Error> {
+        self.evaluate_with_texts(session, state, |context| allowed_phases(flow, context, key, by)).await
     }
 
     /// Returns the artifacts that the flow shows for a state.

@@ -3,7 +3,7 @@
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::event::{Event, PhaseEntered, PhaseGraphKey, PhaseTransitionRefused};
-use crate::flow::EventSubject;
+use crate::flow::{DynFlow, DynFlowContext, EventSubject};
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
 use crate::phase::guard::{GuardInputs, Proposer};
@@ -20,7 +20,9 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(format!("proposal of `{}`", proposal.to), format!("there is no graph `{}`", phase.graph));
             return;
         };
-        let conditions = self.evaluate_guard_conditions(graph, &phase, &status);
+        let subject = EventSubject::default();
+        let context = self.flow_context(&subject);
+        let conditions = evaluate_guard_conditions(self.flow, context, graph, &phase, &status);
         match rule_on_proposal(graph, &status.state, proposal, &conditions) {
             ProposalRuling::Enter(transition) => {
                 self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }))
@@ -96,17 +98,17 @@ impl<'a> DecisionDraft<'a> {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         InputRefusal::PhaseCommandRefused(format!("the flow has no phase graph `{}`; it has {known}", phase.graph))
     }
+}
 
-    fn evaluate_guard_conditions(
-        &self,
-        graph: &PhaseGraph,
-        phase: &PhaseGraphKey,
-        status: &PhaseGraphStatus,
-    ) -> GuardInputs {
-        let subject = EventSubject::default();
-        let verdicts = graph.condition_names_from(&status.state.current).into_iter();
-        let verdicts = verdicts
-            .map(|name| (name.to_owned(), self.flow.evaluate_condition(self.flow_context(&subject), phase, name)));
-        GuardInputs { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
-    }
+/// Asks the flow which guard conditions hold in the current phase of a graph.
+pub(super) fn evaluate_guard_conditions(
+    flow: &dyn DynFlow,
+    context: DynFlowContext<'_>,
+    graph: &PhaseGraph,
+    phase: &PhaseGraphKey,
+    status: &PhaseGraphStatus,
+) -> GuardInputs {
+    let verdicts = graph.condition_names_from(&status.state.current).into_iter();
+    let verdicts = verdicts.map(|name| (name.to_owned(), flow.evaluate_condition(context, phase, name)));
+    GuardInputs { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
 }

@@ -180,13 +180,13 @@ impl fmt::Display for ProposerKind {
     }
 }
 
-/// The facts on which guards depend. [`super::PhaseGraph::condition_names_from`] lists the conditions to evaluate.
+/// The facts on which guards depend. `PhaseGraph::condition_names_from` lists the conditions to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GuardInputs {
+pub(crate) struct GuardInputs {
     /// The kinds of handovers that were created during this visit.
-    pub handovers: BTreeSet<HandoverKind>,
+    pub(crate) handovers: BTreeSet<HandoverKind>,
     /// The flow's verdict on each named condition. A condition without a verdict does not hold.
-    pub verdicts: BTreeMap<String, ConditionVerdict>,
+    pub(crate) verdicts: BTreeMap<String, ConditionVerdict>,
 }
 
 /// The flow's verdict on a condition.

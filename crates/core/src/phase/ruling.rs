@@ -13,7 +13,7 @@ use crate::ids::PhaseName;
 /// The ruling on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProposalRuling {
+pub(crate) enum ProposalRuling {
     /// The transition is allowed; the caller records and applies it.
     Enter(PhaseTransition),
     /// The transition is refused; the caller records the refusal and tells the proposer.
@@ -29,7 +29,7 @@ pub struct PhaseRefusal {
     /// The proposed phase.
     pub to: PhaseName,
     pub by: Proposer,
-    pub why: PhaseRefusalReason,
+    pub(crate) why: PhaseRefusalReason,
     /// The phases that the same proposer may enter now.
     pub allowed: Vec<PhaseName>,
 }
@@ -37,7 +37,7 @@ pub struct PhaseRefusal {
 /// The reasons for a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PhaseRefusalReason {
+pub(crate) enum PhaseRefusalReason {
     /// The graph has no such phase.
     NoSuchPhase,
     /// No edge leads to the phase.
@@ -52,11 +52,11 @@ pub enum PhaseRefusalReason {
 
 /// A gate that blocks a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnmetGate {
-    pub gate: String,
-    pub opened_by: PhaseName,
+pub(crate) struct UnmetGate {
+    pub(crate) gate: String,
+    pub(crate) opened_by: PhaseName,
     /// The phase that must be entered first.
-    pub needs: PhaseName,
+    pub(crate) needs: PhaseName,
 }
 
 impl fmt::Display for PhaseRefusalReason {
@@ -80,7 +80,7 @@ impl fmt::Display for PhaseRefusalReason {
 
 /// Rules on a proposal. The caller records the ruling and applies the transition.
 #[must_use]
-pub fn rule_on_proposal(
+pub(crate) fn rule_on_proposal(
     graph: &PhaseGraph,
     state: &PhaseState,
     proposal: &PhaseProposal,
@@ -104,7 +104,7 @@ pub fn rule_on_proposal(
 /// Returns the phases that `by` may enter now, in the graph's order. The current phase is included only if it can be
 /// entered again.
 #[must_use]
-pub fn allowed_phases(
+pub(crate) fn allowed_phases(
     graph: &PhaseGraph,
     state: &PhaseState,
     by: &Proposer,

@@ -31,7 +31,7 @@ pub struct PhaseState {
 impl PhaseState {
     /// Returns the state at the graph's start.
     #[must_use]
-    pub fn new(graph: &PhaseGraph, at: UnixMillis) -> Self {
+    pub(crate) fn new(graph: &PhaseGraph, at: UnixMillis) -> Self {
         let opened = graph.gates.iter().filter(|gate| gate.opened_by == graph.start);
         Self {
             current: graph.start.clone(),
@@ -47,7 +47,7 @@ impl PhaseState {
     }
 
     /// Applies a transition. Any transition can be applied to any state.
-    pub fn apply_transition(&mut self, transition: &PhaseTransition, at: UnixMillis) {
+    pub(crate) fn apply_transition(&mut self, transition: &PhaseTransition, at: UnixMillis) {
         match &transition.cause {
             TransitionCause::SamePhase => return,
             // Grants were given on a path that is abandoned now.

@@ -41,7 +41,7 @@ pub(crate) fn issue_skip_grant(
 
 /// Why a grant was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GrantRefusal {
+pub(crate) enum GrantRefusal {
     /// The proposer is neither the user nor an operator.
     #[error("{by} cannot grant a skip to `{to}`: only the user can; ask them")]
     NotAuthorized { by: Proposer, to: PhaseName },
@@ -88,7 +88,7 @@ pub(crate) fn plan_rollback(
 
 /// Why a rollback was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PhaseRollbackRefusal {
+pub(crate) enum PhaseRollbackRefusal {
     /// The proposer is neither the user nor an operator. A rollback can close a gate, so it needs the same authority as
     /// a grant.
     #[error("{by} cannot roll back: only the user can; ask them")]

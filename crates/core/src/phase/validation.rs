@@ -9,7 +9,7 @@ use crate::ids::PhaseName;
 
 /// An error in a graph, with a suggestion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PhaseGraphError {
+pub(crate) enum PhaseGraphError {
     /// There are more phases or gates than allowed.
     #[error("the graph has {count} {what}; at most {max} are allowed")]
     TooMany { what: &'static str, count: usize, max: usize },
@@ -95,7 +95,7 @@ impl PhaseGraph {
     ///
     /// # Errors
     /// Returns all errors. Reachability is checked only if there are no other errors.
-    pub fn validate(&self) -> Result<(), Vec<PhaseGraphError>> {
+    pub(crate) fn validate(&self) -> Result<(), Vec<PhaseGraphError>> {
         let mut errors = Vec::new();
         self.check_names(&mut errors);
         self.check_edges(&mut errors);

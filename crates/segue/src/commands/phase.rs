@@ -8,7 +8,6 @@ use segue_core::event::{Event, PhaseGraphKey};
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{PhaseName, Seq, SessionId};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::allowed_phases;
 use segue_core::phase::render_mermaid;
 use segue_core::phase::{Guard, Proposer};
 use segue_core::session::{PhaseGraphStatus, SessionState};
@@ -76,8 +75,7 @@ pub(crate) async fn load_phase_reports<'r>(
     for key in state.session.phase_graph_keys(flow.spec()) {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
         let status = state.session.phase_graph_status(graph, &key);
-        let conditions = engine.evaluate_guard_conditions(session, flow, state, &key).await?;
-        let allowed_phases = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
+        let allowed_phases = engine.allowed_phases(session, flow, state, &key, &Proposer::User).await?;
         reports.push(PhaseGraphStatusReport { key, graph, status, allowed_phases });
     }
     Ok(reports)

@@ -10,7 +10,6 @@ use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::Proposer;
-use segue_core::phase::allowed_phases;
 use segue_core::phase::render_mermaid;
 use segue_core::session::{PhaseGraphStatus, SessionState};
 use serde::{Deserialize, Serialize};
@@ -233,12 +232,11 @@ async fn read_graph_status(
 ) -> Result<Option<PhaseGraphStatusView>, HttpProblem> {
     let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(None) };
     let engine = &session_ref.app.engine;
-    let conditions = engine
-        .evaluate_guard_conditions(&session_ref.session, flow, state, key)
+    let allowed = engine
+        .allowed_phases(&session_ref.session, flow, state, key, &Proposer::User)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     let status = state.session.phase_graph_status(graph, key);
-    let allowed = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
     let path =
         with_session_history(session_ref, at, |history| PhaseGraphHistory::from_history(history, graph, key, state))
             .await?;

@@ -31,7 +31,7 @@ pub(crate) fn resolve_phase_key(
         return Err(format!("no phase graph is named or owned by `{name}`{hint}"));
     }
     let has_phase = |key: &PhaseGraphKey| match to {
-        Some(to) => spec.graphs.get(&key.graph).is_some_and(|graph| graph.find_phase(to).is_some()),
+        Some(to) => spec.graphs.get(&key.graph).is_some_and(|graph| graph.phases.iter().any(|phase| phase.name == *to)),
         None => true,
     };
     let named: Vec<&PhaseGraphKey> =
