@@ -129,7 +129,6 @@ pub mod body;
 pub mod codec;
 pub mod context;
 pub mod decide;
-pub mod diff;
 pub mod event;
 pub mod flow;
 pub mod handover;

@@ -132,8 +132,6 @@ pub(crate) const FENCE_LENGTH_MIN: usize = 3;
 pub(crate) const LIST_NUMBER_DIGITS_MAX: u8 = 9;
 /// The maximum length of an unquoted key in broken JSON, in bytes.
 pub(crate) const UNQUOTED_KEY_BYTES_MAX: usize = 64;
-/// The maximum number of line pairs that a diff compares. Beyond it the rest is shown as replaced.
-pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;
 /// The number of newest messages that each copy of a thread holds by itself. The others are shared.
 pub(crate) const UNSHARED_ENTRIES_MAX: usize = 8;
 

@@ -37,6 +37,7 @@ mod circuit_breaker;
 pub mod clock;
 mod commit_gate;
 mod config;
+mod diff;
 mod dispatch;
 mod engine;
 mod error;
@@ -59,6 +60,7 @@ mod transfer;
 mod turn_report;
 
 pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
+pub use diff::{TextDiffLine, diff_lines};
 pub use engine::{Engine, validate_session_name};
 pub use error::Error;
 pub use model_assignment::ModelAssignment;

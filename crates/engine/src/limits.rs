@@ -56,3 +56,5 @@ pub const PANIC_RESUME_MS: u64 = 5_000;
 pub const ENDED_CALLS_REMEMBERED_MAX: usize = 256;
 /// Longest word whose token count is cached, in bytes.
 pub(crate) const CACHED_WORD_BYTES_MAX: usize = 24;
+/// The maximum number of line pairs that a diff compares. Beyond it the rest is shown as replaced.
+pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;

@@ -5,10 +5,9 @@ pub(crate) mod receipt;
 mod tool_results;
 
 use anyhow::bail;
-use segue_core::diff::{TextDiffLine, diff_lines};
 use segue_core::ids::SessionId;
 use segue_core::prompt::Prompt;
-use segue_engine::Engine;
+use segue_engine::{Engine, TextDiffLine, diff_lines};
 use serde_json::json;
 
 use crate::cli::{ExplainArgs, GlobalArgs};
