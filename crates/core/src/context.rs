@@ -329,23 +329,23 @@ pub enum PrefixMatch {
 
 /// The parts of a prompt that are needed to compare it with the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PromptOutline {
-    pub call: CallId,
-    pub thread: ThreadId,
+pub(crate) struct PromptOutline {
+    pub(crate) call: CallId,
+    pub(crate) thread: ThreadId,
     /// How often the thread had been compacted.
-    pub compactions: u32,
-    pub carried: ThreadHistorySize,
-    pub opening: Arc<[(FragmentName, TextRef)]>,
-    pub ask: Arc<[(FragmentName, TextRef)]>,
-    pub ask_status: PromptAskStatus,
+    pub(crate) compactions: u32,
+    pub(crate) carried: ThreadHistorySize,
+    pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
+    pub(crate) ask: Arc<[(FragmentName, TextRef)]>,
+    pub(crate) ask_status: PromptAskStatus,
     /// The offered tools. Vendors put them before all messages.
-    pub tools: Option<BodyId>,
+    pub(crate) tools: Option<BodyId>,
 }
 
 /// Whether the ask of a call has become part of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PromptAskStatus {
+pub(crate) enum PromptAskStatus {
     /// The call was not answered, so its ask is not in the thread.
     #[default]
     Unanswered,

@@ -57,12 +57,6 @@ pub struct UsageTotals {
 }
 
 impl UsageTotals {
-    /// Returns the cached input tokens in percent of all input tokens; `None` if there are none.
-    #[must_use]
-    pub fn cached_percent(&self) -> Option<u64> {
-        (self.input_tokens > 0).then(|| self.cached_tokens.min(self.input_tokens) * 100 / self.input_tokens)
-    }
-
     /// Returns the cost, if the price of every call is known.
     #[must_use]
     pub fn exact_cost_microusd(&self) -> Option<u64> {

@@ -41,10 +41,13 @@
 //!     fn react(&self, _: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
 //!         match &event.event {
 //!             Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("assistant", "reply"))],
-//!             Event::CallAnswered(answered) => vec![
-//!                 FlowStep::Reply { text: ReplyTextSource::Stored(answered.text), role: None, call: Some(answered.call) },
-//!                 FlowStep::EndTurn(TurnOutcome::Done),
-//!             ],
+//!             Event::CallAnswered(answered) => {
+//!                 let text = ReplyTextSource::Stored(answered.text);
+//!                 vec![
+//!                     FlowStep::Reply { text, role: None, call: Some(answered.call) },
+//!                     FlowStep::EndTurn(TurnOutcome::Done),
+//!                 ]
+//!             }
 //!             _ => Vec::new(),
 //!         }
 //!     }
@@ -141,4 +144,4 @@ pub mod scope;
 pub mod session;
 pub mod signal;
 pub mod thread;
-pub mod token_ratio;
+mod token_ratio;

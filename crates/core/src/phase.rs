@@ -231,7 +231,7 @@ impl PhaseGraph {
     }
 
     /// Returns the edges from a phase, in the graph's order.
-    pub fn edges_from<'g>(&'g self, from: &PhaseName) -> impl Iterator<Item = &'g PhaseEdge> {
+    pub(crate) fn edges_from<'g>(&'g self, from: &PhaseName) -> impl Iterator<Item = &'g PhaseEdge> {
         self.edges.iter().filter(move |edge| edge.from == *from)
     }
 

@@ -140,16 +140,6 @@ pub enum ImageMediaType {
 }
 
 impl ImageMediaType {
-    #[must_use]
-    pub fn mime_type(self) -> &'static str {
-        match self {
-            Self::Png => "image/png",
-            Self::Jpeg => "image/jpeg",
-            Self::Gif => "image/gif",
-            Self::Webp => "image/webp",
-        }
-    }
-
     /// Detects the format from the first bytes.
     #[must_use]
     pub fn detect(bytes: &[u8]) -> Option<Self> {
@@ -160,6 +150,18 @@ impl ImageMediaType {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
             _ => None,
         }
+    }
+}
+
+/// Writes the MIME type.
+impl std::fmt::Display for ImageMediaType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+        })
     }
 }
 
@@ -240,10 +242,11 @@ pub struct TokenUsage {
     pub reasoning_tokens: u32,
 }
 
-impl TokenUsage {
-    /// Returns the sum.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+/// Adds two counts; the sum is at most `u32::MAX`.
+impl std::ops::Add for TokenUsage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
@@ -252,10 +255,13 @@ impl TokenUsage {
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
+}
 
-    /// Returns the difference; `part` must be a part of `self`.
-    #[must_use]
-    pub fn minus(self, part: Self) -> Self {
+/// Removes a part of the counts.
+impl std::ops::Sub for TokenUsage {
+    type Output = Self;
+
+    fn sub(self, part: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_sub(part.input_tokens),
             output_tokens: self.output_tokens.saturating_sub(part.output_tokens),
@@ -309,7 +315,7 @@ impl CallFailure {
     pub fn with_usage(mut self, usage: Option<TokenUsage>) -> Self {
         let known = self.cost.and_then(|cost| cost.usage);
         let usage = match (known, usage) {
-            (Some(known), Some(more)) => Some(known.plus(more)),
+            (Some(known), Some(more)) => Some(known + more),
             (known, more) => known.or(more),
         };
         self.cost = Some(AttemptCost { usage, cost_microusd: None });

@@ -20,18 +20,14 @@ pub enum Scope {
     /// Every call starts a new thread.
     Fresh,
     /// Calls continue a thread while it is valid.
-    Persistent(PersistentScope),
-}
-
-/// The partitions and boundaries of a role's threads.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PersistentScope {
-    /// There is one thread for each value of these.
-    pub partitions: BTreeSet<ThreadPartition>,
-    /// A change of any of these ends the thread.
-    pub boundaries: BTreeSet<ThreadEndTrigger>,
-    /// A thread that is older than this is replaced.
-    pub age_ms_max: Option<u64>,
+    Persistent {
+        /// There is one thread for each value of these.
+        partitions: BTreeSet<ThreadPartition>,
+        /// A change of any of these ends the thread.
+        boundaries: BTreeSet<ThreadEndTrigger>,
+        /// A thread that is older than this is replaced.
+        age_ms_max: Option<u64>,
+    },
 }
 
 /// What separates threads of one role that exist side by side.
@@ -62,7 +58,7 @@ impl Scope {
     /// Creates a scope with one thread for the whole session.
     #[must_use]
     pub fn per_session() -> Self {
-        Self::Persistent(PersistentScope::default())
+        Self::Persistent { partitions: BTreeSet::new(), boundaries: BTreeSet::new(), age_ms_max: None }
     }
 
     /// Creates a scope with one thread per turn.
@@ -89,17 +85,11 @@ impl Scope {
         Self::per_session().partitioned_by(ThreadPartition::Peer)
     }
 
-    /// Creates a scope with one thread per peer and work item.
-    #[must_use]
-    pub fn per_peer_and_work_item() -> Self {
-        Self::per_peer().ended_by(ThreadEndTrigger::WorkItem)
-    }
-
     /// Returns the scope with a partition added. A fresh scope stays fresh.
     #[must_use]
     pub(crate) fn partitioned_by(mut self, partition: ThreadPartition) -> Self {
-        if let Self::Persistent(persistent) = &mut self {
-            persistent.partitions.insert(partition);
+        if let Self::Persistent { partitions, .. } = &mut self {
+            partitions.insert(partition);
         }
         self
     }
@@ -107,8 +97,8 @@ impl Scope {
     /// Returns the scope with a boundary added. A fresh scope stays fresh.
     #[must_use]
     pub fn ended_by(mut self, boundary: ThreadEndTrigger) -> Self {
-        if let Self::Persistent(persistent) = &mut self {
-            persistent.boundaries.insert(boundary);
+        if let Self::Persistent { boundaries, .. } = &mut self {
+            boundaries.insert(boundary);
         }
         self
     }
@@ -118,29 +108,27 @@ impl Scope {
     pub(crate) fn is_ended_by(&self, boundary: ThreadEndTrigger) -> bool {
         match self {
             Self::Fresh => false,
-            Self::Persistent(persistent) => persistent.boundaries.contains(&boundary),
+            Self::Persistent { boundaries, .. } => boundaries.contains(&boundary),
         }
     }
 
     /// Describes the lifetime of a thread in words.
     #[must_use]
     pub fn describe(&self) -> String {
-        let persistent = match self {
-            Self::Fresh => return "none: every call starts a new thread".to_owned(),
-            Self::Persistent(persistent) => persistent,
+        let Self::Persistent { partitions, boundaries, age_ms_max } = self else {
+            return "none: every call starts a new thread".to_owned();
         };
-        let partitions = persistent.partitions.iter().map(|partition| match partition {
+        let partitions = partitions.iter().map(|partition| match partition {
             ThreadPartition::Model => "for each model",
             ThreadPartition::Peer => "for each peer",
         });
-        let boundaries = persistent.boundaries.iter().map(|boundary| match boundary {
+        let boundaries = boundaries.iter().map(|boundary| match boundary {
             ThreadEndTrigger::Turn => "the turn ends".to_owned(),
             ThreadEndTrigger::Phase => "the phase is left".to_owned(),
             ThreadEndTrigger::Model => "the model changes".to_owned(),
             ThreadEndTrigger::WorkItem => "the work item changes".to_owned(),
         });
-        let age =
-            persistent.age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
+        let age = age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
         let until: Vec<String> = boundaries.chain(age).collect();
         let partitions: Vec<&str> = partitions.collect();
         let lifetime = match until.as_slice() {
@@ -153,8 +141,8 @@ impl Scope {
     /// Returns the scope with a maximum age of its threads. A fresh scope stays fresh.
     #[must_use]
     pub fn with_age_ms_max(mut self, ms: u64) -> Self {
-        if let Self::Persistent(persistent) = &mut self {
-            persistent.age_ms_max = Some(ms);
+        if let Self::Persistent { age_ms_max, .. } = &mut self {
+            *age_ms_max = Some(ms);
         }
         self
     }
@@ -241,14 +229,14 @@ pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (Thr
             slot.model = model();
             tag.single_call = Some(context.root_call);
         }
-        Scope::Persistent(persistent) => {
-            for partition in &persistent.partitions {
+        Scope::Persistent { partitions, boundaries, .. } => {
+            for partition in partitions {
                 match partition {
                     ThreadPartition::Model => slot.model = model(),
                     ThreadPartition::Peer => slot.peer.clone_from(&context.peer),
                 }
             }
-            for boundary in &persistent.boundaries {
+            for boundary in boundaries {
                 match boundary {
                     ThreadEndTrigger::Turn => tag.turn = context.turn,
                     ThreadEndTrigger::Phase => tag.phase_visit.clone_from(&context.phase_visit),
@@ -352,7 +340,7 @@ pub(crate) fn choose_thread(
     }
     let age_ms_max = match scope {
         Scope::Fresh => None,
-        Scope::Persistent(persistent) => persistent.age_ms_max,
+        Scope::Persistent { age_ms_max, .. } => *age_ms_max,
     };
     match age_ms_max {
         Some(max) if now.ms_since(current.opened_at) > max => ThreadChoice::Open(ThreadOpenReason::TooOld),
@@ -412,7 +400,7 @@ mod tests {
             Scope::per_turn(),
             Scope::per_model(),
             Scope::per_peer(),
-            Scope::per_peer_and_work_item(),
+            Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem),
         ] {
             assert_eq!(rule(&scope, &caller(), &caller(), 1), ThreadChoice::Continue(ThreadId(7)), "{scope:?}");
         }
@@ -431,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_changed_work_item_opens_a_new_thread_and_another_peer_has_its_own() {
-        let scope = Scope::per_peer_and_work_item();
+        let scope = Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem);
         let other_story = ScopeInputs { work_item: Some("story-2".into()), ..caller() };
         let other_peer = ScopeInputs { peer: Some("coder-2".into()), ..caller() };
         assert_eq!(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{ImageRef, TextRef};
+use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
     AgentMessageSent, CallOpened, CallQueuedOnThread, CallRequest, Event, MidTurnPolicy, PhaseGraphKey,
@@ -32,7 +32,8 @@ use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
 
 pub(crate) use apply::to_call_request;
-pub use prompt_plan::{PromptMessageRef, PromptPlan, ThreadPromptCache};
+pub(crate) use prompt_plan::PromptMessageRef;
+pub use prompt_plan::{PromptPlan, ThreadPromptCache};
 
 /// The state of a session and of its flow.
 #[derive(Debug, Clone)]
@@ -115,7 +116,7 @@ pub struct Session {
     pub slot_resets: BTreeMap<ThreadSlot, u32>,
     /// The last prompt of each slot, for comparison with the next one.
     #[serde(with = "pairs")]
-    pub last_prompts: BTreeMap<Arc<ThreadSlot>, Arc<PromptOutline>>,
+    pub(crate) last_prompts: BTreeMap<Arc<ThreadSlot>, Arc<PromptOutline>>,
     #[serde(with = "pairs")]
     pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStatus>>,
     /// The latest handovers, newest last.
@@ -130,7 +131,7 @@ pub struct Session {
     pub refused_prompt_tokens: BTreeMap<ModelName, u32>,
     /// The ratio of vendor tokens to our tokens, by model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub token_ratios: BTreeMap<ModelName, VendorTokenRatio>,
+    pub(crate) token_ratios: BTreeMap<ModelName, VendorTokenRatio>,
     /// The keys of recent messages.
     pub recent_idempotency_keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
     pub last_reply: Option<TextRef>,
@@ -239,17 +240,17 @@ pub struct ToolRound {
     pub root_call: CallId,
     pub round_number: u32,
     /// The tool calls in the model's order, with their results so far.
-    pub tool_results: Vec<ToolCallResult>,
+    pub(crate) tool_results: Vec<ToolCallResult>,
 }
 
 /// A tool call and its result, if it has finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolCallResult {
-    pub tool_call_id: String,
+pub(crate) struct ToolCallResult {
+    pub(crate) tool_call_id: String,
     /// The tool's result, or the reason why there is none.
-    pub text: Option<TextRef>,
+    pub(crate) text: Option<TextRef>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub failed: bool,
+    pub(crate) failed: bool,
 }
 
 /// A running timer.
@@ -378,7 +379,7 @@ impl Session {
 
     /// Returns the key of the phase graph that `role` follows when `agent` plays it.
     #[must_use]
-    pub fn phase_graph_key_for_role(
+    pub(crate) fn phase_graph_key_for_role(
         spec: &FlowSpec,
         role: &RoleName,
         agent: Option<&AgentName>,
@@ -429,7 +430,12 @@ impl Session {
 
     /// Returns the current phase visit in the role's graph.
     #[must_use]
-    pub fn current_visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseVisit> {
+    pub(crate) fn current_visit(
+        &self,
+        spec: &FlowSpec,
+        role: &RoleName,
+        agent: Option<&AgentName>,
+    ) -> Option<PhaseVisit> {
         let key = Self::phase_graph_key_for_role(spec, role, agent)?;
         let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, &key);
         Some(PhaseVisit { graph: key.graph, phase: status.state.current, number: status.state.visit })
@@ -453,6 +459,18 @@ impl Session {
         self.inboxes.get(agent)?.iter().min_by_key(|mail| (mail.priority, mail.message))
     }
 
+    /// Returns the ids of the texts that the next prompts of this session consist of: its threads and its messages that
+    /// are not answered yet.
+    #[must_use]
+    pub fn prompt_text_ids(&self) -> BTreeSet<BodyId> {
+        let threads = self.threads.values().flat_map(|thread| {
+            let opening = thread.opening.iter().map(|(_, text)| text.body);
+            opening.chain(thread.entries.iter().flat_map(|entry| entry.parts.iter().map(|text| text.body)))
+        });
+        let messages = self.queued_messages.iter().chain(self.current_turn.iter().flat_map(|turn| &turn.messages));
+        threads.chain(messages.map(|message| message.text.body)).collect()
+    }
+
     /// Returns the current phases as a short text.
     #[must_use]
     pub fn phases_label(&self) -> String {
@@ -473,8 +491,14 @@ impl Session {
 
     /// Returns the ratio of a model's vendor tokens to ours.
     #[must_use]
-    pub fn token_ratio(&self, model: &ModelName) -> VendorTokenRatio {
+    pub(crate) fn token_ratio(&self, model: &ModelName) -> VendorTokenRatio {
         self.token_ratios.get(model).copied().unwrap_or_default()
+    }
+
+    /// Returns the ratio of a model's vendor tokens to ours, in thousandths. Without reports it is 1000.
+    #[must_use]
+    pub fn token_ratio_permille(&self, model: &ModelName) -> u32 {
+        self.token_ratio(model).permille()
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) mod stream_filter;
 mod user_quotes;
 mod visible_text;
 
+#[cfg(test)]
+mod tests;
+
 use crate::limits::{
     BLOCK_BYTES_MAX, BLOCK_NAME_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX, EXCERPT_CHARS_MAX,
     LIST_ITEMS_MAX,
@@ -63,7 +66,7 @@ use block_scanner::BlockScanner;
 use user_quotes::UserQuoteMatcher;
 
 pub use self::{
-    fields::{BlockFieldValue, BlockFields, BlockSchema},
+    fields::{BlockFieldKind, BlockFields, BlockSchema},
     json::{JsonComplaint, canonical_json, find_json, find_json_where},
     stream_filter::BlockStreamFilter,
 };
@@ -104,7 +107,7 @@ impl BlockSet {
     }
 
     /// Returns the names in upper case, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().map(|(name, _)| name.as_str())
     }
 

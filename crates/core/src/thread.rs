@@ -12,7 +12,7 @@ use crate::ids::{CallId, FragmentName, ThreadId, UnixMillis};
 use crate::prompt::{ChatRole, ToolCall};
 use crate::scope::{ScopeTag, ThreadSlot};
 
-pub use entries::ThreadEntries;
+pub(crate) use entries::ThreadEntries;
 
 /// The messages that a role's next call will see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,9 +23,9 @@ pub struct Thread {
     pub opened_at: UnixMillis,
     pub opened_by: CallId,
     /// The fragments of the system message.
-    pub opening: Arc<[(FragmentName, TextRef)]>,
+    pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
     /// The messages after the opening, oldest first.
-    pub entries: ThreadEntries,
+    pub(crate) entries: ThreadEntries,
     /// The size of the whole thread.
     pub tokens: u32,
     /// The digest of the whole thread.
@@ -34,16 +34,16 @@ pub struct Thread {
     pub active_call: Option<CallId>,
     pub last_used_at: UnixMillis,
     /// How often it was compacted.
-    pub compactions: u32,
-    pub first_entry_kind: FirstThreadEntryKind,
+    pub(crate) compactions: u32,
+    pub(crate) first_entry_kind: FirstThreadEntryKind,
     /// The last prompt, for comparison with the next one.
-    pub last_prompt: Option<Arc<PromptOutline>>,
+    pub(crate) last_prompt: Option<Arc<PromptOutline>>,
 }
 
 /// The kind of a thread's first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FirstThreadEntryKind {
+pub(crate) enum FirstThreadEntryKind {
     /// An ordinary message.
     #[default]
     Message,
@@ -53,32 +53,32 @@ pub enum FirstThreadEntryKind {
 
 /// A message of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThreadEntry {
+pub(crate) struct ThreadEntry {
     /// The call that added it.
-    pub call: CallId,
-    pub chat_role: ChatRole,
-    pub parts: Vec<TextRef>,
+    pub(crate) call: CallId,
+    pub(crate) chat_role: ChatRole,
+    pub(crate) parts: Vec<TextRef>,
     /// The tools that the assistant called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    pub(crate) tool_calls: Vec<ToolCall>,
     /// In a tool's message, the id of the tool call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_call_id: Option<String>,
+    pub(crate) tool_call_id: Option<String>,
     /// In a tool's message, true if the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// True if compaction must keep the message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pinned: bool,
+    pub(crate) pinned: bool,
     /// The parts that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub user_texts: Vec<TextRef>,
+    pub(crate) user_texts: Vec<TextRef>,
     /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<ImageRef>,
+    pub(crate) images: Vec<ImageRef>,
     /// In an answer, opaque vendor data that must be sent back with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vendor_state: Option<BodyId>,
+    pub(crate) vendor_state: Option<BodyId>,
 }
 
 impl ThreadEntry {

@@ -14,7 +14,7 @@ const UNITY_PERMILLE: u32 = 1_000;
 
 /// The ratio of a vendor's token count to ours. Without reports it is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct VendorTokenRatio {
+pub(crate) struct VendorTokenRatio {
     /// The size of the reported prompts by our count. Older prompts count less.
     our_tokens: u64,
     /// The size of the same prompts as reported.
@@ -41,7 +41,7 @@ impl VendorTokenRatio {
 
     /// Returns the ratio in thousandths.
     #[must_use]
-    pub fn permille(self) -> u32 {
+    pub(crate) fn permille(self) -> u32 {
         let (counted, reported) =
             (self.our_tokens + TOKEN_RATIO_PRIOR_TOKENS, self.vendor_tokens + TOKEN_RATIO_PRIOR_TOKENS);
         let permille = (reported * u64::from(UNITY_PERMILLE) + counted / 2) / counted;
@@ -50,7 +50,7 @@ impl VendorTokenRatio {
 
     /// Returns true if the ratio is 1.
     #[must_use]
-    pub fn is_unity(self) -> bool {
+    pub(crate) fn is_unity(self) -> bool {
         self.permille() == UNITY_PERMILLE
     }
 

@@ -4,7 +4,7 @@ use segue_core::body::BodyId;
 use segue_core::event::Event;
 use segue_core::ids::{CallId, MessageId, SessionId};
 use segue_core::prompt::Prompt;
-use segue_core::session::SessionState;
+use segue_core::session::{SessionState, ThreadPromptCache};
 
 use crate::actor::read_flow_name;
 use crate::engine::{Engine, EngineShared};
@@ -53,7 +53,7 @@ impl EngineShared {
             self.store.read_bodies(session, &ids).await.map_err(|error| Error::from_store_error(session, error))?;
         let mut cache = TextCache::default();
         ids.into_iter().zip(texts).for_each(|(id, text)| cache.insert(id, text));
-        plan.resolve_prompt(&cache).map_err(|_| no_such_call())
+        plan.resolve_prompt(&mut ThreadPromptCache::default(), &cache).map_err(|_| no_such_call())
     }
 
     /// Rebuilds the report of the turn that handled `message`: of the last such turn, if a failed one was retried.

@@ -1,7 +1,7 @@
 //! The cached texts of one session, so that prompts are rendered without reading the store.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -60,11 +60,11 @@ impl TextCache {
         let receipt = &plan.opened.receipt;
         // A thread without entries usually ends with its first call, so there is nothing to cache.
         if receipt.carried.entries == 0 {
-            return plan.resolve_prompt(self);
+            return plan.resolve_prompt(&mut ThreadPromptCache::default(), self);
         }
         let thread = receipt.thread.thread_id();
         let mut rendered = self.rendered_threads.remove(&thread).unwrap_or_default();
-        let prompt = plan.resolve_prompt_cached(&mut rendered, self);
+        let prompt = plan.resolve_prompt(&mut rendered, self);
         self.rendered_threads.insert(thread, rendered);
         prompt
     }
@@ -87,7 +87,7 @@ impl TextCache {
         if self.bytes <= CACHED_TEXT_BYTES_MAX {
             return;
         }
-        let needed = bodies_needed_by(session);
+        let needed = session.prompt_text_ids();
         // These hold on to texts that are evicted here.
         self.rendered_threads.clear();
         self.texts.retain(|id, _| needed.contains(id));
@@ -99,15 +99,6 @@ impl BodyTextLookup for TextCache {
     fn find_text(&self, id: BodyId) -> Option<Arc<str>> {
         self.texts.get(&id).cloned()
     }
-}
-
-fn bodies_needed_by(session: &Session) -> BTreeSet<BodyId> {
-    let threads = session.threads.values().flat_map(|thread| {
-        let opening = thread.opening.iter().map(|(_, text)| text.body);
-        opening.chain(thread.entries.iter().flat_map(|entry| entry.parts.iter().map(|text| text.body)))
-    });
-    let messages = session.queued_messages.iter().chain(session.current_turn.iter().flat_map(|turn| &turn.messages));
-    threads.chain(messages.map(|message| message.text.body)).collect()
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl ModelCard {
     #[must_use]
     pub fn cost_with_rejected_reply(&self, usage: TokenUsage, rejected: Option<TokenUsage>) -> Option<u64> {
         let Some(first) = rejected else { return self.cost(usage) };
-        Some(self.cost(first)?.saturating_add(self.cost(usage.minus(first))?))
+        Some(self.cost(first)?.saturating_add(self.cost(usage - first)?))
     }
 
     /// Returns the cost of a call that failed. If its usage is unknown, so is its cost, unless the model is free.
@@ -147,7 +147,7 @@ mod tests {
             LongPromptPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
         let card = ModelCard { price: Some(TokenPrice { long: Some(long), ..PRICE }), ..CARD };
         let each = TokenUsage { input_tokens: 400, output_tokens: 1, ..TokenUsage::default() };
-        assert_eq!(card.cost_with_rejected_reply(each.plus(each), Some(each)), Some(2 * (400 * 3 + 15)));
+        assert_eq!(card.cost_with_rejected_reply(each + each, Some(each)), Some(2 * (400 * 3 + 15)));
         assert_eq!(card.cost_with_rejected_reply(each, None), Some(400 * 3 + 15));
     }
 

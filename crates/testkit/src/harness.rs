@@ -474,7 +474,7 @@ impl SessionHarness {
             .session
             .prompt_plan(call)
             .expect("the call is open")
-            .resolve_prompt(&self.texts)
+            .resolve_prompt(&mut ThreadPromptCache::default(), &self.texts)
             .expect("every text is loaded")
     }
 
@@ -514,8 +514,7 @@ impl SessionHarness {
             {
                 let plan = state.session.prompt_plan(opened.call).expect("it is open now");
                 let cache = caches.entry(opened.receipt.thread.thread_id()).or_default();
-                prompts
-                    .insert(opened.call, plan.resolve_prompt_cached(cache, &self.texts).expect("every text is stored"));
+                prompts.insert(opened.call, plan.resolve_prompt(cache, &self.texts).expect("every text is stored"));
             }
         }
         prompts

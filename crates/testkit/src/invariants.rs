@@ -5,6 +5,7 @@ use segue_core::event::{CallQueuedOnThread, RecordedEvent};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, TurnId};
 use segue_core::session::{Session, SessionState};
+use serde_json::Value;
 
 /// Checks all invariants of a session.
 ///
@@ -86,10 +87,11 @@ fn assert_threads_consistent(session: &Session) {
         );
         let is_current = session.thread_by_slot.get(&thread.slot) == Some(&thread.id);
         assert!(is_current || thread.active_call.is_some(), "{} is dropped once no call can continue it", thread.id);
-        let mut open: Vec<&str> = Vec::new();
-        for entry in &thread.entries {
-            open.extend(entry.tool_calls.iter().map(|call| call.id.as_str()));
-            if let Some(index) = open.iter().position(|id| entry.tool_call_id.as_deref() == Some(id)) {
+        let stored = serde_json::to_value(&**thread).expect("a thread is JSON");
+        let mut open: Vec<&Value> = Vec::new();
+        for entry in stored["entries"].as_array().expect("a thread has a list of entries") {
+            open.extend(entry["tool_calls"].as_array().into_iter().flatten().map(|call| &call["id"]));
+            if let Some(index) = open.iter().position(|id| entry["tool_call_id"] == **id) {
                 open.remove(index);
             }
         }
@@ -131,7 +133,9 @@ fn assert_waits_resolvable(session: &Session) {
             .open_tool_runs
             .values()
             .filter(|run| run.requested_by.as_ref().is_some_and(|(requester, _)| requester == call));
-        let missing = round.tool_results.iter().filter(|result| result.text.is_none()).count();
+        let stored = serde_json::to_value(round).expect("a tool round is JSON");
+        let results = stored["tool_results"].as_array().expect("a tool round has a list of results");
+        let missing = results.iter().filter(|result| result["text"].is_null()).count();
         assert_eq!(runs.count(), missing, "each missing tool result has an open run");
         let waits = session.deferred_calls.values().any(|wait| wait.continues == Some(*call));
         assert!(missing > 0 || waits, "a complete tool round is continued");

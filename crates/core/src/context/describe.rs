@@ -106,13 +106,17 @@ impl fmt::Display for FragmentSource {
 mod tests {
     use super::*;
     use crate::ids::CallId;
+    use crate::scope::ThreadEndTrigger;
 
     #[test]
     fn scopes_are_described_in_words() {
         assert_eq!(Scope::Fresh.describe(), "none: every call starts a new thread");
         assert_eq!(Scope::per_session().describe(), "the whole session");
         assert_eq!(Scope::per_model().describe(), "the whole session, one for each model");
-        assert_eq!(Scope::per_peer_and_work_item().describe(), "until the work item changes, one for each peer");
+        assert_eq!(
+            Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem).describe(),
+            "until the work item changes, one for each peer"
+        );
         assert_eq!(Scope::per_phase().with_age_ms_max(60_000).describe(), "until the phase is left or it is 1 min old");
     }
 

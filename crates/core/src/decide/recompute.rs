@@ -30,7 +30,7 @@ pub struct PreparedRecomputation {
     /// The original call.
     pub opened: Arc<CallOpened>,
     /// The messages to send.
-    pub messages: Vec<PromptMessageRef>,
+    pub(crate) messages: Vec<PromptMessageRef>,
     /// The fragments that differ from the original prompt.
     pub changed_fragments: Vec<FragmentName>,
     /// The texts of the changed fragments.

@@ -69,7 +69,7 @@ pub struct CallRerunSpec {
     /// The call that is repeated.
     pub call: CallId,
     /// The messages to send.
-    pub messages: Vec<PromptMessageRef>,
+    pub(crate) messages: Vec<PromptMessageRef>,
     /// The fragments that differ from the original prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fragments: Vec<FragmentName>,
@@ -147,34 +147,6 @@ impl CallRequest {
             sample: 0,
             metadata: Value::Null,
         }
-    }
-
-    /// Returns the request with `agent` as the speaker.
-    #[must_use]
-    pub fn with_agent(mut self, agent: &AgentName) -> Self {
-        self.agent = Some(agent.clone());
-        self
-    }
-
-    /// Returns the request with `peer` as the other agent.
-    #[must_use]
-    pub fn with_peer(mut self, peer: &AgentName) -> Self {
-        self.peer = Some(peer.clone());
-        self
-    }
-
-    /// Returns the request for the given model.
-    #[must_use]
-    pub fn with_model(mut self, model: &ModelName) -> Self {
-        self.model = Some(model.clone());
-        self
-    }
-
-    /// Returns the request with a value that is returned with the answer.
-    #[must_use]
-    pub fn with_metadata(mut self, metadata: Value) -> Self {
-        self.metadata = metadata;
-        self
     }
 }
 

@@ -61,26 +61,6 @@ pub enum SettingType {
     OneOf(Vec<SettingType>),
 }
 
-impl SettingType {
-    /// Creates the type of one of these words.
-    #[must_use]
-    pub fn choice<const N: usize>(words: [&str; N]) -> Self {
-        Self::Choice(words.map(str::to_owned).into())
-    }
-
-    /// Creates the type of an integer from `min` to `max`.
-    #[must_use]
-    pub fn integer(min: u64, max: u64) -> Self {
-        Self::Integer { min, max }
-    }
-
-    /// Creates the type of a list of at most `items_max` items.
-    #[must_use]
-    pub fn list(item: Self, items_max: usize) -> Self {
-        Self::List { item: Box::new(item), items_max }
-    }
-}
-
 impl fmt::Display for SettingType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -346,18 +326,26 @@ fn describe_value(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn choice<const N: usize>(words: [&str; N]) -> SettingType {
+        SettingType::Choice(words.map(str::to_owned).into())
+    }
+
+    fn list(item: SettingType, items_max: usize) -> SettingType {
+        SettingType::List { item: Box::new(item), items_max }
+    }
     use serde_json::json;
 
     fn specs() -> Vec<SettingSpec> {
         let expert = vec![
             SettingSpec::new("model", SettingType::Model, "which"),
-            SettingSpec::new("times", SettingType::integer(1, 9), "how often"),
+            SettingSpec::new("times", SettingType::Integer { min: 1, max: 9 }, "how often"),
         ];
-        let experts = SettingType::list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(expert)]), 3);
+        let experts = list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(expert)]), 3);
         vec![
             SettingSpec::new("loud", SettingType::Bool, "how it sounds").with_default(false),
-            SettingSpec::new("most", SettingType::integer(1, u64::MAX), "how many"),
-            SettingSpec::new("tone", SettingType::choice(["warm", "cool"]), "how it feels").with_default("warm"),
+            SettingSpec::new("most", SettingType::Integer { min: 1, max: u64::MAX }, "how many"),
+            SettingSpec::new("tone", choice(["warm", "cool"]), "how it feels").with_default("warm"),
             SettingSpec::new("experts", experts, "who").with_default(json!([])),
         ]
     }
@@ -368,12 +356,8 @@ mod tests {
 
     #[test]
     fn settings_have_a_json_schema() {
-        let samples = SettingSpec::new("samples", SettingType::integer(1, 9), "how many").with_default(3);
-        let stance = SettingSpec::new(
-            "stance",
-            SettingType::OneOf(vec![SettingType::choice(["a", "b"]), SettingType::Bool]),
-            "how",
-        );
+        let samples = SettingSpec::new("samples", SettingType::Integer { min: 1, max: 9 }, "how many").with_default(3);
+        let stance = SettingSpec::new("stance", SettingType::OneOf(vec![choice(["a", "b"]), SettingType::Bool]), "how");
         assert_eq!(
             settings_json_schema(&[samples, stance]),
             json!({
@@ -427,11 +411,8 @@ mod tests {
 
     #[test]
     fn any_table_of_allowed_size_is_accepted() {
-        let specs = [SettingSpec::new(
-            "plan",
-            SettingType::OneOf(vec![SettingType::choice(["usual"]), SettingType::AnyTable(40)]),
-            "which",
-        )];
+        let specs =
+            [SettingSpec::new("plan", SettingType::OneOf(vec![choice(["usual"]), SettingType::AnyTable(40)]), "which")];
         let complaint = |given: Value| resolve_settings(&specs, &given).1.first().map(ToString::to_string);
         assert_eq!(complaint(json!({"plan": "usual"})), None);
         assert_eq!(complaint(json!({"plan": {"any": {"depth": [1]}}})), None);

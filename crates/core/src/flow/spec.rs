@@ -81,13 +81,6 @@ impl FlowSpec {
         self
     }
 
-    /// Returns the flow with a setting added.
-    #[must_use]
-    pub fn with_setting(mut self, setting: SettingSpec) -> Self {
-        self.settings.push(setting);
-        self
-    }
-
     /// Returns the JSON schema of a session's settings, with defaults; null if there are no settings.
     #[must_use]
     pub fn settings_schema(&self) -> serde_json::Value {
@@ -98,14 +91,6 @@ impl FlowSpec {
     #[must_use]
     pub fn invalid_settings(&self, settings: &serde_json::Value) -> Vec<InvalidSetting> {
         resolve_settings(&self.settings, settings).1
-    }
-
-    /// Returns the flow with a command added. `arguments` lists names and their meanings.
-    #[must_use]
-    pub fn with_command(mut self, name: &str, description: &str, arguments: &[(&str, &str)]) -> Self {
-        let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
-        self.commands.insert(name.to_owned(), FlowCommandSpec { description: description.to_owned(), arguments });
-        self
     }
 
     /// Returns what is wrong with the flow's data. The engine rejects a flow with errors.

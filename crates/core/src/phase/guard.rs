@@ -139,7 +139,7 @@ impl Proposer {
 
     /// Returns true for the user and operators, who may grant skips and roll back.
     #[must_use]
-    pub fn has_user_authority(&self) -> bool {
+    pub(crate) fn has_user_authority(&self) -> bool {
         matches!(self, Self::User | Self::Operator)
     }
 }

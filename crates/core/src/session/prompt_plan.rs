@@ -42,24 +42,24 @@ pub struct ThreadPromptCache {
 
 /// A message whose texts are not loaded yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PromptMessageRef {
-    pub chat_role: ChatRole,
-    pub parts: Vec<BodyId>,
+pub(crate) struct PromptMessageRef {
+    pub(crate) chat_role: ChatRole,
+    pub(crate) parts: Vec<BodyId>,
     /// The tools that the assistant called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    pub(crate) tool_calls: Vec<ToolCall>,
     /// In a tool's message, the id of the tool call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_call_id: Option<String>,
+    pub(crate) tool_call_id: Option<String>,
     /// In a tool's message, true if the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<ImageRef>,
+    pub(crate) images: Vec<ImageRef>,
     /// In an answer, opaque vendor data that must be sent back with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vendor_state: Option<BodyId>,
+    pub(crate) vendor_state: Option<BodyId>,
 }
 
 impl PromptMessageRef {
@@ -197,24 +197,12 @@ impl PromptPlan {
         Ok(())
     }
 
-    /// Loads the texts and returns the prompt.
+    /// Loads the texts and returns the prompt. Reuses the messages in `cache` from an earlier call of the same thread, so
+    /// that the cost does not grow with the thread; a new cache is right for a single prompt.
     ///
     /// # Errors
     /// Returns the id of a text that is missing or cannot be parsed.
-    pub fn resolve_prompt(&self, texts: &dyn BodyTextLookup) -> Result<Prompt, BodyId> {
-        self.resolve_prompt_cached(&mut ThreadPromptCache::default(), texts)
-    }
-
-    /// Loads the prompt like [`Self::resolve_prompt`], but reuses the messages in `cache` from an earlier call of the
-    /// same thread, so that the cost does not grow with the thread.
-    ///
-    /// # Errors
-    /// Returns the id of a text that is missing or cannot be parsed.
-    pub fn resolve_prompt_cached(
-        &self,
-        cache: &mut ThreadPromptCache,
-        texts: &dyn BodyTextLookup,
-    ) -> Result<Prompt, BodyId> {
+    pub fn resolve_prompt(&self, cache: &mut ThreadPromptCache, texts: &dyn BodyTextLookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find_text(id).ok_or(id);
         cache.sync_with_plan(self);
         // Copied only while the earlier call is still in progress.

@@ -30,7 +30,7 @@ pub struct BlockSchema {
 
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum BlockFieldKind {
+pub enum BlockFieldKind {
     /// Text, possibly over several lines.
     Text,
     /// Several texts: `[a, "b, c"]`, or one per bullet or number.
@@ -48,45 +48,21 @@ impl BlockSchema {
         Self::default()
     }
 
-    /// Returns the schema with a text field added.
+    /// Returns the schema with a field added, or replaced if the key is known.
     #[must_use]
-    pub fn with_text(self, key: &str) -> Self {
-        self.with_key(key, BlockFieldKind::Text)
-    }
-
-    /// Returns the schema with a list field added.
-    #[must_use]
-    pub fn with_list(self, key: &str) -> Self {
-        self.with_key(key, BlockFieldKind::List)
-    }
-
-    /// Returns the schema with a section added.
-    #[must_use]
-    pub fn with_section(self, key: &str, schema: BlockSchema) -> Self {
-        self.with_key(key, BlockFieldKind::Section(schema))
-    }
-
-    /// Returns the schema with a raw field added.
-    #[must_use]
-    pub fn with_raw(self, key: &str) -> Self {
-        self.with_key(key, BlockFieldKind::Raw)
+    pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
+        let key = normalize_key(key);
+        match self.keys.iter_mut().find(|(known, _)| *known == key) {
+            Some(known) => known.1 = kind,
+            None => self.keys.push((key, kind)),
+        }
+        self
     }
 
     /// Returns the schema with a key of entries that are not parsed here. They only show that a block was intended.
     #[must_use]
     pub fn with_entry_key(mut self, key: &str) -> Self {
         self.entries.push(normalize_key(key));
-        self
-    }
-
-    /// Returns the schema with a field added, or replaced if the key is known.
-    #[must_use]
-    pub(crate) fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
-        let key = normalize_key(key);
-        match self.keys.iter_mut().find(|(known, _)| *known == key) {
-            Some(known) => known.1 = kind,
-            None => self.keys.push((key, kind)),
-        }
         self
     }
 
@@ -110,12 +86,12 @@ impl BlockSchema {
 /// The fields of a block, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockFields {
-    entries: Vec<(String, BlockFieldValue)>,
+    pub(super) entries: Vec<(String, BlockFieldValue)>,
 }
 
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BlockFieldValue {
+pub(crate) enum BlockFieldValue {
     /// The key is present without a value.
     Absent,
     Text(String),
@@ -156,19 +132,14 @@ impl BlockFields {
 
     /// Returns the value of `key`, if it is present.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&BlockFieldValue> {
+    pub(crate) fn get(&self, key: &str) -> Option<&BlockFieldValue> {
         let key = normalize_key(key);
         self.entries.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// Iterates over all fields in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &BlockFieldValue)> {
-        self.entries.iter().map(|(key, value)| (key.as_str(), value))
-    }
-
     /// Returns true if there are no fields.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }

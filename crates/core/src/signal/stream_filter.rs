@@ -14,13 +14,7 @@ pub struct BlockStreamFilter {
 }
 
 impl BlockStreamFilter {
-    /// Creates a filter that hides `blocks`.
-    #[must_use]
-    pub fn new(blocks: BlockSet) -> Self {
-        Self::ignoring_quotes(blocks, &[] as &[&str])
-    }
-
-    /// Creates a filter that treats blocks quoted from `user_texts` as text.
+    /// Creates a filter that hides `blocks`, but treats blocks quoted from `user_texts` as text.
     #[must_use]
     pub fn ignoring_quotes(blocks: BlockSet, user_texts: &[impl AsRef<str>]) -> Self {
         let scanner = (!blocks.blocks.is_empty()).then(|| {

@@ -13,20 +13,15 @@ use crate::limits::UNSHARED_ENTRIES_MAX;
 
 /// The messages of a thread, oldest first.
 #[derive(Debug, Clone, Default)]
-pub struct ThreadEntries {
+pub(crate) struct ThreadEntries {
     shared: imbl::Vector<Arc<ThreadEntry>>,
     newest: Vec<Arc<ThreadEntry>>,
 }
 
 impl ThreadEntries {
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.shared.len() + self.newest.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the message at `index`.
@@ -45,7 +40,7 @@ impl ThreadEntries {
     }
 
     /// Iterates over all messages, oldest first.
-    pub fn iter(&self) -> ThreadEntriesIter<'_> {
+    pub(crate) fn iter(&self) -> ThreadEntriesIter<'_> {
         self.shared.iter().chain(&self.newest)
     }
 
@@ -125,7 +120,7 @@ mod tests {
             entries.push(entry(call));
         }
         for (length, copy) in copies.iter().enumerate() {
-            assert_eq!((copy.len(), copy.is_empty()), (length, length == 0));
+            assert_eq!(copy.len(), length);
             assert!(copy.iter().eq(entries.iter().take(length)), "{length}");
             assert!(copy.get(length).is_none());
             assert_eq!(*copy, (0..).map(entry).take(length).collect(), "made at once");

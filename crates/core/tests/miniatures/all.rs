@@ -88,7 +88,8 @@ impl All {
         let mut expert = RoleSpec::new("expert", Scope::per_model().with_age_ms_max(5_000)).with_ask("note", [note()]);
         expert.output = ModelOutputFormat::Json(json!({"type": "object"}));
         expert.unknown_outcome = UnknownOutcomePolicy::AskOperator;
-        let coder = RoleSpec::new("coder", Scope::per_peer_and_work_item()).with_ask("note", [note()]);
+        let coder =
+            RoleSpec::new("coder", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)).with_ask("note", [note()]);
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
             .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
         let goal = HandoverFieldSpec {
@@ -114,20 +115,20 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
     let word = |place: usize| order[place].as_str().unwrap_or_default();
     let number = |place: usize| order[place].as_u64().unwrap_or_default();
     Some(match word(0) {
-        "call" => FlowStep::Call(CallRequest::new(word(1), "note").with_metadata(order[2].clone())),
+        "call" => FlowStep::Call(CallRequest { metadata: order[2].clone(), ..CallRequest::new(word(1), "note") }),
         "talk" => FlowStep::Call(CallRequest::new("speaker", "reply")),
-        "code" => FlowStep::Call(
-            CallRequest::new("coder", "note")
-                .with_agent(&"arch".into())
-                .with_peer(&word(1).into())
-                .with_metadata(order[2].clone()),
-        ),
-        "expert" => {
-            let mut request =
-                CallRequest::new("expert", "note").with_model(&word(1).into()).with_metadata(order[2].clone());
-            request.sample = 1;
-            FlowStep::Call(request)
-        }
+        "code" => FlowStep::Call(CallRequest {
+            agent: Some("arch".into()),
+            peer: Some(word(1).into()),
+            metadata: order[2].clone(),
+            ..CallRequest::new("coder", "note")
+        }),
+        "expert" => FlowStep::Call(CallRequest {
+            model: Some(word(1).into()),
+            sample: 1,
+            metadata: order[2].clone(),
+            ..CallRequest::new("expert", "note")
+        }),
         "say" => FlowStep::Reply { text: ReplyTextSource::New(word(1).to_owned()), role: None, call: None },
         "end" => FlowStep::EndTurn(TurnOutcome::Done),
         "fail" => FlowStep::EndTurn(TurnOutcome::Failed { reason: word(1).to_owned() }),

@@ -3,7 +3,9 @@
 use segue_core::context::RenderedFragment;
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, RecordedEvent, TurnOutcome};
-use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource};
+use segue_core::flow::{
+    Flow, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource,
+};
 use segue_core::ids::FragmentName;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
@@ -15,7 +17,11 @@ pub(crate) struct Bell {
 
 pub(crate) fn flow() -> Bell {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
-    Bell { spec: spec.with_command("ring", "rings the bell", &[("times", "how often")]) }
+    let ring = FlowCommandSpec {
+        description: "rings the bell".to_owned(),
+        arguments: [("times".to_owned(), "how often".to_owned())].into(),
+    };
+    Bell { spec: FlowSpec { commands: [("ring".to_owned(), ring)].into(), ..spec } }
 }
 
 impl Flow for Bell {

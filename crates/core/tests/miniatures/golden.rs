@@ -286,7 +286,9 @@ fn summary(state: &SessionState) -> String {
         line(format!("call {call} of {} try {} {:?}", open.opened.role, open.attempt, open.status));
     }
     for (id, thread) in &session.threads {
-        let (entries, tokens, digest) = (thread.entries.len(), thread.tokens, thread.digest);
+        let entries =
+            serde_json::to_value(&**thread).expect("a thread is JSON")["entries"].as_array().map_or(0, Vec::len);
+        let (tokens, digest) = (thread.tokens, thread.digest);
         line(format!("thread {id} of {} {entries} entries {tokens} tokens {digest}", thread.slot.role));
     }
     for (key, status) in &session.phase_graphs {
@@ -305,8 +307,11 @@ fn summary(state: &SessionState) -> String {
     for handover in &*session.handovers {
         line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.provenance));
     }
-    for (model, weight) in session.token_ratios.iter().filter(|(_, weight)| !weight.is_unity()) {
-        line(format!("token ratio {} of {model}", weight.permille()));
+    for model in session.ledger.by_model.keys() {
+        let ratio = session.token_ratio_permille(model);
+        if ratio != 1_000 {
+            line(format!("token ratio {ratio} of {model}"));
+        }
     }
     let timers: Vec<&str> = session.timers.values().map(|timer| timer.name.as_str()).collect();
     line(format!("timers {timers:?} resets {:?}", session.slot_resets.values().collect::<Vec<_>>()));

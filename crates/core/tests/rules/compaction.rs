@@ -8,6 +8,7 @@ use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolExecutionSite};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
+use segue_core::thread::Thread;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
@@ -188,7 +189,10 @@ fn a_pinned_message_is_never_folded() {
     let spec = ClosureFlow::spec_with_role(speaker());
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { turn, .. } if turn.0 == 2 => {
-            vec![FlowStep::Call(CallRequest::new("speaker", "pin").with_metadata(json!("never forget this")))]
+            vec![FlowStep::Call(CallRequest {
+                metadata: json!("never forget this"),
+                ..CallRequest::new("speaker", "pin")
+            })]
         }
         _ => ClosureFlow::react_as_chat(view, event),
     }));
@@ -235,7 +239,7 @@ fn thread_of_only_pinned_messages_fails_clearly() {
     let mut harness =
         SessionHarness::open(ClosureFlow::new(with_summarizer(speaker()), |view, event| match &event.event {
             Event::TurnStarted { .. } => {
-                vec![FlowStep::Call(CallRequest::new("speaker", "pin").with_metadata(json!(words(120))))]
+                vec![FlowStep::Call(CallRequest { metadata: json!(words(120)), ..CallRequest::new("speaker", "pin") })]
             }
             _ => ClosureFlow::react_as_chat(view, event),
         }));
@@ -479,11 +483,12 @@ fn tool_call_is_never_separated_from_its_result() {
 fn turn_cancelled_during_a_compaction_loses_nothing() {
     let mut harness = harness(with_summarizer(speaker()));
     talk_until_full(&mut harness);
-    let before = harness.session().threads.values().next().expect("the thread exists").entries.clone();
+    let entries = |thread: &Thread| serde_json::to_value(thread).expect("a thread is JSON")["entries"].clone();
+    let before = entries(harness.session().threads.values().next().expect("the thread exists"));
     harness.run_command(OperatorCommand::Cancel { turn: None });
     assert!(compactions(&harness).is_empty(), "nothing was folded");
     let thread = harness.session().threads.values().next().expect("the thread exists");
-    assert_eq!((&thread.entries, thread.active_call), (&before, None));
+    assert_eq!((entries(thread), thread.active_call), (before, None));
     harness.send_message("and now?");
     assert_eq!(harness.open_call_roles(), ["scribe"], "the next call finds the thread full again");
     harness.answer_call("scribe", "they talked").answer_call("speaker", "yes");

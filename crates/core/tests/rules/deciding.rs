@@ -19,9 +19,10 @@ fn flow_by_answer_text() -> SessionHarness {
     SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => {
             let turn = view.session.current_turn.as_ref().expect("it has begun");
-            vec![FlowStep::Call(
-                CallRequest::new(&view.read_text(turn.messages[0].text), "note").with_metadata(json!("go")),
-            )]
+            vec![FlowStep::Call(CallRequest {
+                metadata: json!("go"),
+                ..CallRequest::new(&view.read_text(turn.messages[0].text), "note")
+            })]
         }
         Event::CallAnswered(_) => {
             let turn = view.session.current_turn.as_ref().expect("it runs");

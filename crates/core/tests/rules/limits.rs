@@ -28,9 +28,11 @@ fn once(steps: impl Fn() -> Vec<FlowStep> + Send + Sync + 'static) -> SessionHar
 }
 
 fn ask(peer: usize) -> FlowStep {
-    FlowStep::Call(
-        CallRequest::new("expert", "note").with_peer(&format!("p{peer:04}").into()).with_metadata(json!("hi")),
-    )
+    FlowStep::Call(CallRequest {
+        peer: Some(format!("p{peer:04}").into()),
+        metadata: json!("hi"),
+        ..CallRequest::new("expert", "note")
+    })
 }
 
 #[test]
@@ -97,12 +99,14 @@ fn oldest_threads_prompts_and_abandoned_calls_are_dropped_first() {
         (session.threads.len(), session.thread_by_slot.len()),
         (SESSION_LIMITS.threads_max, SESSION_LIMITS.threads_max)
     );
+    let stored = serde_json::to_value(session).expect("a session is JSON");
+    let last_prompts = stored["last_prompts"].as_array().expect("pairs of slots and prompts");
     assert_eq!(
-        (session.last_prompts.len(), session.abandoned_calls.len()),
+        (last_prompts.len(), session.abandoned_calls.len()),
         (SESSION_LIMITS.last_prompts_max, SESSION_LIMITS.abandoned_calls_max)
     );
-    let newest = session.last_prompts.values().map(|mark| mark.call.0).min();
-    assert_eq!(newest, Some(9), "the oldest went first, whatever its name");
+    let oldest = last_prompts.iter().filter_map(|pair| pair[1]["call"].as_u64()).min();
+    assert_eq!(oldest, Some(9), "the oldest went first, whatever its name");
     assert_eq!(outcomes(&harness).len(), SESSION_LIMITS.threads_max + 8);
 }
 
@@ -142,7 +146,7 @@ fn values_of_a_flow_are_limited_in_size() {
     });
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
-            FlowStep::Call(CallRequest::new("speaker", "note").with_metadata(giant())),
+            FlowStep::Call(CallRequest { metadata: giant(), ..CallRequest::new("speaker", "note") }),
             FlowStep::MakeHandover {
                 kind: "intent".into(),
                 document: document(),

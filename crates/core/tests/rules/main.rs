@@ -32,7 +32,7 @@ fn message(text: &str) -> SessionInput {
 
 /// A call of a role with `note` as its task.
 fn note(role: &str, note: &str) -> FlowStep {
-    FlowStep::Call(CallRequest::new(role, "note").with_metadata(json!(note)))
+    FlowStep::Call(CallRequest { metadata: json!(note), ..CallRequest::new(role, "note") })
 }
 
 /// A tool that the host or the flow runs.

@@ -219,7 +219,7 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
     let proposed = of_ann.clone();
     let mut harness = SessionHarness::open(ClosureFlow::new(spec.clone(), move |_, event| match &event.event {
         Event::TurnStarted { .. } => {
-            let request = CallRequest::new("speaker", "note").with_agent(&"ann".into());
+            let request = CallRequest { agent: Some("ann".into()), ..CallRequest::new("speaker", "note") };
             vec![FlowStep::EndTurn(TurnOutcome::Done), FlowStep::Call(request)]
         }
         Event::CallAnswered(_) => vec![
@@ -263,7 +263,9 @@ fn handover_opens_guards_only_of_its_owners_graph() {
     };
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => {
-            let call = |agent: &str| FlowStep::Call(CallRequest::new("speaker", "note").with_agent(&agent.into()));
+            let call = |agent: &str| {
+                FlowStep::Call(CallRequest { agent: Some(agent.into()), ..CallRequest::new("speaker", "note") })
+            };
             vec![call("ann"), call("bob")]
         }
         Event::CallAnswered(answered) if answered.call.0 == 1 => vec![

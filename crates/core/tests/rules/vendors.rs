@@ -124,7 +124,7 @@ fn crash_between_attempts_keeps_the_fallback_model() {
 fn model_requested_by_the_flow_is_not_replaced() {
     let asks = |_: &FlowContext<'_, ()>, event: &RecordedEvent| match &event.event {
         Event::TurnStarted { .. } => {
-            vec![FlowStep::Call(CallRequest::new("speaker", "reply").with_model(&"special".into()))]
+            vec![FlowStep::Call(CallRequest { model: Some("special".into()), ..CallRequest::new("speaker", "reply") })]
         }
         _ => Vec::new(),
     };

@@ -110,7 +110,7 @@ impl Everything {
                 summarised(role("peer", Scope::per_peer()).with_opening_fragment(opened())),
                 UnknownOutcomePolicy::Fail,
             ))
-            .with_role(role("review", Scope::per_peer_and_work_item()))
+            .with_role(role("review", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)))
             .with_role(summarised(
                 role("host", Scope::per_phase().ended_by(ThreadEndTrigger::Model)).with_phase_graph("mood"),
             ))
@@ -129,7 +129,7 @@ impl Everything {
         Some(match order {
             Order::Call { ask, size, .. } => {
                 let request = CallRequest { ask: ask.as_str().into(), ..call_request(order)? };
-                FlowStep::Call(request.with_metadata(json!(size)))
+                FlowStep::Call(CallRequest { metadata: json!(size), ..request })
             }
             Order::Forget { .. } => FlowStep::ResetThread { request: call_request(order)?, reason: "ordered".into() },
             Order::Lease { agent, work } => FlowStep::AssignWork {
@@ -166,12 +166,12 @@ fn call_request(order: &Order) -> Option<CallRequest> {
     };
     let mut request = CallRequest::new(ROLES[role], "task");
     match ROLES[role] {
-        "coder" => request = request.with_agent(&AGENTS[agent].into()),
-        "peer" | "review" | "fresh" => request = request.with_peer(&AGENTS[peer].into()),
+        "coder" => request.agent = Some(AGENTS[agent].into()),
+        "peer" | "review" | "fresh" => request.peer = Some(AGENTS[peer].into()),
         _ => {}
     }
     if let Some(model) = model {
-        request = request.with_model(&MODELS[model].into());
+        request.model = Some(MODELS[model].into());
     }
     request.sample = sample;
     Some(request)
@@ -200,7 +200,7 @@ impl Flow for Everything {
             }
             Event::CallAnswered(answered) => self.steps_for_orders(view.session, &view.read_text(answered.text)),
             Event::TimerFired { .. } => {
-                vec![FlowStep::Call(CallRequest::new("session", "task").with_metadata(json!(3)))]
+                vec![FlowStep::Call(CallRequest { metadata: json!(3), ..CallRequest::new("session", "task") })]
             }
             _ => Vec::new(),
         };

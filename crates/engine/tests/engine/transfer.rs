@@ -152,7 +152,7 @@ fn background_worker_flow() -> Arc<dyn DynFlow> {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::test_role("worker", Scope::per_session()));
     Arc::new(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => {
-            let request = CallRequest::new("worker", "note").with_metadata(serde_json::json!("dig"));
+            let request = CallRequest { metadata: serde_json::json!("dig"), ..CallRequest::new("worker", "note") };
             vec![FlowStep::EndTurn(TurnOutcome::Done), FlowStep::Call(request)]
         }
         _ => Vec::new(),

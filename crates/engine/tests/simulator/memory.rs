@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::event::{CallOpened, Event, PhaseGraphKey};
+use segue_core::event::{CallOpened, Event, PhaseGraphKey, PhaseStateOwner};
+use segue_core::flow::FlowSpec;
 use segue_core::ids::{AgentName, CallId, WorkItemName};
+use segue_core::phase::PhaseGraphOwnerKind;
 use segue_core::prompt::ChatRole;
 use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartition, ThreadSlot};
-use segue_core::session::Session;
 
 use crate::check::CheckedJournal;
 use crate::world::StartedCall;
@@ -105,16 +106,15 @@ fn compute_sharing_key(
     let model = format!("on {} {}", opened.model, opened.sample);
     match &spec.roles[&opened.role].scope {
         Scope::Fresh => parts.push(format!("only {}", opened.call)),
-        Scope::Persistent(persistent) => {
-            parts.extend(persistent.partitions.iter().map(|partition| match partition {
+        Scope::Persistent { partitions, boundaries, .. } => {
+            parts.extend(partitions.iter().map(|partition| match partition {
                 ThreadPartition::Model => model.clone(),
                 ThreadPartition::Peer => format!("with {:?}", opened.peer),
             }));
-            parts.extend(persistent.boundaries.iter().map(|boundary| match boundary {
+            parts.extend(boundaries.iter().map(|boundary| match boundary {
                 ThreadEndTrigger::Turn => format!("in {:?}", opened.turn),
                 ThreadEndTrigger::Phase => {
-                    let key = Session::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
-                    format!("visit {:?}", key.and_then(|key| visits.get(&key).copied()))
+                    format!("visit {:?}", phase_graph_key(spec, opened).and_then(|key| visits.get(&key).copied()))
                 }
                 ThreadEndTrigger::Model => model.clone(),
                 ThreadEndTrigger::WorkItem => {
@@ -128,12 +128,23 @@ fn compute_sharing_key(
     ThreadSharingKey { parts }
 }
 
+/// Returns the key of the phase graph that a call's role follows.
+fn phase_graph_key(spec: &FlowSpec, opened: &CallOpened) -> Option<PhaseGraphKey> {
+    let graph = spec.graphs.get(spec.roles[&opened.role].graph.as_ref()?)?;
+    let owner = match (graph.owner_kind, &opened.agent) {
+        (PhaseGraphOwnerKind::Session, _) => PhaseStateOwner::Session,
+        (PhaseGraphOwnerKind::Agent, Some(agent)) => PhaseStateOwner::Agent(agent.clone()),
+        (PhaseGraphOwnerKind::Role | PhaseGraphOwnerKind::Agent, _) => PhaseStateOwner::Role(opened.role.clone()),
+    };
+    Some(PhaseGraphKey { graph: graph.name.clone(), owner })
+}
+
 /// Returns the slot of a call's thread.
 fn thread_slot(journal: &CheckedJournal, opened: &CallOpened) -> ThreadSlot {
     let scope = &journal.flow.spec().roles[&opened.role].scope;
     let is_partitioned_by = |partition: ThreadPartition| match scope {
         Scope::Fresh => true,
-        Scope::Persistent(persistent) => persistent.partitions.contains(&partition),
+        Scope::Persistent { partitions, .. } => partitions.contains(&partition),
     };
     ThreadSlot {
         role: opened.role.clone(),

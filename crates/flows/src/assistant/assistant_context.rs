@@ -50,7 +50,7 @@ impl<'a> AssistantContext<'a> {
             step: None,
             complaints: complaints.to_vec(),
         };
-        let request = CallRequest::new(node, ASK_REPAIR).with_metadata(json!({"complaints": complaints}));
+        let request = CallRequest { metadata: json!({"complaints": complaints}), ..CallRequest::new(node, ASK_REPAIR) };
         Some(vec![rejected.into_step(), FlowStep::Call(request)])
     }
 
@@ -76,7 +76,7 @@ pub(super) fn step_agent_name(step: u32) -> AgentName {
 }
 
 fn call_act_node(step: u32, ask: &str, metadata: Value) -> FlowStep {
-    FlowStep::Call(CallRequest::new(ACT_ROLE, ask).with_agent(&step_agent_name(step)).with_metadata(metadata))
+    FlowStep::Call(CallRequest { agent: Some(step_agent_name(step)), metadata, ..CallRequest::new(ACT_ROLE, ask) })
 }
 
 /// Returns the first call of Act for a step.

@@ -2,7 +2,9 @@
 //! remembers earlier turns; its prompts show what it needs of them.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
-use segue_core::flow::{FlowSpec, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::flow::{
+    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy,
+};
 use segue_core::prompt::{ModelOutputFormat, ToolSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -71,9 +73,16 @@ pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
             "reads and changes the records of the domain",
             UnknownOutcomePolicy::Retry,
         ))
-        .with_tool(host_tool_def(MCP_TOOL, "calls a tool of the domain's MCP server", UnknownOutcomePolicy::Fail))
-        .with_command(UNDO_COMMAND, "undoes a write", &[("run", run_argument)]);
-    settings::assistant_setting_specs(domains).into_iter().fold(spec, FlowSpec::with_setting)
+        .with_tool(host_tool_def(MCP_TOOL, "calls a tool of the domain's MCP server", UnknownOutcomePolicy::Fail));
+    let undo = FlowCommandSpec {
+        description: "undoes a write".to_owned(),
+        arguments: [("run".to_owned(), run_argument.to_owned())].into(),
+    };
+    FlowSpec {
+        settings: settings::assistant_setting_specs(domains),
+        commands: [(UNDO_COMMAND.to_owned(), undo)].into(),
+        ..spec
+    }
 }
 
 fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {

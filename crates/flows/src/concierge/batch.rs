@@ -69,7 +69,7 @@ fn call_expert(batch: u32, purpose: ExpertBatchPurpose, slot_index: usize, slot:
         ExpertBatchPurpose::OpeningQuestion | ExpertBatchPurpose::EveryTurn => ASK_QUESTION,
         ExpertBatchPurpose::Plan | ExpertBatchPurpose::StepHelp => ASK_TASK,
     };
-    let mut request = CallRequest::new(EXPERT_ROLE, ask).with_metadata(json!([batch, slot_index]));
+    let mut request = CallRequest { metadata: json!([batch, slot_index]), ..CallRequest::new(EXPERT_ROLE, ask) };
     request.model.clone_from(&slot.model);
     request.sample = slot.sample;
     FlowStep::Call(request)
@@ -181,10 +181,7 @@ pub(super) fn process_closed_batch(view: &ConciergeContext<'_>, settings: &Setti
 }
 
 fn call_mapper(settings: &Settings, ask: &str, metadata: serde_json::Value) -> FlowStep {
-    FlowStep::Call(CallRequest {
-        model: settings.mapper.clone(),
-        ..CallRequest::new(MAPPER_ROLE, ask).with_metadata(metadata)
-    })
+    FlowStep::Call(CallRequest { model: settings.mapper.clone(), metadata, ..CallRequest::new(MAPPER_ROLE, ask) })
 }
 
 fn complete_batch(batch: &ExpertBatch, result: ExpertBatchResult) -> FlowStep {

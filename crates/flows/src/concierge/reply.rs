@@ -252,7 +252,8 @@ impl ConciergeReply<'_> {
         metadata["text"] = json!(self.text);
         FlowStep::Call(CallRequest {
             model: self.settings.concierge.clone(),
-            ..CallRequest::new(CONCIERGE_ROLE, ask).with_metadata(metadata)
+            metadata,
+            ..CallRequest::new(CONCIERGE_ROLE, ask)
         })
     }
 

@@ -126,14 +126,15 @@ pub struct ExpertSlot {
 /// Returns the declarations of all settings.
 #[must_use]
 pub fn concierge_setting_specs() -> Vec<SettingSpec> {
-    let samples = || SettingType::integer(1, EXPERT_ANSWERS_MAX as u64);
-    let timeout = || SettingType::integer(1, ANSWER_TIMEOUT_MS_MAX);
+    let samples = || SettingType::Integer { min: 1, max: EXPERT_ANSWERS_MAX as u64 };
+    let timeout = || SettingType::Integer { min: 1, max: ANSWER_TIMEOUT_MS_MAX };
     let expert = SettingType::Table(vec![
         SettingSpec::new("model", SettingType::Model, "the model; by default that of the role `expert`"),
         SettingSpec::new("samples", samples(), "number of answers, each with its own thread"),
         SettingSpec::new("timeout_ms", timeout(), "how long to wait for its answers"),
     ]);
-    let experts = SettingType::list(SettingType::OneOf(vec![SettingType::Model, expert]), EXPERT_ANSWERS_MAX);
+    let item = Box::new(SettingType::OneOf(vec![SettingType::Model, expert]));
+    let experts = SettingType::List { item, items_max: EXPERT_ANSWERS_MAX };
     let choice = |default: &str, other: &str| SettingType::Choice(vec![default.to_owned(), other.to_owned()]);
     vec![
         SettingSpec::new("experts", experts, "models that answer; by default that of the role `expert`")
@@ -161,13 +162,13 @@ pub fn concierge_setting_specs() -> Vec<SettingSpec> {
             .with_default("same_turn"),
         SettingSpec::new(
             "handover_by_turn",
-            SettingType::integer(1, HANDOVER_BY_TURN_MAX),
+            SettingType::Integer { min: 1, max: HANDOVER_BY_TURN_MAX },
             "the turn from which a missing handover of the starter is requested",
         )
         .with_default(HANDOVER_BY_TURN_DEFAULT),
         SettingSpec::new(
             "plan_by_request",
-            SettingType::integer(1, PLAN_BY_REQUEST_MAX),
+            SettingType::Integer { min: 1, max: PLAN_BY_REQUEST_MAX },
             "after this many explicit requests a plan is made, even if the explorer requests none",
         )
         .with_default(PLAN_BY_REQUEST_DEFAULT),

@@ -8,8 +8,8 @@ use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFie
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
-use segue_core::signal::BlockSchema;
 use segue_core::signal::BlockSet;
+use segue_core::signal::{BlockFieldKind, BlockSchema};
 
 use super::settings;
 use crate::limits::{
@@ -117,17 +117,17 @@ pub fn concierge_phase_key() -> PhaseGraphKey {
 pub fn signal_block_names() -> BlockSet {
     let block_schema = |fields: &[(&str, HandoverFieldType)]| {
         fields.iter().fold(BlockSchema::new(), |schema, (name, field_type)| match field_type {
-            HandoverFieldType::Text => schema.with_text(name),
-            HandoverFieldType::List => schema.with_list(name),
+            HandoverFieldType::Text => schema.with_key(name, BlockFieldKind::Text),
+            HandoverFieldType::List => schema.with_key(name, BlockFieldKind::List),
         })
     };
     let batch = BlockSchema::new()
-        .with_text("type")
-        .with_text("step")
-        .with_text("blocker")
-        .with_text("context")
-        .with_section("handover", block_schema(&EXECUTION_FIELDS))
-        .with_raw("prompt");
+        .with_key("type", BlockFieldKind::Text)
+        .with_key("step", BlockFieldKind::Text)
+        .with_key("blocker", BlockFieldKind::Text)
+        .with_key("context", BlockFieldKind::Text)
+        .with_key("handover", BlockFieldKind::Section(block_schema(&EXECUTION_FIELDS)))
+        .with_key("prompt", BlockFieldKind::Raw);
     BlockSet::new()
         .with_block(HANDOVER_BLOCK, block_schema(&INTENT_FIELDS))
         .with_block(BATCH_BLOCK, batch)
@@ -135,8 +135,8 @@ pub fn signal_block_names() -> BlockSet {
             STEPS_BLOCK,
             BlockSchema::new().with_entry_key("title").with_entry_key("description").with_entry_key("done_when"),
         )
-        .with_block(STEP_START_BLOCK, BlockSchema::new().with_text("step"))
-        .with_block(STEP_DONE_BLOCK, BlockSchema::new().with_text("step"))
+        .with_block(STEP_START_BLOCK, BlockSchema::new().with_key("step", BlockFieldKind::Text))
+        .with_block(STEP_DONE_BLOCK, BlockSchema::new().with_key("step", BlockFieldKind::Text))
 }
 
 /// Returns the complete declaration of the flow.
@@ -153,7 +153,7 @@ pub fn concierge_flow_spec() -> FlowSpec {
         .with_handover(handover_schema(INTENT_HANDOVER, &INTENT_FIELDS))
         .with_handover(handover_schema(EXECUTION_HANDOVER, &EXECUTION_FIELDS))
         .with_handover(handover_schema(OUTCOME_HANDOVER, &OUTCOME_FIELDS));
-    settings::concierge_setting_specs().into_iter().fold(spec, FlowSpec::with_setting)
+    FlowSpec { settings: settings::concierge_setting_specs(), ..spec }
 }
 
 fn handover_schema(kind: &str, fields: &[(&str, HandoverFieldType)]) -> HandoverSpec {

@@ -45,7 +45,10 @@ fn batch_samples_in_the_prompts_are_parsed() {
         for block in batches {
             assert!(block.fields.text("prompt").is_some_and(|prompt| prompt.contains("the prompt for the experts")));
             match block.fields.section("handover") {
-                Some(handover) => assert_eq!(handover.iter().count(), EXECUTION_FIELDS.len()),
+                Some(handover) => assert!(
+                    EXECUTION_FIELDS.iter().all(|(name, _)| !handover.list(name).is_empty()),
+                    "every field has a value"
+                ),
                 None => assert!(block.fields.text("blocker").is_some() && block.fields.text("context").is_some()),
             }
         }

@@ -141,7 +141,7 @@ fn build_content_blocks(
         return vec![result];
     }
     let images = message.images.iter().map(|image| {
-        let source = json!({ "type": "base64", "media_type": image.media_type.mime_type(), "data": &*image.data });
+        let source = json!({ "type": "base64", "media_type": image.media_type, "data": &*image.data });
         json!({ "type": "image", "source": source })
     });
     if let Some(blocks) = decode_content_blocks(builder, message, keep_thinking) {

@@ -139,7 +139,7 @@ fn build_chat_message(builder: &VendorRequestBuilder<'_>, message: &PromptMessag
 
 /// Encodes an image as a data URL.
 pub(super) fn image_data_url(image: &PromptImage) -> String {
-    format!("data:{};base64,{}", image.media_type.mime_type(), image.data)
+    format!("data:{};base64,{}", image.media_type, image.data)
 }
 
 /// The message fields for reasoning that is sent back.

@@ -118,7 +118,7 @@ fn build_gemini_parts(
     let images = message
         .images
         .iter()
-        .map(|image| json!({ "inlineData": { "mimeType": image.media_type.mime_type(), "data": &*image.data } }));
+        .map(|image| json!({ "inlineData": { "mimeType": image.media_type, "data": &*image.data } }));
     let state = vendor_state::decode_vendor_state(GEMINI_STATE, endpoint, message);
     let calls = message.tool_calls.iter().enumerate().map(|(index, call)| {
         let arguments = to_arguments_object(&call.arguments);

@@ -193,5 +193,5 @@ fn preserve_or_serialize(text: &str, value: &Value) -> String {
 
 /// Adds two usages; `None` if either is unknown.
 fn sum_usage(one: Option<TokenUsage>, other: Option<TokenUsage>) -> Option<TokenUsage> {
-    Some(one?.plus(other?))
+    Some(one? + other?)
 }

@@ -93,9 +93,11 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
         ]);
         for graph in spec.graphs.values() {
             for phase in &graph.phases {
-                let edges = graph.edges_from(&phase.name).map(|edge| match edge.guard.to_string().as_str() {
-                    "always" => edge.to.to_string(),
-                    guard => format!("{} ({guard})", edge.to),
+                let edges = graph.edges.iter().filter(|edge| edge.from == phase.name).map(|edge| {
+                    match edge.guard.to_string().as_str() {
+                        "always" => edge.to.to_string(),
+                        guard => format!("{} ({guard})", edge.to),
+                    }
                 });
                 let edges: Vec<String> = edges.collect();
                 let owner = format!("{:?}", graph.owner_kind).to_lowercase();

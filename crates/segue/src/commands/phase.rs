@@ -103,7 +103,8 @@ fn render_phase_report(report: &PhaseGraphStatusReport<'_>, paint: Paint) -> Str
     let allowed: Vec<&str> = allowed_phases.iter().map(PhaseName::as_str).collect();
     lines
         .push(format!("  allowed         {}", if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }));
-    for edge in graph.edges_from(&state.current).filter(|edge| !allowed_phases.contains(&edge.to)) {
+    let from_here = graph.edges.iter().filter(|edge| edge.from == state.current);
+    for edge in from_here.filter(|edge| !allowed_phases.contains(&edge.to)) {
         let reason = match &edge.guard {
             Guard::Always => "blocked by a gate".to_owned(),
             guard => format!("needs {guard}"),

@@ -46,7 +46,7 @@ pub(crate) fn format_usage(totals: &UsageTotals) -> String {
     }
     parts.push(format!("{} in, {} out", format_count(totals.input_tokens), format_count(totals.output_tokens)));
     if totals.cached_tokens > 0 {
-        let percent = totals.cached_percent().unwrap_or(0);
+        let percent = cached_percent(totals).unwrap_or(0);
         parts.push(format!("{} cached ({percent} %)", format_count(totals.cached_tokens)));
     }
     parts.push(match (totals.unpriced_answers, totals.cost_microusd) {
@@ -55,6 +55,11 @@ pub(crate) fn format_usage(totals: &UsageTotals) -> String {
         (_, known) => format!("at least {}", format_cost(Some(known))),
     });
     parts.join(" · ")
+}
+
+/// Returns the cached input tokens in percent of all input tokens; `None` if there are none.
+pub(crate) fn cached_percent(totals: &UsageTotals) -> Option<u64> {
+    (totals.input_tokens > 0).then(|| totals.cached_tokens.min(totals.input_tokens) * 100 / totals.input_tokens)
 }
 
 pub(crate) fn format_duration(ms: u64) -> String {

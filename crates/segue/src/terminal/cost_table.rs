@@ -51,7 +51,7 @@ fn cost_row(name: &str, totals: &UsageTotals) -> [String; 9] {
     };
     let [answered, failed, unknown] = counts;
     let [input, cached, output] = tokens;
-    let hits = totals.cached_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
+    let hits = number_format::cached_percent(totals).map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
     [name.to_owned(), answered, failed, unknown, input, cached, hits, output, cost]
 }
 

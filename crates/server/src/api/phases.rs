@@ -478,7 +478,9 @@ async fn run_phase_command(
             .iter()
             .filter(|entry| entry.position.seq > before.session.last_seq && entry.phase_key == key);
         entries.find_map(|entry| match &entry.kind {
-            PhaseEventKind::Refused(refusal) if refusal.by.has_user_authority() => Some(refusal.clone()),
+            PhaseEventKind::Refused(refusal) if matches!(refusal.by, Proposer::User | Proposer::Operator) => {
+                Some(refusal.clone())
+            }
             PhaseEventKind::Refused(_) | PhaseEventKind::Entered(_) | PhaseEventKind::Granted(_) => None,
         })
     });

@@ -76,7 +76,7 @@ impl ImageView {
     /// Creates the view of an image.
     #[must_use]
     pub(crate) fn new(body: BodyId, media: ImageMediaType) -> Self {
-        Self { body: body.to_string(), media_type: media.mime_type().to_owned() }
+        Self { body: body.to_string(), media_type: media.to_string() }
     }
 }
 

@@ -18,7 +18,7 @@ use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
-use segue_core::signal::BlockSchema;
+use segue_core::signal::{BlockFieldKind, BlockSchema};
 use segue_core::signal::{BlockSet, parse_reply};
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ impl MiniConcierge {
             presence: HandoverFieldPresence::Required,
         };
         let intent = HandoverSpec { kind: "intent".into(), fields: vec![goal], repairs_max: 1 };
-        let blocks = BlockSet::new().with_block("HANDOVER", BlockSchema::new().with_text("goal"));
+        let blocks = BlockSet::new().with_block("HANDOVER", BlockSchema::new().with_key("goal", BlockFieldKind::Text));
         let expert = RoleSpec::new("expert", Scope::per_model())
             .with_opening_fragment(instruction_fragment())
             .with_ask("question", [message_fragment()]);
@@ -162,7 +162,9 @@ impl Flow for MiniConcierge {
         };
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { turn, .. }, _) if turn.0 == 1 => EXPERT_MODELS
-                .map(|model| FlowStep::Call(CallRequest::new("expert", "question").with_model(&model.into())))
+                .map(|model| {
+                    FlowStep::Call(CallRequest { model: Some(model.into()), ..CallRequest::new("expert", "question") })
+                })
                 .into(),
             (Event::TurnStarted { .. }, _) => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {

@@ -137,9 +137,9 @@ impl Flow for MiniProject {
                         proposal: PhaseProposal::new(to, Proposer::Role("router".into())),
                     });
                 }
-                steps.extend(
-                    agents.iter().map(|agent| FlowStep::Call(CallRequest::new("worker", "work").with_agent(agent))),
-                );
+                steps.extend(agents.iter().map(|agent| {
+                    FlowStep::Call(CallRequest { agent: Some(agent.clone()), ..CallRequest::new("worker", "work") })
+                }));
                 steps
             }
             (Event::PhaseTransitionRefused(_), _) if view.session.current_turn.is_some() => ask_router(),

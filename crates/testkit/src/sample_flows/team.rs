@@ -11,7 +11,7 @@ use segue_core::ids::{AgentName, FragmentName, WorkItemName};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
-use segue_core::scope::Scope;
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -53,9 +53,9 @@ impl MiniTeam {
     pub fn new() -> Self {
         let letter = || FragmentSpec::changing("letter", ContextLayer::Task);
         let coder =
-            RoleSpec::new("coder", Scope::per_session().ended_by(segue_core::scope::ThreadEndTrigger::WorkItem))
-                .with_phase_graph("coder");
-        let architect = RoleSpec::new("architect", Scope::per_peer_and_work_item()).with_phase_graph("architect");
+            RoleSpec::new("coder", Scope::per_session().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("coder");
+        let architect = RoleSpec::new("architect", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem))
+            .with_phase_graph("architect");
         let spec = FlowSpec::new("mini-team", "an architect and two coders")
             .with_graph(cyclic_phase_graph("coder", &["waiting", "coding", "review"]))
             .with_graph(cyclic_phase_graph("architect", &["waiting", "request"]))
@@ -66,10 +66,9 @@ impl MiniTeam {
 
     /// Lets an agent that is waiting receive its next message, urgent ones first.
     fn receive_next_mail(&self, view: &FlowContext<'_, MiniTeamState>, agent: &AgentName) -> Vec<FlowStep> {
-        let is_waiting = view
-            .session
-            .current_visit(&self.spec, &agent_role(agent), Some(agent))
-            .is_some_and(|visit| visit.phase != "coding" && visit.phase != "request");
+        // An agent that has not moved is in the first phase, where it waits.
+        let phase = view.session.phase_graphs.get(&agent_phase_key(agent)).map(|status| status.state.current.as_str());
+        let is_waiting = phase != Some("coding") && phase != Some("request");
         match view.session.next_inbox_message(agent) {
             Some(_) if is_waiting => vec![FlowStep::Receive { agent: agent.clone() }],
             _ => Vec::new(),
@@ -143,12 +142,12 @@ impl Flow for MiniTeam {
             (Event::AgentMessageReceived { message }, _) => {
                 let mail = view.state.posted.iter().find(|mail| mail.message == *message).expect("it was sent");
                 let to = if mail.to.as_str() == "arch" { "request" } else { "coding" };
-                let mut request = CallRequest::new(agent_role(&mail.to).as_str(), "letter")
-                    .with_agent(&mail.to)
-                    .with_metadata(json!(message));
-                if mail.to.as_str() == "arch" {
-                    request = request.with_peer(&mail.from);
-                }
+                let request = CallRequest {
+                    agent: Some(mail.to.clone()),
+                    peer: (mail.to.as_str() == "arch").then(|| mail.from.clone()),
+                    metadata: json!(message),
+                    ..CallRequest::new(agent_role(&mail.to).as_str(), "letter")
+                };
                 vec![propose_phase(&mail.to, to), FlowStep::Call(request)]
             }
             (Event::CallAnswered(answered), Some(call)) => {

@@ -81,8 +81,9 @@ impl Flow for Play {
                 let asks_experts =
                     asks_experts.map(|waiting| view.read_text(waiting.text)).any(|text| text.contains("experts"));
                 if asks_experts {
-                    let expert =
-                        |model: &str| FlowStep::Call(CallRequest::new("expert", "reply").with_model(&model.into()));
+                    let expert = |model: &str| {
+                        FlowStep::Call(CallRequest { model: Some(model.into()), ..CallRequest::new("expert", "reply") })
+                    };
                     return vec![expert("north"), expert("south")];
                 }
                 vec![guide()]

@@ -1,8 +1,8 @@
 //! Finding JSON in a reply.
 
+use crate::signal::{JsonComplaint, canonical_json, find_json, find_json_where};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_core::signal::{JsonComplaint, canonical_json, find_json, find_json_where};
 use serde_json::{Value, json};
 
 fn check(text: &str, expected: Expect) {

@@ -1,29 +1,34 @@
 //! The fields of a block.
 
+use crate::limits::SESSION_LIMITS;
+use crate::signal::fields::BlockFieldValue;
+use crate::signal::{BlockFieldKind, BlockFields, BlockSchema};
+use crate::signal::{BlockSet, ParsedReply, parse_reply};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_core::limits::SESSION_LIMITS;
-use segue_core::signal::{BlockFieldValue, BlockFields, BlockSchema};
-use segue_core::signal::{BlockSet, ParsedReply, parse_reply};
 
 fn names() -> BlockSet {
     let handover = BlockSchema::new()
-        .with_text("goal")
-        .with_text("problem_summary")
-        .with_list("constraints")
-        .with_list("priorities");
+        .with_key("goal", BlockFieldKind::Text)
+        .with_key("problem_summary", BlockFieldKind::Text)
+        .with_key("constraints", BlockFieldKind::List)
+        .with_key("priorities", BlockFieldKind::List);
     BlockSet::new()
         .with_block(
             "NOTE",
-            BlockSchema::new().with_text("shape").with_list("key_findings").with_list("gaps").with_text("user_reply"),
+            BlockSchema::new()
+                .with_key("shape", BlockFieldKind::Text)
+                .with_key("key_findings", BlockFieldKind::List)
+                .with_key("gaps", BlockFieldKind::List)
+                .with_key("user_reply", BlockFieldKind::Text),
         )
         .with_block(
             "BATCH",
             BlockSchema::new()
-                .with_text("type")
-                .with_text("goal")
-                .with_section("handover", handover)
-                .with_raw("prompt"),
+                .with_key("type", BlockFieldKind::Text)
+                .with_key("goal", BlockFieldKind::Text)
+                .with_key("handover", BlockFieldKind::Section(handover))
+                .with_key("prompt", BlockFieldKind::Raw),
         )
 }
 
@@ -32,7 +37,7 @@ fn inside(block: &str, content: &str) -> ParsedReply {
 }
 
 fn show(fields: &BlockFields, indent: &str, out: &mut String) {
-    for (key, value) in fields.iter() {
+    for (key, value) in &fields.entries {
         match value {
             BlockFieldValue::Absent => *out += &format!("{indent}{key}\n"),
             BlockFieldValue::Text(text) => *out += &format!("{indent}{key} = {text:?}\n"),
@@ -410,11 +415,11 @@ fn a_raw_value_takes_everything_to_the_end() {
 fn block_of_the_original_specification_is_parsed() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
     let shape = BlockSchema::new()
-        .with_text("shape")
-        .with_list("key_findings")
-        .with_list("tensions")
-        .with_text("resisted_framing")
-        .with_list("still_unclear");
+        .with_key("shape", BlockFieldKind::Text)
+        .with_key("key_findings", BlockFieldKind::List)
+        .with_key("tensions", BlockFieldKind::List)
+        .with_key("resisted_framing", BlockFieldKind::Text)
+        .with_key("still_unclear", BlockFieldKind::List);
     let reading = parse_reply(text, &BlockSet::new().with_block("HANDOVER", shape));
     let fields = &reading.blocks[0].fields;
     assert_eq!(fields.text("shape"), Some("tradeoff"));
@@ -469,7 +474,7 @@ fn soup() -> impl Strategy<Value = String> {
 
 /// The bytes of all values, and whether any value that should be absent is not.
 fn weigh(fields: &BlockFields) -> (usize, bool) {
-    fields.iter().fold((0, false), |(bytes, empty), (_, value)| match value {
+    fields.entries.iter().fold((0, false), |(bytes, empty), (_, value)| match value {
         BlockFieldValue::Absent => (bytes, empty),
         BlockFieldValue::Text(text) => (bytes + text.len(), empty || text.trim().is_empty()),
         BlockFieldValue::List(items) => {

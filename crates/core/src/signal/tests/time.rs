@@ -1,19 +1,23 @@
 //! Running time is linear in the length of the input. The inputs are so long that a quadratic algorithm would not
 //! finish.
 
-use segue_core::limits::SESSION_LIMITS;
-use segue_core::signal::BlockSchema;
-use segue_core::signal::BlockStreamFilter;
-use segue_core::signal::find_json;
-use segue_core::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence};
+use crate::limits::SESSION_LIMITS;
+use crate::signal::BlockStreamFilter;
+use crate::signal::find_json;
+use crate::signal::{BlockFieldKind, BlockSchema};
+use crate::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence};
 
 const BYTES: usize = 384 << 10;
 
 fn names() -> BlockSet {
-    let inner = BlockSchema::new().with_list("gaps").with_text("goal");
+    let inner = BlockSchema::new().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
     BlockSet::new().with_block(
         "NOTE",
-        BlockSchema::new().with_text("shape").with_list("gaps").with_section("handover", inner).with_raw("prompt"),
+        BlockSchema::new()
+            .with_key("shape", BlockFieldKind::Text)
+            .with_key("gaps", BlockFieldKind::List)
+            .with_key("handover", BlockFieldKind::Section(inner))
+            .with_key("prompt", BlockFieldKind::Raw),
     )
 }
 

@@ -1,15 +1,16 @@
 //! The stream filter shows the same text as the parser, however the chunks are split.
 
-use proptest::prelude::*;
-use segue_core::limits::SESSION_LIMITS;
-use segue_core::signal::BlockSchema;
-use segue_core::signal::BlockStreamFilter;
-use segue_core::signal::{
+use crate::limits::SESSION_LIMITS;
+use crate::signal::BlockStreamFilter;
+use crate::signal::{
     BlockComplaint, BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence,
 };
+use crate::signal::{BlockFieldKind, BlockSchema};
+use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let note = BlockSchema::new().with_section("more", BlockSchema::new().with_text("key"));
+    let note = BlockSchema::new()
+        .with_key("more", BlockFieldKind::Section(BlockSchema::new().with_key("key", BlockFieldKind::Text)));
     BlockSet::new()
         .with_block("NOTE", note)
         .with_block("N", BlockSchema::new().with_entry_key("key"))
@@ -17,7 +18,7 @@ fn names() -> BlockSet {
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {
-    let mut filter = BlockStreamFilter::new(names());
+    let mut filter = BlockStreamFilter::ignoring_quotes(names(), &[""; 0]);
     let mut out: Vec<String> = chunks.iter().map(|chunk| filter.push(chunk)).collect();
     out.push(filter.finish());
     out

@@ -1,9 +1,9 @@
 //! Where blocks begin and end, and which text the user sees.
 
+use crate::limits::SESSION_LIMITS;
+use crate::signal::BlockSchema;
+use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 use expect_test::{Expect, expect};
-use segue_core::limits::SESSION_LIMITS;
-use segue_core::signal::BlockSchema;
-use segue_core::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 
 fn names() -> BlockSet {
     BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("Step_Done", BlockSchema::new())
