@@ -82,6 +82,7 @@ impl SqliteStore {
         }
         let node = Arc::new(ProcessLivenessLock::acquire(&path).map_err(|error| map_file_error(&error, &path))?);
         let (queue, thread) = writer::spawn_writer_thread(db, &path)?;
+        tracing::info!(path = %path.display(), node = node.name(), "store opened");
         let readers = ReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
         Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers) })
     }
@@ -108,7 +109,10 @@ impl SqliteStore {
             writer.queue.push(Box::new(job))?
         };
         yield_to_writer(queue_length);
-        reply_receiver.await.unwrap_or(Err(Error::Closed))
+        reply_receiver.await.unwrap_or_else(|_| {
+            tracing::error!(%session, "the writer thread of the store ended during a write; restart the process");
+            Err(Error::Closed)
+        })
     }
 
     /// Runs `work` on a reader connection, on one consistent view of the store.
@@ -120,7 +124,10 @@ impl SqliteStore {
         let readers = self.readers.clone();
         let _permit = readers.permits.acquire().await.map_err(|_| Error::Closed)?;
         let pool = self.readers.clone();
-        tokio::task::spawn_blocking(move || pool.run_on_reader(work)).await.unwrap_or(Err(Error::Closed))
+        tokio::task::spawn_blocking(move || pool.run_on_reader(work)).await.unwrap_or_else(|_| {
+            tracing::error!("a read of the store panicked; this is a bug");
+            Err(Error::Closed)
+        })
     }
 
     async fn run_session_read<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
@@ -165,8 +172,9 @@ impl WriterHandle {
     fn drain_and_join(self) {
         let Self { queue, thread, node } = self;
         drop(queue);
-        // A writer that panicked has nothing more to finish.
-        let _ = thread.join();
+        if thread.join().is_err() {
+            tracing::error!("the writer thread of the store had panicked; this is a bug");
+        }
         drop(node);
     }
 }

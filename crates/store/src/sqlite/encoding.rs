@@ -198,10 +198,12 @@ thread_local! {
         RefCell::new([Decompressor::new().ok(), Decompressor::with_prepared_dictionary(&JOURNAL_DECODER_DICTIONARY).ok()]);
 }
 
+/// Returns none if there is no memory for a compressor. Then bytes are stored as they are.
 fn plain_compressor() -> Option<Compressor<'static>> {
     Compressor::new(ZSTD_LEVEL).ok()
 }
 
+/// Returns none if there is no memory for a compressor. Then bytes are stored as they are.
 fn journal_compressor() -> Option<Compressor<'static>> {
     let mut compressor = Compressor::with_prepared_dictionary(&JOURNAL_ENCODER_DICTIONARY).ok()?;
     // The mark tells which dictionary was used.

@@ -100,6 +100,7 @@ fn read_body(
         }
         Ok::<_, rusqlite::Error>(None)
     };
+    // An index that cannot be read is like one without this body: the journal is searched next.
     if let Some(text) = find_in_rows(db.find_body_rows(body_address_prefix(id)).unwrap_or_default())? {
         return Ok(text);
     }

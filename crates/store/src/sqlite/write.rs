@@ -180,6 +180,10 @@ pub(super) fn acquire_lease(
         ensure_not_held(&session_row, session, node)?;
     }
     let epoch = set_holder(db, session_row.key, Some(node.name()))?;
+    if let Some(holder) = session_row.holder.as_deref().filter(|holder| *holder != node.name()) {
+        // The transaction may still fail; then the caller gets its error.
+        tracing::info!(%session, epoch = epoch.0, holder, ?takeover, "taking over the lease of another process");
+    }
     Ok(Lease { epoch, head: session_row.head })
 }
 
@@ -280,6 +284,7 @@ fn ensure_not_fenced(
     if session_row.epoch == epoch {
         return Ok(());
     }
+    tracing::warn!(%session, epoch = epoch.0, current_epoch = session_row.epoch.0, "write fenced: the lease is lost");
     Err(TransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: session_row.epoch }))
 }
 

@@ -63,7 +63,10 @@ impl WriteQueue {
     /// Adds a job. Returns the length of the queue.
     pub(super) fn push(&self, job: Box<dyn WriteJob>) -> Result<usize, Error> {
         let before = self.length.fetch_add(1, Ordering::Relaxed);
-        self.jobs.send(job).map_err(|_| Error::Closed)?;
+        self.jobs.send(job).map_err(|_| {
+            tracing::error!("the writer thread of the store has ended; restart the process");
+            Error::Closed
+        })?;
         Ok(before + 1)
     }
 }
@@ -197,8 +200,14 @@ impl WriterThread {
             match outcome {
                 Ok(()) => self.send_results(group),
                 // One transaction each, so that no job fails because of another.
-                Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.run_job_alone(job)),
-                Err(error) => group.into_iter().for_each(|job| job.send_result(Some(&error))),
+                Err(error) if group.len() > 1 => {
+                    tracing::warn!(?error, jobs = group.len(), "transaction failed; each write is tried alone");
+                    group.into_iter().for_each(|job| self.run_job_alone(job));
+                }
+                Err(error) => {
+                    tracing::warn!(?error, "transaction failed");
+                    group.into_iter().for_each(|job| job.send_result(Some(&error)));
+                }
             }
             self.checkpoint_if_needed(bytes);
         }
@@ -211,7 +220,10 @@ impl WriterThread {
         let mut group = vec![job];
         match self.run_transaction(&mut group, |_| None) {
             Ok(()) => self.send_results(group),
-            Err(error) => group.into_iter().for_each(|job| job.send_result(Some(&error))),
+            Err(error) => {
+                tracing::warn!(?error, "transaction failed");
+                group.into_iter().for_each(|job| job.send_result(Some(&error)));
+            }
         }
     }
 
@@ -242,12 +254,17 @@ impl WriterThread {
         };
         let outcome = run_all();
         match outcome {
-            Ok(()) => self.db.on_commit(),
+            Ok(()) => {
+                tracing::trace!(jobs = group.len(), "transaction committed");
+                self.db.on_commit();
+            }
             Err(_) => self.db.on_rollback(),
         }
         if outcome.is_err() && !self.db.is_autocommit() {
             // If the rollback fails too, the next BEGIN returns the error.
-            let _ = self.db.execute_batch("ROLLBACK");
+            if let Err(error) = self.db.execute_batch("ROLLBACK") {
+                tracing::warn!(?error, "rollback failed");
+            }
         }
         outcome
     }
@@ -258,6 +275,9 @@ impl WriterThread {
         others.into_iter().for_each(|job| job.send_result(None));
         if !erasing.is_empty() {
             self.erase_pending = !self.truncate_wal(ERASE_WAIT_MS);
+            if self.erase_pending {
+                tracing::warn!("deleted data stays in the write-ahead log until its readers have finished");
+            }
             erasing.into_iter().for_each(|job| job.send_result(None));
         }
     }
@@ -290,10 +310,13 @@ impl WriterThread {
 
     /// Runs a checkpoint. Returns whether the whole log was moved and no reader uses it any more.
     fn checkpoint_wal(&self, mode: &str, wait_ms: u64) -> bool {
+        // Setting the timeout of an open connection cannot fail.
         let _ = self.db.busy_timeout(Duration::from_millis(wait_ms));
         let busy = self.db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
         let _ = self.db.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS));
-        busy == Ok(0)
+        let is_complete = busy == Ok(0);
+        tracing::debug!(mode, is_complete, "checkpoint of the write-ahead log");
+        is_complete
     }
 }
 
@@ -327,8 +350,10 @@ impl WalCheckpointer {
 impl Drop for WalCheckpointer {
     fn drop(&mut self) {
         self.wake_sender = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread of the store had panicked; this is a bug");
         }
     }
 }
@@ -337,13 +362,16 @@ fn run_checkpointer(path: &Path, wake_receiver: &mpsc::Receiver<()>, wal_bytes: 
     let mut db = None;
     while wake_receiver.recv().is_ok() {
         if db.is_none() {
-            db = open_reader_connection(path).ok();
+            let opened = open_reader_connection(path);
+            db = opened.inspect_err(|error| tracing::warn!(?error, "cannot open the store for a checkpoint")).ok();
         }
         let Some(db) = &db else { continue };
         let pages = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
         let page_bytes = db.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0));
         if let (Ok(pages), Ok(page_bytes)) = (pages, page_bytes) {
             wal_bytes.store(pages.saturating_mul(page_bytes).max(0).cast_unsigned(), Ordering::Relaxed);
+        } else {
+            tracing::warn!("checkpoint of the write-ahead log failed; it is tried again after more writes");
         }
     }
 }
