@@ -41,7 +41,9 @@ pub async fn discover_ollama_models(
     let spec = ollama_spec_from_env(env);
     let endpoint = catalog.resolve_model(&VendorModelSpec { model: "any".to_owned(), ..spec.clone() }, env);
     let Ok(endpoint) = endpoint.map(|found| found.endpoint) else { return Vec::new() };
-    let Ok(listing) = fetch_json(transport, build_listing_request(&endpoint)).await else { return Vec::new() };
+    let listing = fetch_json(transport, build_listing_request(&endpoint)).await;
+    let listing = listing.inspect_err(|failure| tracing::debug!(failure = %failure.kind, "no Ollama server found"));
+    let Ok(listing) = listing else { return Vec::new() };
     let models = listing["models"].as_array().into_iter().flatten().filter(|model| is_chat_model(model));
     let names = models.filter_map(|model| model["name"].as_str()).take(MODELS_LISTED_MAX);
     names.map(|name| VendorModelSpec { model: name.to_owned(), ..spec.clone() }).collect()
@@ -180,6 +182,9 @@ async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &Mod
         }),
     )
     .await;
+    for failure in [&ps, &show].into_iter().filter_map(|response| response.as_ref().err()) {
+        tracing::debug!(model = endpoint.model, failure = %failure.kind, "cannot read the capabilities of the model");
+    }
     let (ps, show) = (ps.unwrap_or_default(), show.unwrap_or_default());
     let is_this_model = |row: &&Value| ["name", "model"].iter().any(|key| row[*key] == endpoint.model);
     let loaded = ps["models"].as_array().and_then(|rows| rows.iter().find(is_this_model));
@@ -214,6 +219,7 @@ async fn probe_window_tokens(transport: &dyn HttpTransport, endpoint: &ModelEndp
     {
         return Some(tokens);
     }
+    // A server that cannot be reached, or does not list its models, does not tell the window.
     let listing = fetch_json(transport, build_listing_request(endpoint)).await.ok()?;
     let names = ["max_model_len", "loaded_context_length", "context_window", "context_length", "inputTokenLimit"];
     let model = listed_models(&listing).find(|row| listed_model_name(row) == Some(endpoint.model.as_str()))?;

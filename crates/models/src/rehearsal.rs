@@ -153,6 +153,7 @@ fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallOrigi
     };
     match serde_json::from_str(reply_template) {
         Ok(json) => template::render_json_template(&json, &fill).to_string(),
+        // A template of text, not of JSON.
         Err(_) => template::render_template(reply_template, &fill),
     }
 }

@@ -144,7 +144,9 @@ impl ExchangeRecording {
         let exchange = RecordedExchange { method, path, body: std::mem::take(&mut self.body), outcome };
         let mut file = self.cassette.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk costs the recording, not the conversation.
-        let _ = write_json_line(&mut file, &exchange);
+        if let Err(error) = write_json_line(&mut file, &exchange) {
+            tracing::warn!(%error, "an exchange with a model was not recorded");
+        }
     }
 }
 

@@ -102,6 +102,7 @@ impl HttpTransport for ReqwestTransport {
         async move {
             let response = prepared?.send().await.map_err(|error| unreachable_failure(&host, &error))?;
             let headers = response.headers().iter();
+            // Headers that are not text are not used.
             let headers = headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
             Ok(VendorHttpResponse {
                 status: response.status().as_u16(),

@@ -79,6 +79,8 @@ impl VendorCallDriver {
                     CallDriverState::Streaming(streaming) => self.with_spent_usage(failure, streaming.reader.usage()),
                     CallDriverState::NotStarted | CallDriverState::Done => failure,
                 };
+                // Not the message: vendors quote prompts and keys in it.
+                tracing::debug!(failure = %failure.kind, retry_after_ms = failure.retry_after_ms, "exchange failed");
                 self.pending_items.push_back(Err(self.vendor.endpoint.redact_failure(failure)));
             }
         }
@@ -120,6 +122,8 @@ impl VendorCallDriver {
         loop {
             let features = unsupported.enabled_features();
             let response = self.send_request(names, json_mode, features).await?;
+            let ModelEndpoint { provider, model, .. } = &*self.vendor.endpoint;
+            tracing::debug!(provider, model, status = response.status, "vendor responded");
             if response.is_success() {
                 return Ok(response);
             }
@@ -127,18 +131,22 @@ impl VendorCallDriver {
             let has_schema = matches!(self.request.prompt.output_format, ModelOutputFormat::Json(_));
             if features.usage && is_bad_request_about(&failure, &["stream_options"]) {
                 unsupported.stream_options.store(true, Ordering::Relaxed);
+                log_unsupported_feature(&self.vendor.endpoint, "stream_options");
             } else if features.reasoning_summaries
                 && is_bad_request_about(&failure, &["reasoning.summary", "reasoning summar"])
             {
                 unsupported.reasoning_summaries.store(true, Ordering::Relaxed);
+                log_unsupported_feature(&self.vendor.endpoint, "reasoning_summaries");
             } else if features.reasoning
                 && is_bad_request_about(&failure, &["encrypted content", "encrypted_content", "reasoning.effort"])
             {
                 unsupported.reasoning.store(true, Ordering::Relaxed);
+                log_unsupported_feature(&self.vendor.endpoint, "reasoning");
             } else if has_schema && json_mode == JsonMode::Schema && is_bad_request_about(&failure, &SCHEMA_ERROR_WORDS)
             {
                 // The model may still follow a schema in the prompt.
                 unsupported.json_schemas.store(true, Ordering::Relaxed);
+                log_unsupported_feature(&self.vendor.endpoint, "json_schemas");
                 json_mode = JsonMode::Prompt;
             } else {
                 return Err(failure);
@@ -271,6 +279,12 @@ impl VendorCallDriver {
             || malformed_reply_failure(format!("{provider} ended the stream before the reply was complete"));
         if self.is_finished { Ok(()) } else { Err(incomplete()) }
     }
+}
+
+/// Logs that the vendor rejects a feature, which is left out from now on.
+fn log_unsupported_feature(endpoint: &ModelEndpoint, feature: &str) {
+    let ModelEndpoint { provider, model, .. } = endpoint;
+    tracing::warn!(provider, model, feature, "the vendor rejects a feature; it is left out from now on");
 }
 
 async fn read_error_response(endpoint: &ModelEndpoint, response: VendorHttpResponse) -> CallFailure {

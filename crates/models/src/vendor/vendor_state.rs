@@ -15,6 +15,7 @@ pub(super) fn encode_vendor_state(format: &str, endpoint: &ModelEndpoint, conten
 
 /// Returns the vendor state of a message, if it was made by this model.
 pub(super) fn decode_vendor_state(format: &str, endpoint: &ModelEndpoint, message: &PromptMessage) -> Option<Value> {
+    // State that is not JSON was made by another version; the vendor accepts messages without it.
     let mut state: Value = serde_json::from_str(message.vendor_state.as_deref()?).ok()?;
     let state = state.get_mut(format)?;
     let is_own = state["provider"] == endpoint.provider && state["model"] == endpoint.model;
