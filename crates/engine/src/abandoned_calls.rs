@@ -224,8 +224,19 @@ pub(crate) fn deliver_late_result(
             };
             engine.deliver_message(&session, message).await;
             match reply_receiver.await {
-                Ok(Err(error)) if error.is_transient() => tokio::time::sleep(Duration::from_millis(wait_ms)).await,
-                Ok(_) | Err(_) => break,
+                Ok(Err(error)) if error.is_transient() => {
+                    tracing::warn!(%session, call = %id.0, wait_ms, %error, "late answer not recorded; it is retried");
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                }
+                Ok(Ok(_)) => break,
+                Ok(Err(error)) => {
+                    tracing::warn!(%session, call = %id.0, code = error.code(), "late answer lost");
+                    break;
+                }
+                Err(_) => {
+                    tracing::warn!(%session, call = %id.0, "late answer lost: the task of the session ended");
+                    break;
+                }
             }
             wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
         }

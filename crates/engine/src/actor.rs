@@ -13,10 +13,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
-use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, TurnId, UnixMillis};
 use segue_core::session::Session;
 use segue_store::{PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
+use tracing::{Instrument, Span};
 
 use crate::abandoned_calls::{AttemptId, InFlightCall};
 use crate::commit_gate::CallStartGateHandle;
@@ -51,6 +52,10 @@ pub(crate) struct SessionActor {
     uncertain_commit: Option<UncertainCommit>,
     /// Clear when every decision is known to be written or not, and its effects were dispatched.
     commit_gate: CallStartGateHandle,
+    /// The span of this task in the log.
+    session_span: Span,
+    /// The running turn, and its span in the log.
+    turn_span: (Option<TurnId>, Span),
 }
 
 /// The error that ends a session's task.
@@ -76,6 +81,7 @@ pub(crate) async fn run_session_actor(
         ended = AssertUnwindSafe(run).catch_unwind() => ended,
     };
     if ended.is_err() {
+        tracing::error!(%session, resume_ms = PANIC_RESUME_MS, "the task of the session panicked; it is resumed");
         shared.subscriptions.clear_parked_session(&session);
         shared.registry.remove_actor(&session, &mailbox);
         shared.registry.set_alarm(shared.clock.now().plus_ms(PANIC_RESUME_MS), &session);
@@ -91,6 +97,8 @@ async fn start_actor(
 ) {
     match resume_session(&shared, &session, parked).await {
         Ok((source, flow, cached, epoch)) => {
+            Span::current().record("epoch", epoch.0);
+            tracing::debug!(%session, epoch = epoch.0, ?source, head = cached.state.session.last_seq.0, "session active");
             let turn_waiters = TurnWaiters::from_session(&cached.state.session);
             let actor = SessionActor {
                 shared,
@@ -108,10 +116,13 @@ async fn start_actor(
                 stored_pending_work: None,
                 uncertain_commit: None,
                 commit_gate: CallStartGateHandle::new(),
+                session_span: Span::current(),
+                turn_span: (None, Span::current()),
             };
             actor.run_loop(source).await;
         }
         Err(error) => {
+            log_session_stop(&session, &error);
             deregister_actor(&shared, &session, &mailbox, &error);
             inbox.close();
             while let Some(message) = inbox.recv().await {
@@ -126,6 +137,21 @@ fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbo
     shared.registry.remove_actor(session, mailbox);
     if error.is_transient() {
         shared.registry.set_alarm(shared.clock.now().plus_ms(WRITE_RETRY_MS_MAX), session);
+    }
+}
+
+/// Logs why the task of a session ends. The message of an unreadable event is left out, because it may quote the event.
+fn log_session_stop(session: &SessionId, error: &Error) {
+    let code = error.code();
+    match error {
+        Error::TakenOver(_) => tracing::warn!(%session, code, "lease lost to another process; the task ends"),
+        Error::InUse { by, .. } => tracing::debug!(%session, code, by, "another process holds the lease"),
+        Error::NoSuchSession(_) => tracing::debug!(%session, code, "there is no such session"),
+        Error::Store(cause) if error.is_transient() => {
+            tracing::warn!(%session, code, error = %cause, "the store failed for the moment; the session is resumed later");
+        }
+        Error::Store(error) => tracing::error!(%session, code, %error, "the store failed; the task ends"),
+        _ => tracing::error!(%session, code, "the session cannot be resumed"),
     }
 }
 
@@ -146,7 +172,8 @@ impl SessionActor {
                     return;
                 }
             };
-            if let Err(FatalSessionError(error)) = self.handle_message(message).await {
+            let span = self.current_turn_span();
+            if let Err(FatalSessionError(error)) = self.handle_message(message).instrument(span).await {
                 return self.stop_with_error(&error).await;
             }
         }
@@ -154,6 +181,20 @@ impl SessionActor {
 
     fn session(&self) -> &Session {
         &self.cached.state.session
+    }
+
+    /// Returns the span of the running turn, or that of the session between two turns.
+    fn current_turn_span(&mut self) -> Span {
+        let turn = self.session().current_turn.as_ref().map(|turn| turn.id);
+        if self.turn_span.0 != turn {
+            let session_span = self.session_span.clone();
+            let span = turn.map_or_else(
+                || session_span.clone(),
+                |turn| tracing::debug_span!(parent: &session_span, "turn", %turn),
+            );
+            self.turn_span = (turn, span);
+        }
+        self.turn_span.1.clone()
     }
 
     /// Records a fork or a recovery if there is one, and dispatches pending effects.
@@ -167,6 +208,7 @@ impl SessionActor {
             && !self.session().is_idle()
             && self.shared.recovery != SessionResumePolicy::Never
         {
+            tracing::info!(session = %self.session, epoch = self.epoch.0, "recovering unfinished work");
             self.commit_until_written(SessionInput::Recovered).await?.map_err(FatalSessionError)?;
         }
         self.dispatch_effects().await
@@ -215,6 +257,7 @@ impl SessionActor {
     async fn handle_message(&mut self, message: ActorMessage) -> Result<(), FatalSessionError> {
         let ActorMessage { input, reply_sender, turn_waiter, session_opened_at: opened_at } = message;
         if opened_at.is_some_and(|opened_at| opened_at != self.session().opened_at) {
+            tracing::debug!(session = %self.session, "input for an earlier session of this name dropped");
             // Another session of the same name. Dropping the message informs the caller.
             return Ok(());
         }
@@ -269,6 +312,7 @@ impl SessionActor {
             if !self.inbox.is_empty() {
                 return Some(self);
             }
+            tracing::trace!(session = %self.session, epoch = self.epoch.0, "session parked");
             if SessionRegistry::is_current_mailbox(slots, &self.session, &self.mailbox) {
                 let now = self.shared.clock.now();
                 self.cached.lease_epoch = Some(self.epoch);
@@ -283,6 +327,7 @@ impl SessionActor {
 
     /// Stops all work of a session that was lost to another process or cannot be read.
     async fn stop_with_error(mut self, error: &Error) {
+        log_session_stop(&self.session, error);
         self.calls.clear();
         self.tools.clear();
         self.turn_waiters.fail_all(error);

@@ -48,6 +48,7 @@ impl CircuitBreaker {
         let wait = open_until.saturating_duration_since(Instant::now());
         if wait.is_zero() && !state.is_probing {
             state.is_probing = true;
+            tracing::info!(provider, "circuit breaker half-open; one call probes the provider");
             return Ok(permit(true));
         }
         // During a probe, other calls wait until its result is likely to be known. Each retry uses up an attempt, so
@@ -66,6 +67,7 @@ impl BreakerPermit {
     /// Closes the breaker: the provider has begun to answer, so it is reachable.
     pub(crate) fn mark_reachable(&mut self) {
         if std::mem::take(&mut self.is_probe) {
+            tracing::info!(provider = self.provider, "circuit breaker closed");
             let mut providers = self.breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
             providers.insert(self.provider.clone(), BreakerState::default());
         }
@@ -92,7 +94,12 @@ impl BreakerPermit {
         let mut providers = breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
         let state = providers.entry(self.provider.clone()).or_default();
         match unreachable {
-            None => *state = BreakerState::default(),
+            None => {
+                if state.open_until.is_some() {
+                    tracing::info!(provider = self.provider, "circuit breaker closed");
+                }
+                *state = BreakerState::default();
+            }
             Some(failure) => {
                 state.failures = state.failures.saturating_add(1);
                 state.last_error.clone_from(&failure.message);
@@ -101,6 +108,8 @@ impl BreakerPermit {
                     state.open_ms = (state.open_ms * 2).clamp(BREAKER_OPEN_MS_MIN, BREAKER_OPEN_MS_MAX);
                     state.open_until = Some(Instant::now() + Duration::from_millis(state.open_ms));
                     state.is_probing = false;
+                    let (failures, open_ms) = (state.failures, state.open_ms);
+                    tracing::warn!(provider = self.provider, failures, open_ms, failure = %failure.kind, "circuit breaker open");
                 }
             }
         }

@@ -16,6 +16,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> UnixMillis {
+        // Before 1970 only if the clock was never set.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         UnixMillis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
     }

@@ -59,6 +59,7 @@ pub(crate) async fn run_call(task: CallTask) {
         return;
     }
     let started = Instant::now();
+    tracing::debug!(session = %task.session, call = %task.opened.call, attempt = task.attempt, "calling the model");
     let outcome = AssertUnwindSafe(call_through_breaker(&task)).catch_unwind().await;
     drop(permit);
     let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -70,6 +71,7 @@ pub(crate) async fn run_call(task: CallTask) {
         }
         Ok(Err(failure)) => SessionInput::CallFailure { call, attempt, failure: add_failure_cost(&task, failure) },
         Err(_) => {
+            tracing::error!(session = %task.session, %call, attempt, "the model adapter panicked; this is a bug");
             let failure = CallFailure::new(FailureKind::BadRequest, "the model adapter panicked on this call");
             SessionInput::CallFailure { call, attempt, failure }
         }
@@ -82,6 +84,7 @@ pub(crate) async fn run_call(task: CallTask) {
 }
 
 fn compute_reply_cost(task: &CallTask, reply: &ModelReply) -> Option<u64> {
+    // The cost of a model that was removed is unknown.
     let card = task.shared.models.card(&task.opened.model).ok()?;
     card.cost_with_rejected_reply(reply.usage?, reply.rejected_usage)
 }
@@ -89,6 +92,7 @@ fn compute_reply_cost(task: &CallTask, reply: &ModelReply) -> Option<u64> {
 /// Adds the price of the tokens that a failed call used.
 fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
     if let Some(cost) = &mut failure.cost {
+        // The cost of a model that was removed is unknown.
         let card = task.shared.models.card(&task.opened.model).ok();
         cost.cost_microusd = card.and_then(|card| card.cost_of_failed_call(cost.usage));
     }
@@ -99,6 +103,7 @@ fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
 async fn call_through_breaker(task: &CallTask) -> Result<ModelReply, CallFailure> {
     let model = task.shared.models.get(&task.opened.model)?;
     let Some(provider) = model.provider() else { return stream_reply(task, &*model, || {}).await };
+    tracing::Span::current().record("provider", provider);
     let mut permit = task.shared.circuit_breaker.try_acquire(provider)?;
     let outcome = stream_reply(task, &*model, || permit.mark_reachable()).await;
     permit.record_outcome(&outcome);
@@ -197,12 +202,19 @@ pub(crate) async fn run_tool(
     request: ToolInvocation,
     mailbox_sender: mpsc::Sender<ActorMessage>,
 ) {
-    let run = request.opened.run;
+    let (run, session) = (request.opened.run, request.session.clone());
     let running = AssertUnwindSafe(shared.tools.run_tool(request)).catch_unwind();
     let result = match tokio::time::timeout(Duration::from_millis(TOOL_RUN_MS_MAX), running).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err("the tool panicked".to_owned()),
-        Err(_) => Err(format!("the tool did not answer within {} s and was stopped", TOOL_RUN_MS_MAX / 1_000)),
+        Ok(Err(_)) => {
+            tracing::error!(%session, %run, "the tool panicked; this is a bug");
+            Err("the tool panicked".to_owned())
+        }
+        Err(_) => {
+            tracing::warn!(%session, %run, run_ms_max = TOOL_RUN_MS_MAX, "the tool did not answer and was stopped");
+            Err(format!("the tool did not answer within {} s and was stopped", TOOL_RUN_MS_MAX / 1_000))
+        }
     };
+    // If the session's task has ended, the run is resumed or its outcome is unknown when the session is resumed.
     let _ = mailbox_sender.send(ActorMessage::without_reply(SessionInput::ToolResult { run, result })).await;
 }

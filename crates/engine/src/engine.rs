@@ -21,6 +21,7 @@ use segue_models::ModelRegistry;
 use segue_store::{JournalCommit, PendingWorkStatus, SessionListPage, SessionQuery, Store};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
@@ -120,6 +121,7 @@ impl Engine {
         if engine.shared.recovery == SessionResumePolicy::Immediate {
             engine.resume_pending_sessions().await.map_err(|error| Error::Store(Arc::new(error)))?;
         }
+        tracing::debug!(flows = engine.shared.flows.len(), recovery = ?engine.shared.recovery, "engine started");
         tokio::spawn(run_maintenance(Arc::downgrade(&engine.shared)));
         Ok(engine)
     }
@@ -283,15 +285,24 @@ impl Engine {
             extract_body_ids: body_ids_in_record,
             summary: Some(summarize_session(&state.session, pending_work)),
         };
-        let Err(error) = store.append_commit(commit).await else { return Ok(lease.epoch) };
+        let Err(error) = store.append_commit(commit).await else {
+            crate::event_log::log_recorded_events(session, events);
+            return Ok(lease.epoch);
+        };
+        tracing::warn!(%session, %error, "outcome of the first commit unknown");
         // The commit may have been written nevertheless. If not, the name is free again.
         match find_commit_outcome(store, session, events).await {
             Ok((UncertainCommitOutcome::Written, epoch)) => Ok(epoch),
             Ok((UncertainCommitOutcome::NotWritten, epoch)) => {
-                let _ = store.release_lease(session, epoch).await;
+                if let Err(error) = store.release_lease(session, epoch).await {
+                    tracing::warn!(%session, %error, "cannot release the lease of a session that was not created");
+                }
                 Err(to_error(error))
             }
-            Err(_) => Err(to_error(error)),
+            Err(unresolved) => {
+                tracing::warn!(%session, error = %unresolved, "cannot find out whether the session was created");
+                Err(to_error(error))
+            }
         }
     }
 
@@ -344,6 +355,7 @@ impl Engine {
         .await;
         match reply.await {
             Ok(result) => result,
+            // The sender was dropped together with the task.
             Err(_) => Err(self.stopped_error(session).await),
         }
     }
@@ -386,13 +398,16 @@ impl Engine {
                     Some(SessionSlot::Parked(cached, _)) => Some(cached),
                     Some(SessionSlot::Active(_)) | None => None,
                 };
-                tokio::spawn(run_session_actor(self.shared.clone(), session.clone(), parked, mailbox, inbox));
+                // Not a part of the request that happens to start it.
+                let span = tracing::debug_span!(parent: None, "session", %session, epoch = tracing::field::Empty);
+                let actor = run_session_actor(self.shared.clone(), session.clone(), parked, mailbox, inbox);
+                tokio::spawn(actor.instrument(span));
                 sent
             });
             let Err(refused) = sent else { return };
             let (mailbox, returned) = *refused;
             message = returned;
-            // The mailbox is full, or the task has just ended.
+            // The mailbox is full, or the task has just ended; in both cases the message is delivered again.
             let _ = mailbox.sender.reserve().await;
         }
     }

@@ -41,6 +41,7 @@ mod diff;
 mod dispatch;
 mod engine;
 mod error;
+mod event_log;
 mod inspect;
 pub mod limits;
 mod load;

@@ -82,6 +82,7 @@ pub(crate) async fn load_state(
 ) -> Result<(SessionState, Seq), Error> {
     let snapshot = store.load_snapshot(session).await.map_err(|error| Error::from_store_error(session, error))?;
     let usable = snapshot.filter(|snapshot| snapshot.format == codec::SNAPSHOT_FORMAT);
+    // An older format, or a snapshot of another state: the journal is folded instead.
     let usable = usable.and_then(|Snapshot { seq, bytes, .. }| {
         codec::decode_snapshot(flow, &bytes).filter(|state| state.session.last_seq == seq)
     });

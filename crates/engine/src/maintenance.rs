@@ -12,6 +12,7 @@ use segue_store::PendingWorkStatus;
 
 use crate::config::SessionResumePolicy;
 use crate::engine::{Engine, EngineShared};
+use crate::error::Error;
 use crate::limits::{
     CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS,
 };
@@ -40,7 +41,9 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         if recovers && last_recovery.elapsed() >= Duration::from_millis(RECOVERY_POLL_MS) {
             last_recovery = tokio::time::Instant::now();
             // A store that cannot be read now is asked again in the next round.
-            let _ = engine.resume_pending_sessions().await;
+            if let Err(error) = engine.resume_pending_sessions().await {
+                tracing::warn!(%error, "cannot look for sessions with pending work");
+            }
         }
     }
 }
@@ -59,6 +62,9 @@ impl Engine {
                 PendingWorkStatus::At(at) => self.shared().registry.set_alarm(at, &session),
                 PendingWorkStatus::Now => due.push(session),
             }
+        }
+        if !due.is_empty() {
+            tracing::info!(sessions = due.len(), "resuming sessions with pending work");
         }
         self.wake_in_background(due);
         Ok(())
@@ -82,10 +88,22 @@ impl Engine {
                     // Closed never; the permits are shared by all rounds.
                     let _permit = engine.shared().resume_permits.acquire().await;
                     // A session that was deleted needs no wake-up, and one that cannot be resumed now gets an alarm.
-                    let _ = engine.wake_session(&session).await;
+                    if let Err(error) = engine.wake_session(&session).await {
+                        log_failed_wake_up(&session, &error);
+                    }
                 })
                 .await;
         });
+    }
+}
+
+/// Logs that a session was not resumed. Another process that holds it resumes it.
+fn log_failed_wake_up(session: &SessionId, error: &Error) {
+    match error {
+        Error::InUse { .. } | Error::NoSuchSession(_) | Error::SessionDeleted(_) | Error::ShuttingDown => {
+            tracing::debug!(%session, code = error.code(), "session not resumed");
+        }
+        _ => tracing::warn!(%session, code = error.code(), "session not resumed"),
     }
 }
 
@@ -98,7 +116,10 @@ impl EngineShared {
             |(session, mut cached, at)| async move {
                 if let Some(epoch) = cached.lease_epoch.take() {
                     // A lease that cannot be released now is free once this process ends.
-                    let _ = self.store.release_lease(&session, epoch).await;
+                    match self.store.release_lease(&session, epoch).await {
+                        Ok(()) => tracing::debug!(%session, epoch = epoch.0, "lease released"),
+                        Err(error) => tracing::warn!(%session, epoch = epoch.0, %error, "lease not released"),
+                    }
                 }
                 if kept_max > 0 {
                     // Its state may still be current when the session is used next.

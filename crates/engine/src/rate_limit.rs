@@ -63,6 +63,7 @@ impl ModelRateLimiter {
             Err(_) => {
                 let _waiting = limiter.count_waiting();
                 on_wait();
+                // The semaphore is never closed.
                 limiter.permits.clone().acquire_owned().await.ok()
             }
         };

@@ -38,6 +38,7 @@ impl ActorMessage {
 
     /// Sends an error to the waiting callers.
     pub(crate) fn reply_with_error(self, error: &Error) {
+        // The callers may be gone.
         if let Some(reply_sender) = self.reply_sender {
             let _ = reply_sender.send(Err(error.clone()));
         }

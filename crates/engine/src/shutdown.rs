@@ -26,6 +26,10 @@ impl Engine {
             self.shared().abandoned_calls.abort_session_calls(session);
         }
         let deleted = self.shared().store.delete_session(session).await;
+        match &deleted {
+            Ok(()) => tracing::info!(%session, "session deleted"),
+            Err(error) => tracing::warn!(%session, %error, "session not deleted"),
+        }
         deleted.map_err(|error| {
             let error = Error::from_store_error(session, error);
             if error.is_transient() {
@@ -40,6 +44,7 @@ impl Engine {
     /// recovery.
     pub async fn shutdown(&self) {
         self.shared().is_shutting_down.store(true, Ordering::Release);
+        tracing::debug!(active_sessions = self.active_session_count(), "engine shutting down");
         // No turn waits for these calls, and their results cannot be recorded any more.
         self.shared().abandoned_calls.abort_all();
         let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
@@ -48,6 +53,7 @@ impl Engine {
         }
         let active = self.shared().registry.active_mailboxes();
         for (session, mailbox) in &active {
+            tracing::info!(%session, "session is not finished; it is resumed at the next start");
             self.shared().registry.remove_actor(session, mailbox);
         }
         join_all(active.values().map(|mailbox| mailbox.drain_and_wait(DRAIN_MS_MAX))).await;
@@ -55,6 +61,8 @@ impl Engine {
         self.shared().abandoned_calls.abort_all();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;
         // Queued writes are finished; leases that are still held are free once the process ends.
-        let _ = self.shared().store.close().await;
+        if let Err(error) = self.shared().store.close().await {
+            tracing::warn!(%error, "cannot close the store");
+        }
     }
 }

@@ -223,7 +223,10 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
         for batch in sessions.chunks(HEAD_POLL_SESSIONS_MAX) {
             match store.read_heads(batch).await {
                 Ok(heads) => batch.iter().zip(heads).for_each(|(session, head)| hub.announce_head(session, head)),
-                Err(_) => batch.iter().for_each(|session| hub.announce_head(session, None)),
+                Err(error) => {
+                    tracing::warn!(sessions = batch.len(), %error, "cannot look for new events of other processes");
+                    batch.iter().for_each(|session| hub.announce_head(session, None));
+                }
             }
         }
     }
@@ -332,7 +335,8 @@ impl Subscription {
             }
             match self.updates.recv().await {
                 Ok(message) => self.handle_channel_message(message),
-                Err(RecvError::Lagged(_) | RecvError::Closed) => self.rejoin_channel(),
+                Err(RecvError::Lagged(missed)) => self.rejoin_after_lag(missed),
+                Err(RecvError::Closed) => self.rejoin_channel(),
             }
         }
     }
@@ -349,6 +353,13 @@ impl Subscription {
     #[must_use]
     pub fn last_seq(&self) -> Seq {
         self.last_seq
+    }
+
+    /// Continues from the store, because this subscriber read too slowly for the channel.
+    fn rejoin_after_lag(&mut self, missed_updates: u64) {
+        let session = &self.session;
+        tracing::warn!(%session, missed_updates, "slow subscriber dropped from the channel; it continues from the store");
+        self.rejoin_channel();
     }
 
     fn rejoin_channel(&mut self) {
@@ -368,7 +379,8 @@ impl Subscription {
             match self.updates.try_recv() {
                 Ok(message) => self.handle_channel_message(message),
                 Err(TryRecvError::Empty) => return Ok(()),
-                Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => self.rejoin_channel(),
+                Err(TryRecvError::Lagged(missed)) => self.rejoin_after_lag(missed),
+                Err(TryRecvError::Closed) => self.rejoin_channel(),
             }
         }
     }

@@ -14,6 +14,7 @@ use tiktoken::CoreBpe;
 /// ends.
 static VOCABULARY: LazyLock<CoreBpe> = LazyLock::new(|| {
     let load = tiktoken::encoding::o200k_base;
+    // If no thread can be started, loading here only needs more memory.
     std::thread::Builder::new().spawn(load).ok().and_then(|thread| thread.join().ok()).unwrap_or_else(load)
 });
 

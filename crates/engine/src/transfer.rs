@@ -103,7 +103,9 @@ impl Engine {
         }
         let epoch = self.write_new_session(&session, &events, bodies, &state, &*flow).await?;
         // If the lease cannot be released now, waking the session acquires it again.
-        let _ = self.store().release_lease(&session, epoch).await;
+        if let Err(error) = self.store().release_lease(&session, epoch).await {
+            tracing::warn!(%session, epoch = epoch.0, %error, "lease not released");
+        }
         // Under another name the session is a fork of the exported one; waking it records that.
         self.wake_session(&session).await?;
         Ok(session)

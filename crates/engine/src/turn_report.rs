@@ -122,6 +122,7 @@ impl TurnWaiters {
     /// Fails all waiting callers.
     pub(crate) fn fail_all(&mut self, error: &Error) {
         for waiter in std::mem::take(&mut self.by_message).into_values().flatten() {
+            // The caller may be gone.
             let _ = waiter.send(Err(error.clone()));
         }
     }

@@ -14,6 +14,7 @@ use segue_store::{JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
 use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
 use crate::error::Error;
+use crate::event_log::log_recorded_events;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::load::{UncertainCommitOutcome, body_ids_in_record, encode_events, find_commit_outcome};
 use crate::registry::ActorMessage;
@@ -40,6 +41,7 @@ impl SessionActor {
                     if self.resolve_commit_with_retry().await? == Some(UncertainCommitOutcome::Written) {
                         return Ok(Ok(None));
                     }
+                    tracing::warn!(session = %self.session, wait_ms, %error, "write failed; it is retried");
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
                 }
@@ -69,6 +71,7 @@ impl SessionActor {
                 Ok(message)
             }
             Err(error) if is_outcome_unknown(&error) => {
+                tracing::warn!(session = %self.session, epoch = self.epoch.0, %error, "outcome of a commit unknown");
                 let error = Error::from_store_error(&self.session, error);
                 self.uncertain_commit = Some(UncertainCommit { decision, waiter, error: error.clone() });
                 match self.resolve_uncertain_commit().await {
@@ -78,6 +81,7 @@ impl SessionActor {
                 }
             }
             Err(error) => {
+                tracing::warn!(session = %self.session, epoch = self.epoch.0, %error, "commit rejected");
                 let error = Error::from_store_error(&self.session, error);
                 send_error(waiter, &error);
                 Err(error)
@@ -91,6 +95,7 @@ impl SessionActor {
         match find_commit_outcome(&*self.shared.store, &self.session, &uncertain.decision.events).await {
             Ok((outcome, epoch)) => {
                 self.epoch = epoch;
+                tracing::warn!(session = %self.session, epoch = epoch.0, ?outcome, "outcome of a commit resolved");
                 match outcome {
                     UncertainCommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,
                     UncertainCommitOutcome::NotWritten => send_error(uncertain.waiter, &uncertain.error),
@@ -98,6 +103,7 @@ impl SessionActor {
                 Ok(Some(outcome))
             }
             Err(error) => {
+                tracing::warn!(session = %self.session, %error, "cannot find out whether a commit was written");
                 self.uncertain_commit = Some(uncertain);
                 Err(error)
             }
@@ -131,8 +137,10 @@ impl SessionActor {
                     Error::Refused(flow_error)
                 }
                 Ok(Err(DecideError::Refused(refusal))) => return Err(refusal.into()),
+                // The panic message may contain conversation text.
                 Err(_) => Error::FlowPanicked(self.flow.spec().name.clone()),
             };
+            tracing::error!(session = %self.session, code = flow_error.code(), "the flow has a bug");
             return self.decide_without_flow(input, flow_error);
         }
     }
@@ -195,7 +203,9 @@ impl SessionActor {
             extract_body_ids: body_ids_in_record,
             summary: self.changed_summary(decision, pending_work),
         };
-        self.shared.store.append_commit(commit).await.map(|_| ())
+        let head = self.shared.store.append_commit(commit).await?;
+        tracing::debug!(session = %self.session, epoch = self.epoch.0, seq = head.0, events = decision.events.len(), "commit written");
+        Ok(())
     }
 
     /// Returns the session's row for lists, if it changed.
@@ -232,6 +242,7 @@ impl SessionActor {
         }
         self.cached.texts.insert_bodies(&decision.bodies);
         let state_before = std::mem::replace(&mut self.cached.state, decision.state);
+        log_recorded_events(&self.session, &decision.events);
         self.shared.subscriptions.publish_events(&self.session, &decision.events);
         for ended in self.turn_waiters.apply_events(&decision.events) {
             let report = self.build_turn_report(&state_before, &decision.events, &ended).await;
@@ -312,7 +323,9 @@ impl SessionActor {
         let snapshot = Snapshot { seq, format: codec::SNAPSHOT_FORMAT, bytes };
         tokio::spawn(async move {
             // Only a cache: without it, opening the session takes longer.
-            let _ = store.save_snapshot(&session, snapshot).await;
+            if let Err(error) = store.save_snapshot(&session, snapshot).await {
+                tracing::debug!(%session, %error, "snapshot not saved");
+            }
         });
     }
 }

@@ -13,6 +13,7 @@ use segue_core::prompt::Prompt;
 use segue_core::session::Effect;
 use segue_models::{ModelKind, RehearsalHints};
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::{FatalSessionError, SessionActor};
 use crate::abandoned_calls::{AttemptId, InFlightCall, SharedAttemptState};
@@ -112,7 +113,10 @@ impl SessionActor {
             self.fetch_texts_with_retry(missing).await?;
             rendered = self.cached.texts.render_prompt(&plan);
         }
-        let Ok(prompt) = rendered else { return Ok(()) };
+        let Ok(prompt) = rendered else {
+            tracing::error!(session = %self.session, %call, "the prompt cannot be rendered, so the call is not made");
+            return Ok(());
+        };
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
         let user_texts =
             plan.opened.receipt.user_words().filter_map(|text| self.cached.texts.find_text(text.body)).collect();
@@ -133,7 +137,12 @@ impl SessionActor {
             mailbox_sender: self.mailbox.sender.clone(),
         };
         let model = plan.opened.model.clone();
-        let in_flight = InFlightCall { task: tokio::spawn(run_call(task)), progress, model, has_returned: false };
+        let span = tracing::debug_span!(
+            parent: &self.current_turn_span(), "call", %call, attempt, %model, role = %plan.opened.role,
+            provider = tracing::field::Empty
+        );
+        let in_flight =
+            InFlightCall { task: tokio::spawn(run_call(task).instrument(span)), progress, model, has_returned: false };
         self.calls.insert((call, attempt), in_flight);
         Ok(())
     }
@@ -145,6 +154,7 @@ impl SessionActor {
             match self.fetch_texts(ids.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.is_transient() => {
+                    tracing::warn!(session = %self.session, wait_ms, %error, "cannot read texts; it is retried");
                     self.wait_for_store(wait_ms, &error).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
                 }
@@ -157,7 +167,10 @@ impl SessionActor {
         let Some(opened) = self.session().open_tool_runs.get(&run).cloned() else { return };
         let (opened_at, settings) = (self.session().opened_at, (*self.session().settings).clone());
         let request = ToolInvocation { session: self.session.clone(), session_opened_at: opened_at, settings, opened };
-        let task = tokio::spawn(run_tool(self.shared.clone(), request, self.mailbox.sender.clone()));
+        let span =
+            tracing::debug_span!(parent: &self.current_turn_span(), "tool_run", %run, tool = %request.opened.tool);
+        let running = run_tool(self.shared.clone(), request, self.mailbox.sender.clone());
+        let task = tokio::spawn(running.instrument(span));
         self.tools.insert(run, InFlightTool(task));
     }
 

@@ -6,6 +6,7 @@ mod flow_errors;
 mod harness;
 mod idempotency;
 mod late_answers;
+mod logs;
 mod mid_turn_messages;
 mod parking;
 mod rate_limits;
