@@ -152,6 +152,7 @@ impl EventViewBuilder {
 
 fn bodies_in_summary(event: &Event) -> Vec<BodyId> {
     let named = RefCell::new(Vec::new());
+    // Only the ids that the line asks for are of interest.
     let _ = event.summary_line(&|text| {
         named.borrow_mut().push(text.body);
         String::new()
@@ -177,6 +178,7 @@ fn with_public_session_names(event: &Event, caller: &Caller) -> Option<Event> {
 
 fn event_json_for_caller(event: &Event, caller: &Caller) -> Value {
     let renamed = with_public_session_names(event, caller);
+    // Our own types can always be serialized.
     serde_json::to_value(renamed.as_ref().unwrap_or(event)).unwrap_or_default()
 }
 

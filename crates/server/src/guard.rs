@@ -27,12 +27,31 @@ pub(crate) async fn guard_request(State(app): State<AppState>, mut request: Requ
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) if is_openai => crate::openai::openai_error_response(problem),
-        Err(problem) => problem.into_response(),
+        Err(problem) if is_openai => {
+            log_refused_request(&problem, &method, &route);
+            crate::openai::openai_error_response(problem)
+        }
+        Err(problem) => {
+            log_refused_request(&problem, &method, &route);
+            problem.into_response()
+        }
     };
+    let status = response.status().as_u16();
+    tracing::debug!(%method, route, status, duration_ms = started.elapsed().as_millis(), "request answered");
     let response = add_response_headers(&app, response, origin.as_ref());
     app.metrics.record_request(&method, &route, response.status(), started.elapsed());
     response
+}
+
+/// Logs a request that the guard refused. The given key is never logged, and neither is the path, which may contain names.
+fn log_refused_request(problem: &HttpProblem, method: &Method, route: &str) {
+    match problem.code {
+        // An attack, or a client with an old key.
+        "key-invalid" | "host-not-allowed" | "origin-not-allowed" => {
+            tracing::warn!(%method, route, code = problem.code, "request refused");
+        }
+        code => tracing::debug!(%method, route, code, "request refused"),
+    }
 }
 
 fn authorize_request(app: &AppState, request: &Request) -> Result<Caller, HttpProblem> {

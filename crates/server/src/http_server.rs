@@ -76,18 +76,24 @@ impl HttpServer {
         let connections = GracefulShutdown::new();
         let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
         let silent_connections = IdleHttpConnections::default();
+        tracing::info!(address = %listener.local_addr().unwrap_or(app.options.address), "listening");
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
                 () = &mut stop => break,
                 accepted = listener.accept() => accepted,
             };
-            let Ok((stream, _)) = accepted else {
-                // Most likely too many files are open, which passes.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+            let (stream, _) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Most likely too many files are open, which passes.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
             };
             if connection_slots.available_permits() == 0 {
+                tracing::warn!(connections = app.options.limits.connections_max, "all connections are in use");
                 // This may be a health check, which must not wait for clients that send nothing.
                 silent_connections.close_oldest();
             }
@@ -103,11 +109,18 @@ impl HttpServer {
             });
         }
         drop(listener);
+        tracing::info!("shutting down");
         app.begin_shutdown();
         app.engine.shutdown().await;
         // The task saves its cursors after every round.
-        let _ = webhooks.await;
-        let _ = tokio::time::timeout(Duration::from_millis(SHUTDOWN_MS_MAX), connections.shutdown()).await;
+        if webhooks.await.is_err() {
+            tracing::error!("the delivery of webhooks had panicked; events were not delivered since then");
+        }
+        let closed = tokio::time::timeout(Duration::from_millis(SHUTDOWN_MS_MAX), connections.shutdown()).await;
+        if closed.is_err() {
+            tracing::warn!("connections were still open at the end of the shutdown");
+        }
+        tracing::info!("stopped");
     }
 }
 
@@ -119,8 +132,10 @@ fn serve_connection(
     silent_connection: SilentConnectionGuard,
 ) -> impl Future<Output = ()> + Send + use<> {
     let limits = app.options.limits;
-    // Responses are small and frequent.
-    let _ = stream.set_nodelay(true);
+    // Responses are small and frequent. Without this option they are only slower.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot disable the delay of small packets");
+    }
     let stream = TimeoutTcpStream::new(
         stream,
         Duration::from_millis(limits.headers_ms_max),
@@ -143,9 +158,13 @@ fn serve_connection(
     let connection = connections.watch(connection);
     async move {
         tokio::select! {
-            // The client closed the connection, or was too slow.
-            _ = connection => {}
-            () = silent_connection.wait_for_close() => {}
+            ended = connection => if let Err(error) = ended {
+                // The client closed the connection, or was too slow.
+                tracing::debug!(error, "a connection ended early");
+            },
+            () = silent_connection.wait_for_close() => {
+                tracing::debug!("a connection without a request was closed for another one");
+            }
         }
     }
 }

@@ -181,7 +181,10 @@ impl ApiKeyStore {
         if !is_fresh {
             let file_stamp = read_file_stamp(&self.path);
             if file_stamp != cache.file_stamp || file_stamp.is_none() {
-                cache.keys = read_keys_file(&self.path).unwrap_or_default();
+                cache.keys = read_keys_file(&self.path).unwrap_or_else(|error| {
+                    tracing::error!(%error, "no key is accepted");
+                    Vec::new()
+                });
                 cache.file_stamp = file_stamp;
             }
             cache.checked_at = Some(Instant::now());
@@ -190,6 +193,7 @@ impl ApiKeyStore {
     }
 }
 
+/// Returns what changes with the file. Errors may be dropped: reading the file returns them too.
 fn read_file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))

@@ -47,6 +47,7 @@ pub(crate) async fn errors_page() -> Response {
 /// Renders the OpenAPI document as a page.
 #[must_use]
 pub(crate) fn render_api_reference(api: &OpenApi) -> String {
+    // Our own types can always be serialized.
     let document = serde_json::to_value(api).unwrap_or_default();
     let mut body = format!(
         "<h1>{}</h1><p>The <a href=\"/openapi.json\">OpenAPI document</a>. Examples of every route are in \

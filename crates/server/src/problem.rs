@@ -129,6 +129,7 @@ impl HttpProblem {
     #[must_use]
     pub(crate) fn from_engine_error(error: &Error, caller: &Caller) -> Self {
         let status = error_http_status(error);
+        log_server_fault(error, status);
         let detail = describe_error_for(error, caller);
         let retry_after_seconds = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
@@ -148,6 +149,18 @@ impl HttpProblem {
             code: self.code.to_owned(),
             extensions: (*self.extensions).clone(),
         }
+    }
+}
+
+/// Logs an error that only the operator can fix, because the caller is not told its details.
+fn log_server_fault(error: &Error, status: StatusCode) {
+    let code = error.code();
+    match error {
+        Error::Store(cause) if status.is_server_error() => tracing::error!(code, error = %cause, "request failed"),
+        Error::ShuttingDown => {}
+        // The message of an unreadable event may quote the event.
+        _ if status.is_server_error() => tracing::error!(code, "request failed"),
+        _ => {}
     }
 }
 

@@ -22,7 +22,11 @@ impl ReadinessProbe {
         {
             return is_ready;
         }
-        let is_ready = engine.probe_store().await.is_ok();
+        let probed = engine.probe_store().await;
+        if let Err(error) = &probed {
+            tracing::error!(%error, "the store cannot be written");
+        }
+        let is_ready = probed.is_ok();
         *last_check = Some((Instant::now(), is_ready));
         is_ready
     }

@@ -25,6 +25,7 @@ pub fn openapi_document() -> OpenApi {
 pub(crate) fn build_router(app: AppState) -> Router {
     let (router, document) = build_documented_routes();
     let reference = pages::render_api_reference(&document);
+    // Our own types can always be serialized.
     let document = serde_json::to_string_pretty(&document).unwrap_or_default();
     let json = move || async move {
         ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document).into_response()
@@ -61,6 +62,7 @@ async fn handle_method_not_allowed(request: Request) -> Response {
 
 /// Answers after a panic. The panic message is left out, because it may contain conversation text.
 fn panic_response(_: Box<dyn std::any::Any + Send>) -> Response {
+    tracing::error!("a request handler panicked; this is a bug");
     HttpProblem::new("internal", "the server failed unexpectedly; accepted messages are recorded, so try again")
         .into_response()
 }

@@ -67,7 +67,9 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
             }
         }
         // A store that cannot be read now is tried again at the next poll.
-        if let Ok(page) = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await {
+        let page = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await;
+        let page = page.inspect_err(|error| tracing::warn!(%error, "cannot list the sessions that changed"));
+        if let Ok(page) = page {
             let is_whole = page.next_cursor.is_none();
             let entries: HashMap<SessionId, Arc<StoredSessionEntry>> =
                 page.entries.into_iter().map(|entry| (entry.session.clone(), Arc::new(entry))).collect();

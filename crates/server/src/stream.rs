@@ -205,6 +205,7 @@ impl SessionEventStream {
 
 /// Builds an SSE event.
 pub(crate) fn sse_event(kind: &str, id: Option<Seq>, data: &impl Serialize) -> AxumSseEvent {
+    // Our own types can always be serialized.
     let data = serde_json::to_string(data).unwrap_or_default();
     let event = AxumSseEvent::default().event(kind).data(data);
     match id {

@@ -222,6 +222,7 @@ impl WebhookStore {
     }
 
     fn write_webhooks(&self, all: &[Webhook]) -> Result<(), HttpProblem> {
+        // Our own types can always be serialized.
         let text = serde_json::to_string_pretty(all).unwrap_or_default();
         let path = self.folder.join(WEBHOOKS_FILE);
         crate::files::replace_file(&path, text.as_bytes())

@@ -159,6 +159,7 @@ pub(crate) fn serialized_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         Ok(serde_json::Value::Object(fields)) => fields.keys().next().cloned().unwrap_or_default(),
+        // Other values have no name. Serializing our own types cannot fail.
         _ => String::new(),
     }
 }

@@ -121,6 +121,7 @@ fn handover_view(entry: &HandoverEntry, sources: &[(TextOccurrenceView, String)]
                 field: field.name.clone(),
                 form: serialized_name(&field.field_type),
                 need: serialized_name(&field.presence),
+                // Our own types can always be serialized.
                 value: value.map(|value| serde_json::to_value(value).unwrap_or_default()).unwrap_or_default(),
                 found_in: value.map(|value| find_text_sources(value, sources)).unwrap_or_default(),
             }
@@ -133,6 +134,7 @@ fn handover_view(entry: &HandoverEntry, sources: &[(TextOccurrenceView, String)]
             field: name.clone(),
             form: if matches!(value, HandoverFieldValue::List(_)) { "list" } else { "text" }.to_owned(),
             need: "optional".to_owned(),
+            // Our own types can always be serialized.
             value: serde_json::to_value(value).unwrap_or_default(),
             found_in: find_text_sources(value, sources),
         });

@@ -84,6 +84,7 @@ pub(crate) async fn get_session_state(
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<SessionStateView>, HttpProblem> {
     let (flow, state) = read_session_state(&session_ref, at.to_seq()?).await?;
+    // Our own types can always be serialized.
     let mut session = serde_json::to_value(&state.session).unwrap_or_default();
     hide_namespace(&mut session, &session_ref.caller);
     let flow_state = flow.serialize_state(&state.flow).unwrap_or_default();

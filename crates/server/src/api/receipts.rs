@@ -409,6 +409,7 @@ async fn read_tools_and_output(
         let index = ids.iter().position(|known| Some(*known) == id)?;
         texts.get(index)
     };
+    // The texts were written by this program. If a newer version wrote them, the view is shown without them.
     let tools: Vec<segue_core::prompt::ToolSpec> =
         find(opened.tools_body).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let output = find(opened.output_schema).and_then(|text| serde_json::from_str(text).ok());

@@ -136,6 +136,7 @@ pub(crate) async fn export_session(session_ref: RequestedSession) -> Result<Resp
 
 /// Converts the session names in a line of an export. Only the header and two event types contain any.
 fn rewrite_session_names(line: &str, caller: &Caller) -> String {
+    // Every line of an export is JSON.
     let Some(mut value) = serde_json::from_str::<Value>(line).ok().filter(|_| caller.owner.is_some()) else {
         return line.to_owned();
     };

@@ -57,7 +57,11 @@ impl TimeoutTcpStream {
         let stall_timeout = self.stall_timeout;
         let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_timeout)));
         match stall_timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => {
+                let stall_ms_max = stall_timeout.as_millis();
+                tracing::warn!(stall_ms_max, "a client did not read for too long and was disconnected");
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
             Poll::Pending => Poll::Pending,
         }
     }

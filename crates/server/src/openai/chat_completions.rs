@@ -296,7 +296,7 @@ impl ChatChunkStream {
             }
             Ok(None) => AxumSseEvent::default().data("[DONE]"),
             Err(problem) => {
-                // The stream ends after the error.
+                // The stream ends after the error. Our own types can always be serialized.
                 AxumSseEvent::default().data(serde_json::to_string(&to_openai_error(&problem)).unwrap_or_default())
             }
         }
@@ -312,6 +312,7 @@ impl ChatChunkStream {
             "choices": choices,
         });
         if self.include_usage {
+            // Our own types can always be serialized.
             chunk["usage"] = serde_json::to_value(usage).unwrap_or_default();
         }
         AxumSseEvent::default().data(chunk.to_string())

@@ -47,8 +47,18 @@ impl DeliveryCursors {
     /// Loads the cursors; empty if none were saved.
     #[must_use]
     pub(crate) fn load(folder: &Path) -> Self {
-        let bytes = std::fs::read(folder.join(CURSORS_FILE)).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        let bytes = match std::fs::read(folder.join(CURSORS_FILE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Self::default(),
+            Err(error) => {
+                tracing::error!(%error, "cannot read {CURSORS_FILE}; webhooks get recent events again");
+                return Self::default();
+            }
+        };
+        serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            tracing::error!(%error, "{CURSORS_FILE} is damaged; webhooks get recent events again");
+            Self::default()
+        })
     }
 
     /// Saves the cursors.
@@ -56,6 +66,7 @@ impl DeliveryCursors {
     /// # Errors
     /// The folder cannot be written to.
     pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
+        // Our own types can always be serialized.
         crate::files::replace_file(&folder.join(CURSORS_FILE), &serde_json::to_vec(self).unwrap_or_default())
     }
 

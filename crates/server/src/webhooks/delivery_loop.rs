@@ -34,6 +34,7 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
     let Some(master) = app.options.webhook_secret.clone() else { return };
     let folder = app.options.folder.clone();
     let Some(_lock) = acquire_delivery_lock(&app, &folder).await else { return };
+    tracing::info!("this process delivers webhooks");
     let mut cursors = DeliveryCursors::load(&folder);
     while !app.is_shutting_down() {
         let updated = tokio::select! {
@@ -43,7 +44,9 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
         if updated != cursors {
             cursors = updated;
             // If the cursors cannot be saved, events are delivered again; receivers recognize them by their id.
-            let _ = cursors.save(&folder);
+            if let Err(error) = cursors.save(&folder) {
+                tracing::warn!(%error, "cannot save which webhook events were delivered; they may be delivered again");
+            }
         }
         tokio::select! {
             () = app.wait_for_shutdown() => return,
@@ -55,8 +58,9 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
 /// Waits until no other process delivers.
 async fn acquire_delivery_lock(app: &AppState, folder: &Path) -> Option<File> {
     loop {
-        let file = crate::files::open_lock_file(&folder.join(LOCK_FILE)).ok();
-        if let Some(file) = file.filter(|file| file.try_lock().is_ok()) {
+        let file = crate::files::open_lock_file(&folder.join(LOCK_FILE));
+        let file = file.inspect_err(|error| tracing::warn!(%error, "cannot open {LOCK_FILE}; no webhook is delivered"));
+        if let Some(file) = file.ok().filter(|file| file.try_lock().is_ok()) {
             return Some(file);
         }
         tokio::select! {
@@ -72,7 +76,14 @@ async fn deliver_pending_events(
     cursors: &DeliveryCursors,
 ) -> DeliveryCursors {
     let mut next = cursors.clone();
-    let Ok(webhooks) = app.webhooks.list_webhooks() else { return next };
+    let webhooks = match app.webhooks.list_webhooks() {
+        Ok(webhooks) => webhooks,
+        Err(_) => {
+            // The message may quote the file, and the URLs in it may contain secrets.
+            tracing::warn!("cannot read the list of webhooks; nothing is delivered");
+            return next;
+        }
+    };
     if webhooks.is_empty() {
         // A webhook that is created later receives only later events.
         return DeliveryCursors { since: cursors.since, cursors: BTreeMap::new() };
@@ -111,7 +122,14 @@ async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec
     let mut rows: Vec<StoredSessionEntry> = Vec::new();
     let mut query = SessionQuery::newest(CHANGES_SESSIONS_MAX);
     // A store that cannot be read now is tried again in the next round.
-    while let Ok(page) = app.engine.list_sessions(&query).await {
+    loop {
+        let page = match app.engine.list_sessions(&query).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the sessions with events for webhooks");
+                break;
+            }
+        };
         let is_recent = |row: &StoredSessionEntry| {
             row.summary.updated_at.0 >= cursors.since
                 || cursors.cursors.values().any(|by_session| by_session.contains_key(&row.session))
@@ -139,9 +157,8 @@ async fn deliver_session_events(
     let session_ref = RequestedSession { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
     let mut delivered = 0;
     while delivered < WEBHOOK_BATCH_EVENTS_MAX {
-        let Ok(events) = app.engine.read_events(&row.session, cursor.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await else {
-            return cursor;
-        };
+        let read = app.engine.read_events(&row.session, cursor.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await;
+        let Ok(events) = read.inspect_err(|error| log_unread_event(webhook, row, error)) else { return cursor };
         if events.is_empty() {
             break;
         }
@@ -175,6 +192,7 @@ async fn deliver_event(
     let views = EventViewBuilder::new(session_ref, EventTextFilter::Conversation, None)
         .render_events(std::slice::from_ref(event))
         .await;
+    let views = views.inspect_err(|error| log_unread_event(webhook, row, error));
     let Some(view) = views.ok().and_then(|mut views| views.pop()) else { return false };
     let data = json!({
         "session": row.session,
@@ -197,6 +215,15 @@ async fn deliver_event(
         (Err(_), Some(_)) => "failed",
         (Err(_), None) => "given_up",
     });
+    if let Some(problem) = &problem {
+        let (webhook, session, seq) = (&webhook.webhook, &row.session, event.seq.0);
+        match wait {
+            Some(retry_ms) => {
+                tracing::warn!(webhook, %session, seq, attempt, retry_ms, problem, "webhook delivery failed");
+            }
+            None => tracing::error!(webhook, %session, seq, attempt, problem, "webhook delivery given up"),
+        }
+    }
     app.webhooks.record_attempt(
         &webhook.webhook,
         DeliveryAttempt {
@@ -214,4 +241,10 @@ async fn deliver_event(
     let Some(next) = next else { return true };
     (cursor.attempts, cursor.retry_at) = (attempt, next);
     false
+}
+
+/// Logs that the next event for a webhook cannot be read now; it is tried again in the next round. Only the code of the
+/// error is logged, because the message may quote the event.
+fn log_unread_event(webhook: &Webhook, row: &StoredSessionEntry, error: &segue_engine::Error) {
+    tracing::warn!(webhook = webhook.webhook, session = %row.session, code = error.code(), "cannot read an event to deliver");
 }
