@@ -30,6 +30,18 @@ pub(crate) struct GlobalArgs {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Format of the log on standard error; SEGUE_LOG selects what is logged.
+    #[arg(long, global = true, env = "SEGUE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text for each entry.
+    #[default]
+    Text,
+    /// One JSON object for each entry.
+    Json,
 }
 
 /// The commands. Each one has an example in its help and a place in a group of [`help::COMMAND_GROUPS`].

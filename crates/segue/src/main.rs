@@ -8,6 +8,7 @@ mod follow;
 mod image;
 mod journal_reader;
 mod limits;
+mod logging;
 mod model_setup;
 mod name_lookup;
 mod print;
@@ -36,6 +37,9 @@ pub(crate) struct SilentExit(pub u8);
 fn main() -> ExitCode {
     let matches = cli::help::build_command().get_matches();
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Err(error) = logging::start_logging(cli.global_args.log_format, cli.command.as_ref()) {
+        return report_error(&error);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report_error(&anyhow::Error::new(error).context("cannot start")),

@@ -36,7 +36,12 @@ impl RenderOptions {
 
 /// Returns the colours for standard error.
 pub(crate) fn stderr_paint() -> Paint {
-    Paint::new(std::io::stderr().is_terminal() && are_colors_enabled())
+    Paint::new(is_stderr_colored())
+}
+
+/// Returns whether standard error shows colours.
+pub(crate) fn is_stderr_colored() -> bool {
+    std::io::stderr().is_terminal() && are_colors_enabled()
 }
 
 fn are_colors_enabled() -> bool {

@@ -55,7 +55,8 @@ impl Place {
     pub(crate) fn serve(&self, port: u16, more: &[&str]) -> Serving {
         let port = port.to_string();
         let arguments: Vec<&str> = ["serve", "--port", &port].iter().chain(more).copied().collect();
-        let mut child = self.command(&arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child =
+            self.command(&arguments).env("SEGUE_LOG", "off").stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it prints its address");
         let port = line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
