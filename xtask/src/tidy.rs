@@ -33,6 +33,7 @@ const TIDY_RULES: &[TidyRule] = &[
     prompt_locations::check_prompt_locations,
     unfinished_code::check_unfinished_code,
     core_purity::check_core_purity,
+    core_purity::check_flows_do_not_log,
     limit_names::check_limit_names,
     links::check_links,
     machine_paths::check_machine_paths,

@@ -1,4 +1,4 @@
-//! Rule: core is pure. Clippy bans impure paths too; this rule searches for names, so that it also finds uses where the
+//! Rules: core is pure, and flows do not log. Clippy bans impure paths too; this rule searches for names, so that it also finds uses where the
 //! lint is allowed.
 
 use super::rust_source::{CodeWord, split_words};
@@ -8,14 +8,19 @@ use super::{TidyFinding, new_finding};
 const CORE_SOURCES: &str = "crates/core/src/";
 
 /// Names that must not appear in core.
-const BANNED_NAMES: [(&str, &str); 6] = [
+const BANNED_NAMES: [(&str, &str); 7] = [
     ("Instant", "core has no clock; take `Millis` as an argument"),
     ("SystemTime", "core has no clock; take `Millis` as an argument"),
     ("HashMap", "its order is random and could reach a prompt; use `BTreeMap`"),
     ("HashSet", "its order is random and could reach a prompt; use `BTreeSet`"),
     ("tokio", "core is synchronous; asynchronous code belongs in the engine"),
     ("rand", "core draws no random numbers; take them as an argument"),
+    (LOG_CRATE, "core does not log; what it decides is recorded in the journal, and the engine logs that"),
 ];
+
+/// The crate with which the other crates log.
+const LOG_CRATE: &str = "tracing";
+const FLOW_SOURCES: &str = "crates/flows/src/";
 
 /// Modules of `std` with side effects.
 const BANNED_STD_MODULES: [(&str, &str); 5] = [
@@ -41,6 +46,17 @@ pub(crate) fn check_core_purity(tree: &SourceTree) -> Vec<TidyFinding> {
         }
     }
     findings
+}
+
+/// Finds log statements in flows, which are pure functions too.
+pub(crate) fn check_flows_do_not_log(tree: &SourceTree) -> Vec<TidyFinding> {
+    let fix = "flows do not log; record a fact, and the engine logs that";
+    let flows = tree.rust_files().iter().filter(|file| file.path.starts_with(FLOW_SOURCES));
+    let words = flows.flat_map(|file| split_words(&file.source.code).into_iter().map(move |word| (file, word)));
+    words
+        .filter(|(_, word)| word.text == LOG_CRATE)
+        .map(|(file, word)| new_finding(&file.path, word.line, format!("`{LOG_CRATE}` in a flow"), fix))
+        .collect()
 }
 
 /// Whether a word follows `std::`, or is in the braces of a `use std::{…}`.
@@ -69,6 +85,14 @@ mod tests {
             assert_eq!(check_code(&format!("fn a() {{\n    std::{module}::b();\n}}\n")), expected);
             assert_eq!(check_code(&format!("use std::{{fmt,\n{module}}};\n")), expected);
         }
+    }
+
+    #[test]
+    fn log_statement_in_a_flow_is_found() {
+        let code = "fn a() {\n    tracing::info!(\"b\");\n}\n";
+        let in_file = |path: &str| found(check_flows_do_not_log, &[(path, code)]);
+        assert_eq!(in_file("crates/flows/src/a.rs"), ["crates/flows/src/a.rs:2: `tracing` in a flow"]);
+        assert_eq!(in_file("crates/engine/src/a.rs"), [""; 0]);
     }
 
     #[test]
