@@ -44,7 +44,7 @@ impl LanguageModel for ProvidedModel {
 }
 
 /// Starts an engine whose only model has a provider.
-pub async fn engine_with_provider() -> (Engine, ReceivedCalls) {
+pub(crate) async fn engine_with_provider() -> (Engine, ReceivedCalls) {
     let mut role = speaker_role();
     role.retry_policy.attempts_max = 10;
     let (base, calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
