@@ -31,8 +31,7 @@ use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessa
 use crate::error::Error;
 use crate::limits::{CONCURRENT_RESUMES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
-    UncertainCommitOutcome, body_ids_in_record, encode_events, find_commit_outcome, load_state, load_state_at,
-    read_events,
+    UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
 };
 use crate::maintenance::run_maintenance;
 use crate::model_assignment::ModelAssignment;
@@ -277,13 +276,9 @@ impl Engine {
             if is_fork { PendingWorkStatus::Now } else { find_pending_work(&state.session, flow.spec()) };
         let lease = store.create_session(session).await.map_err(to_error)?;
         let commit = JournalCommit {
-            session: session.clone(),
-            epoch: lease.epoch,
-            expected_head: lease.head,
-            records: encode_events(events),
-            bodies,
-            extract_body_ids: body_ids_in_record,
+            bodies: locate_bodies(events, &bodies),
             summary: Some(summarize_session(&state.session, pending_work)),
+            ..JournalCommit::of_records(session.clone(), lease.epoch, lease.head, encode_events(events))
         };
         let Err(error) = store.append_commit(commit).await else {
             crate::event_log::log_recorded_events(session, events);

@@ -125,7 +125,7 @@ impl Error {
     pub(crate) fn from_store_error(session: &SessionId, error: segue_store::Error) -> Self {
         use segue_store::Error as Store;
         match error {
-            Store::NoSuchSession { session } => Self::NoSuchSession(session),
+            Store::NoSuchSession { session } | Store::BeingDeleted { session } => Self::NoSuchSession(session),
             Store::SessionExists { session } => Self::SessionExists(session),
             Store::HeldByOtherProcess { session, by } => Self::InUse { session, by },
             Store::Fenced { .. } | Store::Conflict { .. } => Self::TakenOver(session.clone()),

@@ -48,6 +48,8 @@ pub const TICK_RETRY_MS: u64 = 1_000;
 pub const TOOL_RUN_MS_MAX: u64 = 10 * 60 * 1_000;
 /// How often the engine looks for sessions that a dead process left unfinished.
 pub const RECOVERY_POLL_MS: u64 = 30_000;
+/// Sessions with pending work that are read at once.
+pub const PENDING_SESSIONS_PAGE_MAX: usize = 256;
 /// Sessions that are resumed at the same time. The others follow when these have been loaded and their work started.
 pub const CONCURRENT_RESUMES_MAX: usize = 32;
 /// Wait before a session whose task panicked is resumed, unless a message arrives earlier.

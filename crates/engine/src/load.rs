@@ -1,13 +1,15 @@
 //! Reads sessions from the store and encodes events for it. Rebuilds the state from a snapshot and the events after
 //! it, and finds out whether a commit with an unknown outcome was written.
 
-use segue_core::body::BodyId;
+use std::collections::BTreeMap;
+
+use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::event::RecordedEvent;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_core::session::SessionState;
-use segue_store::{JournalRecord, Snapshot, Store, TakeoverPolicy};
+use segue_store::{CommitBody, JournalRecord, Snapshot, Store, TakeoverPolicy};
 
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -22,10 +24,20 @@ pub(crate) fn encode_events(events: &[RecordedEvent]) -> Vec<JournalRecord> {
     events.iter().map(record).collect()
 }
 
-/// Returns the ids of the bodies that a record refers to. An unreadable record refers to none.
-pub(crate) fn body_ids_in_record(record: &JournalRecord) -> Vec<BodyId> {
-    let event = codec::decode_event(record.seq, record.at, &record.bytes);
-    event.map(|event| event.event.referenced_bodies().into_iter().map(|(id, _)| id).collect()).unwrap_or_default()
+/// Adds to each text the first of `events` that refers to it. A text that none refers to belongs to the last event.
+pub(crate) fn locate_bodies(events: &[RecordedEvent], texts: &[TextToStore]) -> Vec<CommitBody> {
+    let Some(last) = events.last().map(|event| event.seq).filter(|_| !texts.is_empty()) else { return Vec::new() };
+    let mut first_used_by: BTreeMap<BodyId, Seq> = BTreeMap::new();
+    for event in events {
+        for (id, _) in event.event.referenced_bodies() {
+            first_used_by.entry(id).or_insert(event.seq);
+        }
+    }
+    let locate = |text: &TextToStore| CommitBody {
+        text: text.clone(),
+        first_used_by: first_used_by.get(&text.id).copied().unwrap_or(last),
+    };
+    texts.iter().map(locate).collect()
 }
 
 /// Whether a commit whose append failed was written after all.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_store::PendingWorkStatus;
+use segue_store::{PendingSession, PendingWorkQuery, PendingWorkStatus};
 
 use crate::config::SessionResumePolicy;
 use crate::engine::{Engine, EngineShared};
 use crate::error::Error;
 use crate::limits::{
-    CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, RECOVERY_POLL_MS,
+    CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, PENDING_SESSIONS_PAGE_MAX,
+    RECOVERY_POLL_MS,
 };
 use crate::registry::SessionSlot;
 
@@ -52,22 +53,34 @@ impl Engine {
     /// Resumes sessions with work left unfinished by a process that ended. Sessions held by a live process stay
     /// untouched. Returns when the sessions are known; they are resumed in the background.
     pub(crate) async fn resume_pending_sessions(&self) -> Result<(), segue_store::Error> {
-        let mut due = Vec::new();
-        for (session, pending_work) in self.shared().store.sessions_with_pending_work().await? {
-            if self.shared().registry.holds_lease(&session) {
-                continue;
+        let mut query = PendingWorkQuery {
+            // The next round looks for what is due later.
+            due_until: self.shared().clock.now().plus_ms(2 * RECOVERY_POLL_MS),
+            after_cursor: None,
+            limit: PENDING_SESSIONS_PAGE_MAX,
+        };
+        loop {
+            let page = self.shared().store.sessions_with_pending_work(&query).await?;
+            let mut due = Vec::new();
+            for PendingSession { session, pending_work, .. } in page.sessions {
+                if self.shared().registry.holds_lease(&session) {
+                    continue;
+                }
+                match pending_work {
+                    PendingWorkStatus::None => {}
+                    PendingWorkStatus::At(at) => self.shared().registry.set_alarm(at, &session),
+                    PendingWorkStatus::Now => due.push(session),
+                }
             }
-            match pending_work {
-                PendingWorkStatus::None => {}
-                PendingWorkStatus::At(at) => self.shared().registry.set_alarm(at, &session),
-                PendingWorkStatus::Now => due.push(session),
+            if !due.is_empty() {
+                tracing::info!(sessions = due.len(), "resuming sessions with pending work");
+            }
+            self.wake_in_background(due);
+            query.after_cursor = page.next_cursor;
+            if query.after_cursor.is_none() {
+                return Ok(());
             }
         }
-        if !due.is_empty() {
-            tracing::info!(sessions = due.len(), "resuming sessions with pending work");
-        }
-        self.wake_in_background(due);
-        Ok(())
     }
 
     fn wake_due_sessions(&self) {

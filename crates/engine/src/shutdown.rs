@@ -25,7 +25,7 @@ impl Engine {
             // Its last turn may have abandoned more calls meanwhile.
             self.shared().abandoned_calls.abort_session_calls(session);
         }
-        let deleted = self.shared().store.delete_session(session).await;
+        let deleted = self.shared().store.delete_session(session, None).await;
         match &deleted {
             Ok(()) => tracing::info!(%session, "session deleted"),
             Err(error) => tracing::warn!(%session, %error, "session not deleted"),

@@ -16,7 +16,6 @@ use crate::actor::summarize_session;
 use crate::engine::{Engine, invalid_settings, validate_session_name};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
-use crate::load::body_ids_in_record;
 use crate::text_cache::TextCache;
 
 /// One line of an exported session. The header comes first; each text comes before the first event that refers to it.
@@ -132,8 +131,7 @@ impl Engine {
         let at = at.unwrap_or(state.session.last_seq);
         // The fork is recorded when the new session is resumed for the first time.
         let summary = summarize_session(&state.session, PendingWorkStatus::Now);
-        let spec =
-            ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary, extract_body_ids: body_ids_in_record };
+        let spec = ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary };
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
         self.wake_session(&to).await?;
         Ok(to)

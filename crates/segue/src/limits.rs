@@ -54,3 +54,5 @@ pub(crate) const RECONNECT_DELAY_MS: u64 = 500;
 pub(crate) const RECONNECTS_MAX: usize = 60;
 /// Events read at a time while a session is followed.
 pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
+/// Sessions with pending work that are counted for a message.
+pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;

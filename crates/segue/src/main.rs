@@ -6,7 +6,7 @@ mod commands;
 mod config;
 mod follow;
 mod image;
-mod journal_reader;
+mod journal_pager;
 mod limits;
 mod logging;
 mod model_setup;

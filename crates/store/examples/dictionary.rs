@@ -10,7 +10,7 @@ use std::error::Error;
 
 use segue_core::ids::Seq;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{SessionQuery, Store};
+use segue_store::{JournalReader, SessionCatalog, SessionQuery, StoreMaintenance};
 
 const DICTIONARY_BYTES: usize = 16 << 10;
 /// Records per sample, about as many as one commit has.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{JournalCommit, JournalRecord, PendingWorkStatus, SessionSummary, Store};
+use segue_store::{CommitBody, JournalCommit, JournalRecord, PendingWorkStatus, SessionSummary, Store};
 
 const TEXT_CHARS: usize = 900;
 const EVENT_CHARS: usize = 200;
@@ -131,16 +131,8 @@ fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, fil
         updated_at: UnixMillis(lease.head.0),
         pending_work: PendingWorkStatus::Now,
     };
-    let bodies = vec![TextToStore { id, text: text.into(), kind: BodyVisibility::Conversation }];
-    let (epoch, expected_head) = (lease.epoch, lease.head);
-    let no_bodies = |_: &JournalRecord| Vec::new();
-    JournalCommit {
-        session: session.clone(),
-        epoch,
-        expected_head,
-        records,
-        bodies,
-        extract_body_ids: no_bodies,
-        summary: Some(summary),
-    }
+    let text = TextToStore { id, text: text.into(), kind: BodyVisibility::Conversation };
+    let bodies = vec![CommitBody { text, first_used_by: lease.head.next() }];
+    let summary = Some(summary);
+    JournalCommit { bodies, summary, ..JournalCommit::of_records(session.clone(), lease.epoch, lease.head, records) }
 }

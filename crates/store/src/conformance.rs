@@ -8,10 +8,18 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 
-use crate::{JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionSummary, Store};
+use crate::{
+    CommitBody, JournalCommit, JournalRecord, Lease, PendingWorkQuery, PendingWorkStatus, SessionSummary, Store,
+    StoreClock,
+};
 
+pub mod changes;
+pub mod deletion;
 pub mod erasing;
+pub mod inbox;
+pub mod lease_expiry;
 pub mod listing;
+pub mod quarantine;
 pub mod reading;
 pub mod sharing;
 pub mod writing;
@@ -24,14 +32,28 @@ pub trait StoreFixture: Send + Sync {
     fn body_count(&self) -> usize;
     /// Returns whether `marker` is part of the stored data, in whatever form the backend keeps it.
     fn contains_text(&self, marker: &str) -> bool;
+    /// Returns the clock of all stores opened here.
+    fn clock(&self) -> StoreClock;
 }
 
-/// Defines one test for each conformance test. `$fixture` is an expression for a new
-/// [`StoreFixture`](crate::conformance::StoreFixture).
+/// Defines the tests of all capabilities that every store has. `$fixture` is an expression for a new
+/// [`StoreFixture`](crate::conformance::StoreFixture). There is a macro for each capability as well.
 #[macro_export]
 macro_rules! suite {
     ($fixture:expr) => {
-        $crate::suite!($fixture; writing:
+        $crate::journal_suite!($fixture);
+        $crate::lease_suite!($fixture);
+        $crate::inbox_suite!($fixture);
+        $crate::catalog_suite!($fixture);
+        $crate::deletion_suite!($fixture);
+    };
+}
+
+/// Defines the tests of reading and writing journals.
+#[macro_export]
+macro_rules! journal_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; writing:
             a_new_session_is_empty_and_leased,
             a_write_probe_changes_nothing,
             a_name_can_be_used_once,
@@ -47,7 +69,24 @@ macro_rules! suite {
             sessions_are_independent,
             a_long_commit_is_atomic,
             large_and_unusual_texts_survive);
-        $crate::suite!($fixture; sharing:
+        $crate::conformance_tests!($fixture; reading:
+            any_range_can_be_read,
+            missing_sessions_and_bodies_are_named,
+            many_heads_are_read_at_once,
+            a_body_is_stored_once,
+            bodies_are_returned_in_the_requested_order,
+            a_body_of_another_session_cannot_be_read,
+            the_newest_snapshot_is_kept,
+            a_snapshot_beyond_the_head_is_ignored,
+            a_journal_can_be_copied);
+    };
+}
+
+/// Defines the tests of leases, and of sessions whose holders die.
+#[macro_export]
+macro_rules! lease_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; sharing:
             an_older_writer_is_fenced,
             a_session_is_held_while_its_holder_is_alive,
             the_lease_of_a_dead_process_can_be_acquired,
@@ -59,17 +98,49 @@ macro_rules! suite {
             reading_needs_no_lease,
             data_survives_reopening,
             a_closed_store_refuses_calls);
-        $crate::suite!($fixture; reading:
-            any_range_can_be_read,
-            missing_sessions_and_bodies_are_named,
-            many_heads_are_read_at_once,
-            a_body_is_stored_once,
-            bodies_are_returned_in_the_requested_order,
-            a_body_of_another_session_cannot_be_read,
-            the_newest_snapshot_is_kept,
-            a_snapshot_beyond_the_head_is_ignored,
-            a_journal_can_be_copied);
-        $crate::suite!($fixture; listing:
+        $crate::conformance_tests!($fixture; quarantine:
+            r3_three_takeovers_without_progress_quarantine_a_session,
+            r3_a_release_or_progress_ends_the_series_of_takeovers);
+    };
+}
+
+/// Defines the tests of leases that expire. `$fixture` is an expression for a new
+/// [`ExpiringLeaseFixture`](crate::conformance::lease_expiry::ExpiringLeaseFixture).
+#[macro_export]
+macro_rules! lease_expiry_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; lease_expiry:
+            r19_a_lease_that_is_not_renewed_expires,
+            r19_a_renewed_lease_is_kept,
+            r19_an_expired_lease_that_nobody_took_is_still_valid);
+    };
+}
+
+/// Defines the tests of inboxes, and of what commits deliver.
+#[macro_export]
+macro_rules! inbox_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; inbox:
+            entries_are_read_oldest_first,
+            r1_draining_deletes_exactly_the_entries_it_names,
+            r1_a_commit_that_drains_a_missing_entry_writes_nothing,
+            r1_a_rejected_commit_in_a_group_leaves_no_trace,
+            r3_the_outcome_of_a_drained_entry_is_kept_for_a_day,
+            a_repeated_submission_changes_nothing,
+            r4_an_inbox_entry_is_pending_work_by_itself,
+            r5_a_session_with_a_reused_name_inherits_nothing,
+            r11_a_full_inbox_accepts_only_exempt_submissions,
+            r11_a_submission_that_cannot_be_delivered_bounces,
+            outgoing_submissions_are_part_of_the_commit,
+            a_spawned_session_has_its_parent_and_its_entries);
+    };
+}
+
+/// Defines the tests of lists, searches, pending work and changes.
+#[macro_export]
+macro_rules! catalog_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; listing:
             sessions_are_listed_newest_first,
             pages_follow_each_other_without_gap,
             sessions_can_be_filtered_by_flow,
@@ -78,7 +149,18 @@ macro_rules! suite {
             internal_texts_are_not_searched_until_visible,
             the_last_summary_is_listed,
             only_sessions_with_pending_work_are_recovered);
-        $crate::suite!($fixture; erasing:
+        $crate::conformance_tests!($fixture; changes:
+            pending_work_is_returned_in_pages_by_urgency,
+            a_query_skips_a_limited_number_of_sessions,
+            changes_are_reported_in_the_order_of_their_commits);
+    };
+}
+
+/// Defines the tests of forks and deletions.
+#[macro_export]
+macro_rules! deletion_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; erasing:
             a_fork_has_the_prefix_and_its_bodies,
             a_fork_can_be_cut_inside_a_commit,
             a_fork_of_a_long_commit_has_the_bodies_its_records_refer_to,
@@ -90,7 +172,18 @@ macro_rules! suite {
             deleting_keeps_bodies_that_others_use,
             a_session_held_by_another_is_not_deleted,
             an_intact_store_passes_the_integrity_check);
+        $crate::conformance_tests!($fixture; deletion:
+            r8_a_session_with_children_is_not_deleted,
+            r8_a_session_being_deleted_accepts_nothing,
+            r8_an_interrupted_deletion_can_be_continued,
+            r8_inbox_and_outcomes_are_erased_with_their_session);
     };
+}
+
+/// Defines one test for each function of a group.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
     ($fixture:expr; $group:ident: $($test:ident),* $(,)?) => {
         mod $group {
             use super::*;
@@ -155,26 +248,22 @@ pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> Jour
         JournalRecord { bytes, ..sample_record(session, lease.head.0 + step) }
     };
     let records = (1..=count).zip(&texts).map(make_record).collect();
-    let referenced_bodies = |record: &JournalRecord| {
-        let id = std::str::from_utf8(&record.bytes).ok().and_then(|text| text.split(' ').next()?.parse().ok());
-        id.into_iter().collect()
-    };
-    JournalCommit { records, bodies: texts, extract_body_ids: referenced_bodies, ..sample_commit(session, lease, 0) }
+    let bodies = (1..=count).zip(texts);
+    let bodies = bodies.map(|(step, text)| CommitBody { text, first_used_by: Seq(lease.head.0 + step) }).collect();
+    JournalCommit { records, bodies, ..sample_commit(session, lease, 0) }
 }
 
 /// Returns a commit of `count` records after the lease's head.
 #[must_use]
 pub fn sample_commit(session: &SessionId, lease: Lease, count: u64) -> JournalCommit {
     let records = (1..=count).map(|step| sample_record(session, lease.head.0 + step)).collect();
-    JournalCommit {
-        session: session.clone(),
-        epoch: lease.epoch,
-        expected_head: lease.head,
-        records,
-        bodies: Vec::new(),
-        extract_body_ids: |_| Vec::new(),
-        summary: None,
-    }
+    JournalCommit::of_records(session.clone(), lease.epoch, lease.head, records)
+}
+
+/// Returns texts that the first record after the lease's head refers to.
+#[must_use]
+pub fn first_record_bodies(lease: Lease, texts: Vec<TextToStore>) -> Vec<CommitBody> {
+    texts.into_iter().map(|text| CommitBody { text, first_used_by: lease.head.next() }).collect()
 }
 
 /// A session and the lease of its writer.
@@ -201,9 +290,17 @@ impl TestJournalWriter {
 
     /// Appends `count` records with `bodies` and an optional summary.
     pub async fn append_records_with(&mut self, count: u64, bodies: Vec<TextToStore>, summary: Option<SessionSummary>) {
+        let bodies = first_record_bodies(self.lease, bodies);
         let commit = JournalCommit { bodies, summary, ..sample_commit(&self.session, self.lease, count) };
         self.lease.head = self.store.append_commit(commit).await.expect("an append in time");
     }
+}
+
+/// Returns the names of sessions with work to do at once, in the order of their creation.
+pub async fn pending_session_names(store: &dyn Store) -> Vec<String> {
+    let query = PendingWorkQuery { due_until: UnixMillis(0), after_cursor: None, limit: usize::MAX };
+    let page = store.sessions_with_pending_work(&query).await.expect("listed");
+    page.sessions.iter().map(|pending| pending.session.to_string()).collect()
 }
 
 /// Reads all records of a session.

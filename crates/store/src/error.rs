@@ -1,7 +1,7 @@
 //! The errors of a store. Each message says what to do next.
 
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 /// An error returned by a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,27 @@ pub enum Error {
         /// The last record in the store.
         head: Seq,
     },
+    /// Another session has this name now.
+    #[error("session `{session}` was deleted and created again (uid {current}, not {expected}); list the sessions")]
+    SessionReplaced { session: SessionId, expected: SessionUid, current: SessionUid },
+    #[error("session `{session}` is being deleted; it accepts nothing any more")]
+    BeingDeleted { session: SessionId },
+    /// Only a session without children can be deleted.
+    #[error("session `{session}` has child sessions; delete them first")]
+    HasChildren { session: SessionId },
+    /// The submission was not accepted.
+    #[error("the inbox of session `{session}` is full ({limit}); try again when the session has handled some entries")]
+    InboxFull {
+        session: SessionId,
+        /// The limit that was reached.
+        limit: String,
+    },
+    /// The session has a submission with this id and another content.
+    #[error("session `{session}` has another submission with the id {submission}; choose a new random id")]
+    SubmissionIdReused { session: SessionId, submission: SubmissionId },
+    /// A commit handles an inbox entry that is not in the inbox. Nothing was written.
+    #[error("submission {submission} is not in the inbox of session `{session}`; read the inbox again")]
+    EntryGone { session: SessionId, submission: SubmissionId },
     /// The data is invalid and can never be stored.
     #[error("invalid data for session `{session}`: {detail}")]
     Malformed { session: SessionId, detail: String },

@@ -41,4 +41,20 @@ pub const UNSPLIT_QUEUE_JOBS_MAX: usize = 24;
 /// From this many waiting commits on, a caller that adds one yields to the writer.
 pub const CALLER_YIELD_JOBS_MIN: usize = 6;
 /// Prepared statements that each connection keeps.
-pub(crate) const CACHED_STATEMENTS_MAX: usize = 48;
+pub(crate) const CACHED_STATEMENTS_MAX: usize = 96;
+/// Entries of an inbox that are not exempt from the limit.
+pub const INBOX_ENTRIES_MAX: usize = 256;
+/// Bytes of an inbox.
+pub const INBOX_BYTES_MAX: usize = 4 << 20;
+/// Entries of an inbox from which on a client's submissions are refused even if they are exempt.
+pub const INBOX_EXEMPT_ENTRIES_MAX: usize = 1_024;
+/// How long the outcome of a submission is kept.
+pub const OUTCOME_RETENTION_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Outdated outcomes that are deleted with one commit.
+pub const OUTCOMES_PRUNED_PER_COMMIT_MAX: usize = 64;
+/// Takeovers without progress after which a session is quarantined.
+pub const TAKEOVERS_WITHOUT_PROGRESS_MAX: u32 = 3;
+/// Sessions that do not match a query and are skipped for one page of a list.
+pub const LIST_SKIPPED_SESSIONS_MAX: usize = 1_000;
+/// Deletions that the change feed remembers.
+pub const REMEMBERED_DELETIONS_MAX: usize = 4_096;

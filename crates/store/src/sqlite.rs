@@ -9,24 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use async_trait::async_trait;
-use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+use segue_core::ids::SessionId;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{
-    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
-    SessionQuery, Snapshot, Store, TakeoverPolicy, validate_session_id,
-};
+use crate::{Error, StoreClock};
 
 mod backup;
 mod body_index;
+mod capabilities;
+mod catalog;
+mod deliveries;
 mod encoding;
 mod fork_delete;
+mod inbox;
+mod leases;
 mod private_files;
 mod process_lock;
 mod read;
 mod schema;
+mod session_row;
 mod sqlite_error;
 mod write;
 mod writer;
@@ -42,13 +43,17 @@ use writer::{ClosureJob, WalErasureRequirement, WriteQueue, yield_to_writer};
 pub struct SqliteOptions {
     /// Most pages of 4096 bytes that the file may have.
     pub pages_max: Option<u32>,
+    /// The clock by which outcomes are forgotten; the system's clock if none is given.
+    pub clock: Option<StoreClock>,
 }
 
-/// A store in a SQLite file. Dropping it finishes queued writes; [`Store::close`] does so without blocking the thread.
+/// A store in a SQLite file. Dropping it finishes queued writes; closing it with
+/// [`StoreMaintenance::close`](crate::StoreMaintenance::close) does so without blocking the thread.
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Mutex<Option<WriterHandle>>,
     readers: Arc<ReaderPool>,
+    clock: StoreClock,
 }
 
 #[derive(Debug)]
@@ -84,7 +89,8 @@ impl SqliteStore {
         let (queue, thread) = writer::spawn_writer_thread(db, &path)?;
         tracing::info!(path = %path.display(), node = node.name(), "store opened");
         let readers = ReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
-        Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers) })
+        let clock = options.clock.clone().unwrap_or_else(StoreClock::system);
+        Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers), clock })
     }
 
     /// Runs `work` in the next write transaction and waits until it is durable.
@@ -200,113 +206,5 @@ impl ReaderPool {
 
     fn lock(&self) -> MutexGuard<'_, Vec<StoreConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[async_trait]
-impl Store for SqliteStore {
-    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
-        validate_session_id(session)?;
-        let name = session.clone();
-        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, node| {
-            write::create_session(db, &name, node)
-        })
-        .await
-    }
-
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
-        let name = session.clone();
-        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, node| {
-            write::acquire_lease(db, &name, takeover, node)
-        })
-        .await
-    }
-
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
-        let name = session.clone();
-        self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, _| {
-            write::release_lease(db, &name, epoch)
-        })
-        .await
-    }
-
-    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
-        commit.validate()?;
-        let prepared = write::EncodedCommit::from_commit(&commit);
-        let bytes = prepared.byte_len();
-        self.run_write(&commit.session, bytes, WalErasureRequirement::NotRequired, move |db, _| {
-            write::append_commit(db, &prepared)
-        })
-        .await
-    }
-
-    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
-        self.run_session_read(session, move |db, session| read::read_records(db, session, after, limit)).await
-    }
-
-    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
-        let sessions = sessions.to_vec();
-        self.run_store_read(move |db| read::read_heads(db, &sessions)).await
-    }
-
-    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
-        let ids = ids.to_vec();
-        self.run_session_read(session, move |db, session| read::read_bodies(db, session, &ids)).await
-    }
-
-    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
-        self.run_session_read(session, |db, session| read::load_snapshot(db, session)).await
-    }
-
-    async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
-        let sealed = encoding::seal_snapshot(session, &snapshot);
-        let (name, bytes) = (session.clone(), sealed.len());
-        let work =
-            move |db: &StoreConnection, _: &ProcessLivenessLock| write::save_snapshot(db, &name, &snapshot, &sealed);
-        self.run_write(session, bytes, WalErasureRequirement::NotRequired, work).await
-    }
-
-    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
-        let query = query.clone();
-        self.run_store_read(move |db| read::list_sessions(db, &query)).await
-    }
-
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
-        self.run_store_read(|db| read::sessions_with_pending_work(db)).await
-    }
-
-    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
-        validate_session_id(&fork.to)?;
-        let session = fork.from.clone();
-        self.run_write(&session, 0, WalErasureRequirement::NotRequired, move |db, node| {
-            fork_delete::fork_session(db, &fork, node)
-        })
-        .await
-    }
-
-    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
-        let name = session.clone();
-        self.run_write(session, 0, WalErasureRequirement::Required, move |db, node| {
-            fork_delete::delete_session(db, &name, node)
-        })
-        .await
-    }
-
-    async fn probe_write(&self) -> Result<(), Error> {
-        self.run_write(&SessionId::from(""), 0, WalErasureRequirement::NotRequired, |db, _| {
-            write::rewrite_format_number(db)
-        })
-        .await
-    }
-
-    async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
-        self.run_store_read(read::check_integrity).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        if let Some(writer) = self.stop_accepting() {
-            tokio::task::spawn_blocking(move || writer.drain_and_join()).await.map_err(|_| Error::Closed)?;
-        }
-        Ok(())
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use segue_core::ids::Seq;
+use segue_store::conformance::lease_expiry::ExpiringLeaseFixture;
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
 };
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
-use segue_store::{Error, Store, TakeoverPolicy};
+use segue_store::{Error, LeaseStore, Store, StoreClock, TakeoverPolicy};
 
 struct MemoryFixture(MemoryDisk);
 
@@ -23,9 +24,18 @@ impl StoreFixture for MemoryFixture {
     fn contains_text(&self, marker: &str) -> bool {
         self.0.contains_text(marker)
     }
+
+    fn clock(&self) -> StoreClock {
+        self.0.clock()
+    }
+}
+
+impl ExpiringLeaseFixture for MemoryFixture {
+    const LEASE_MS: u64 = 10_000;
 }
 
 segue_store::suite!(MemoryFixture(MemoryDisk::new()));
+segue_store::lease_expiry_suite!(MemoryFixture(MemoryDisk::with_expiring_leases(MemoryFixture::LEASE_MS)));
 
 #[tokio::test]
 async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() {

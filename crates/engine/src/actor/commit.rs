@@ -16,7 +16,7 @@ use super::{FatalSessionError, SessionActor, find_pending_work, summarize_sessio
 use crate::error::Error;
 use crate::event_log::log_recorded_events;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
-use crate::load::{UncertainCommitOutcome, body_ids_in_record, encode_events, find_commit_outcome};
+use crate::load::{UncertainCommitOutcome, encode_events, find_commit_outcome, locate_bodies};
 use crate::registry::ActorMessage;
 use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
 
@@ -57,6 +57,8 @@ impl SessionActor {
         input: SessionInput,
         waiter: Option<TurnReportSender>,
     ) -> Result<Option<MessageId>, Error> {
+        // Recovering is no progress: a session that ends every process that resumes it would never be quarantined.
+        let shows_progress = !matches!(input, SessionInput::Recovered);
         let decision = match self.decide_input(input).await {
             Ok(decision) => decision,
             Err(error) => {
@@ -65,7 +67,7 @@ impl SessionActor {
             }
         };
         let message = decision.message;
-        match self.append_decision(&decision).await {
+        match self.append_decision(&decision, shows_progress).await {
             Ok(()) => {
                 self.apply_decision(decision, waiter).await;
                 Ok(message)
@@ -188,20 +190,22 @@ impl SessionActor {
         Ok(())
     }
 
-    async fn append_decision(&mut self, decision: &Decision) -> Result<(), segue_store::Error> {
+    async fn append_decision(&mut self, decision: &Decision, shows_progress: bool) -> Result<(), segue_store::Error> {
         if decision.events.is_empty() {
             return Ok(());
         }
         self.commit_gate.set_clear(false);
         let pending_work = find_pending_work(&decision.state.session, self.flow.spec());
         let commit = JournalCommit {
-            session: self.session.clone(),
-            epoch: self.epoch,
-            expected_head: self.session().last_seq,
-            records: encode_events(&decision.events),
-            bodies: decision.bodies.clone(),
-            extract_body_ids: body_ids_in_record,
+            bodies: locate_bodies(&decision.events, &decision.bodies),
             summary: self.changed_summary(decision, pending_work),
+            shows_progress,
+            ..JournalCommit::of_records(
+                self.session.clone(),
+                self.epoch,
+                self.session().last_seq,
+                encode_events(&decision.events),
+            )
         };
         let head = self.shared.store.append_commit(commit).await?;
         tracing::debug!(session = %self.session, epoch = self.epoch.0, seq = head.0, events = decision.events.len(), "commit written");

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use segue_core::body::BodyId;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{DynFlow, RoleSpec};
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
@@ -23,8 +23,10 @@ use segue_models::{
 };
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_store::{
-    ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage, SessionQuery,
-    Snapshot, Store, TakeoverPolicy,
+    ChangeCursor, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
+    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, Store, StoreMaintenance,
+    SubmissionStatus, TakeoverPolicy,
 };
 use segue_testkit::{ClosureFlow, WordCounter};
 use tokio::sync::mpsc;
@@ -276,34 +278,7 @@ fn fail_if_requested(left: &AtomicU64) -> StoreResult<()> {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
-    async fn create_session(&self, session: &SessionId) -> StoreResult<Lease> {
-        self.inner.create_session(session).await
-    }
-
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> StoreResult<Lease> {
-        fail_if_requested(&self.faults.failing_leases)?;
-        let in_progress = self.faults.leases_in_progress.fetch_add(1, Ordering::Relaxed) + 1;
-        self.faults.leases_in_progress_max.fetch_max(in_progress, Ordering::Relaxed);
-        advance_ms(self.faults.lease_delay_ms.load(Ordering::Relaxed)).await;
-        self.faults.leases_in_progress.fetch_sub(1, Ordering::Relaxed);
-        self.inner.acquire_lease(session, takeover).await
-    }
-
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<()> {
-        self.inner.release_lease(session, epoch).await
-    }
-
-    async fn append_commit(&self, commit: JournalCommit) -> StoreResult<Seq> {
-        if fail_if_requested(&self.faults.panicking_appends).is_err() {
-            // Does not call the panic hook, so that the test prints nothing.
-            std::panic::resume_unwind(Box::new("the store panics"));
-        }
-        let written = self.inner.append_commit(commit).await;
-        advance_ms(self.faults.append_delay_ms.load(Ordering::Relaxed)).await;
-        written
-    }
-
+impl JournalReader for FaultyStore {
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> StoreResult<Vec<JournalRecord>> {
         self.faults.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read_records(session, after, limit).await
@@ -323,27 +298,114 @@ impl Store for FaultyStore {
     async fn load_snapshot(&self, session: &SessionId) -> StoreResult<Option<Snapshot>> {
         self.inner.load_snapshot(session).await
     }
+}
+
+#[async_trait]
+impl JournalWriter for FaultyStore {
+    async fn create_session(&self, session: &SessionId) -> StoreResult<Lease> {
+        self.inner.create_session(session).await
+    }
+
+    async fn append_commit(&self, commit: JournalCommit) -> StoreResult<Seq> {
+        if fail_if_requested(&self.faults.panicking_appends).is_err() {
+            // Does not call the panic hook, so that the test prints nothing.
+            std::panic::resume_unwind(Box::new("the store panics"));
+        }
+        let written = self.inner.append_commit(commit).await;
+        advance_ms(self.faults.append_delay_ms.load(Ordering::Relaxed)).await;
+        written
+    }
 
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> StoreResult<()> {
         self.inner.save_snapshot(session, snapshot).await
     }
 
+    async fn fork_session(&self, fork: ForkSpec) -> StoreResult<SessionUid> {
+        self.inner.fork_session(fork).await
+    }
+
+    async fn begin_delete(&self, session: &SessionId) -> StoreResult<Lease> {
+        self.inner.begin_delete(session).await
+    }
+
+    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> StoreResult<()> {
+        self.inner.delete_session(session, notice_to_parent).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for FaultyStore {
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> StoreResult<Lease> {
+        fail_if_requested(&self.faults.failing_leases)?;
+        let in_progress = self.faults.leases_in_progress.fetch_add(1, Ordering::Relaxed) + 1;
+        self.faults.leases_in_progress_max.fetch_max(in_progress, Ordering::Relaxed);
+        advance_ms(self.faults.lease_delay_ms.load(Ordering::Relaxed)).await;
+        self.faults.leases_in_progress.fetch_sub(1, Ordering::Relaxed);
+        self.inner.acquire_lease(session, takeover).await
+    }
+
+    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<Option<UnixMillis>> {
+        self.inner.renew_lease(session, epoch).await
+    }
+
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<InboxStatus> {
+        self.inner.release_lease(session, epoch).await
+    }
+}
+
+#[async_trait]
+impl InboxStore for FaultyStore {
+    async fn submit(
+        &self,
+        session: &SessionId,
+        expected: Option<SessionUid>,
+        submission: NewSubmission,
+    ) -> StoreResult<SessionUid> {
+        self.inner.submit(session, expected, submission).await
+    }
+
+    async fn read_inbox(&self, session: &SessionId, limit: usize) -> StoreResult<Vec<InboxEntry>> {
+        self.inner.read_inbox(session, limit).await
+    }
+
+    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> StoreResult<SubmissionStatus> {
+        self.inner.read_outcome(session, submission).await
+    }
+
+    async fn held_sessions_with_entries(&self, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+        self.inner.held_sessions_with_entries(limit).await
+    }
+}
+
+#[async_trait]
+impl SessionCatalog for FaultyStore {
     async fn list_sessions(&self, query: &SessionQuery) -> StoreResult<SessionListPage> {
         self.inner.list_sessions(query).await
     }
 
-    async fn sessions_with_pending_work(&self) -> StoreResult<Vec<(SessionId, PendingWorkStatus)>> {
-        self.inner.sessions_with_pending_work().await
+    async fn parent_of(&self, session: &SessionId) -> StoreResult<Option<SessionAddress>> {
+        self.inner.parent_of(session).await
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> StoreResult<()> {
-        self.inner.fork_session(fork).await
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+        self.inner.children_of(parent, limit).await
     }
 
-    async fn delete_session(&self, session: &SessionId) -> StoreResult<()> {
-        self.inner.delete_session(session).await
+    async fn sessions_with_pending_work(&self, query: &PendingWorkQuery) -> StoreResult<PendingWorkPage> {
+        self.inner.sessions_with_pending_work(query).await
     }
 
+    async fn sessions_to_delete(&self, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+        self.inner.sessions_to_delete(limit).await
+    }
+
+    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> StoreResult<SessionChangePage> {
+        self.inner.changes_after(after, limit).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for FaultyStore {
     async fn probe_write(&self) -> StoreResult<()> {
         self.inner.probe_write().await
     }

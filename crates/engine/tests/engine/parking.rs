@@ -130,7 +130,7 @@ async fn a_long_session_is_restored_from_its_snapshot() {
     }
     advance_ms(10).await;
     let store = MemoryStore::open(&disk);
-    let snapshot = segue_store::Store::load_snapshot(&store, &session).await.expect("it can be read");
+    let snapshot = segue_store::JournalReader::load_snapshot(&store, &session).await.expect("it can be read");
     let snapshot = snapshot.expect("one was kept");
     let (_, folded) =
         one.load_session_at(&session, load_state(&one, &session).await.session.last_seq).await.expect("it can be read");

@@ -11,7 +11,7 @@ use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::ModelRegistry;
-use segue_store::Store;
+use segue_store::JournalReader;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::WordCounter;
 

@@ -13,7 +13,7 @@ use segue_core::session::SessionState;
 use segue_core::signal::parse_reply_ignoring_quotes;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryStore;
-use segue_store::{PendingWorkStatus, SessionQuery, Store};
+use segue_store::{JournalReader, PendingWorkStatus, SessionCatalog, SessionQuery};
 use segue_testkit::assert_invariants;
 
 use crate::flows::tuned_flow;

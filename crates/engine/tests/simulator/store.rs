@@ -8,11 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::memory::MemoryStore;
 use segue_store::{
-    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
-    SessionQuery, Snapshot, Store, TakeoverPolicy,
+    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
+    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus,
+    TakeoverPolicy,
 };
 use tokio::sync::Notify;
 
@@ -133,20 +135,33 @@ async fn wait_forever() -> ! {
 }
 
 #[async_trait]
-impl Store for SimStore {
+impl JournalReader for SimStore {
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
+        self.delay_or_fail("reading").await?;
+        self.inner.read_records(session, after, limit).await
+    }
+
+    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+        self.delay_or_fail("reading heads").await?;
+        self.inner.read_heads(sessions).await
+    }
+
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+        self.delay_or_fail("reading texts").await?;
+        self.inner.read_bodies(session, ids).await
+    }
+
+    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
+        self.delay_or_fail("reading a snapshot").await?;
+        self.inner.load_snapshot(session).await
+    }
+}
+
+#[async_trait]
+impl JournalWriter for SimStore {
     async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
         self.delay_or_fail("creating").await?;
         self.inner.create_session(session).await
-    }
-
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
-        self.delay_or_fail("acquiring a lease").await?;
-        self.inner.acquire_lease(session, takeover).await
-    }
-
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
-        self.delay_or_fail("releasing").await?;
-        self.inner.release_lease(session, epoch).await
     }
 
     /// A write that has started continues even if its caller is gone.
@@ -188,49 +203,101 @@ impl Store for SimStore {
         write.await.expect("a write does not panic")
     }
 
-    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
-        self.delay_or_fail("reading").await?;
-        self.inner.read_records(session, after, limit).await
-    }
-
-    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
-        self.delay_or_fail("reading heads").await?;
-        self.inner.read_heads(sessions).await
-    }
-
-    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
-        self.delay_or_fail("reading texts").await?;
-        self.inner.read_bodies(session, ids).await
-    }
-
-    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
-        self.delay_or_fail("reading a snapshot").await?;
-        self.inner.load_snapshot(session).await
-    }
-
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         self.delay_or_fail("saving a snapshot").await?;
         self.inner.save_snapshot(session, snapshot).await
     }
 
-    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
-        self.inner.list_sessions(query).await
-    }
-
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
-        self.inner.sessions_with_pending_work().await
-    }
-
-    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
+    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
         self.delay_or_fail("forking").await?;
         self.inner.fork_session(fork).await
     }
 
-    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
+    async fn begin_delete(&self, session: &SessionId) -> Result<Lease, Error> {
         self.delay_or_fail("deleting").await?;
-        self.inner.delete_session(session).await
+        self.inner.begin_delete(session).await
     }
 
+    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error> {
+        self.delay_or_fail("deleting").await?;
+        self.inner.delete_session(session, notice_to_parent).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for SimStore {
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
+        self.delay_or_fail("acquiring a lease").await?;
+        self.inner.acquire_lease(session, takeover).await
+    }
+
+    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
+        self.delay_or_fail("renewing").await?;
+        self.inner.renew_lease(session, epoch).await
+    }
+
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+        self.delay_or_fail("releasing").await?;
+        self.inner.release_lease(session, epoch).await
+    }
+}
+
+#[async_trait]
+impl InboxStore for SimStore {
+    async fn submit(
+        &self,
+        session: &SessionId,
+        expected: Option<SessionUid>,
+        submission: NewSubmission,
+    ) -> Result<SessionUid, Error> {
+        self.delay_or_fail("submitting").await?;
+        self.inner.submit(session, expected, submission).await
+    }
+
+    async fn read_inbox(&self, session: &SessionId, limit: usize) -> Result<Vec<InboxEntry>, Error> {
+        self.delay_or_fail("reading an inbox").await?;
+        self.inner.read_inbox(session, limit).await
+    }
+
+    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error> {
+        self.delay_or_fail("reading an inbox").await?;
+        self.inner.read_outcome(session, submission).await
+    }
+
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+        self.inner.held_sessions_with_entries(limit).await
+    }
+}
+
+#[async_trait]
+impl SessionCatalog for SimStore {
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
+        self.inner.list_sessions(query).await
+    }
+
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+        self.inner.parent_of(session).await
+    }
+
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+        self.inner.children_of(parent, limit).await
+    }
+
+    async fn sessions_with_pending_work(&self, query: &PendingWorkQuery) -> Result<PendingWorkPage, Error> {
+        self.inner.sessions_with_pending_work(query).await
+    }
+
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+        self.inner.sessions_to_delete(limit).await
+    }
+
+    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error> {
+        self.inner.changes_after(after, limit).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for SimStore {
     async fn probe_write(&self) -> Result<(), Error> {
         self.delay_or_fail("probing").await?;
         self.inner.probe_write().await

@@ -5,19 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use segue_core::ids::{CallId, ModelName};
+use segue_core::ids::{CallId, ModelName, UnixMillis};
 use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
 use segue_models::catalog::ModelCatalog;
 use segue_models::{CacheablePromptPart, CallOrigin, ModelCard, ModelKind, ModelRequest, collect_reply};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{PendingWorkStatus, Store};
+use segue_store::{PendingWorkQuery, SessionCatalog, StoreMaintenance};
 use serde_json::json;
 
 use crate::SilentExit;
 use crate::cli::{DoctorArgs, GlobalArgs};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
-use crate::limits::{NAMES_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
+use crate::limits::{NAMES_SHOWN_MAX, PENDING_SESSIONS_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
 use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models};
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
@@ -170,13 +170,10 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
         }
         Err(error) => findings.add_finding("store", CheckStatus::Failed, error.to_string()),
     }
-    match store.sessions_with_pending_work().await {
+    let query = PendingWorkQuery { due_until: UnixMillis(0), after_cursor: None, limit: PENDING_SESSIONS_SHOWN_MAX };
+    match store.sessions_with_pending_work(&query).await {
         Ok(pending) => {
-            let now: Vec<String> = pending
-                .iter()
-                .filter(|(_, work)| *work == PendingWorkStatus::Now)
-                .map(|(session, _)| session.to_string())
-                .collect();
+            let now: Vec<String> = pending.sessions.iter().map(|pending| pending.session.to_string()).collect();
             if !now.is_empty() {
                 let mut names = now.iter().take(NAMES_SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
                 if now.len() > NAMES_SHOWN_MAX {

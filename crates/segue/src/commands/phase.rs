@@ -18,7 +18,7 @@ use super::send::check_turn_outcome;
 use super::session_actions::{follow_until_idle, live_output_for, start_on_existing_store};
 use crate::cli::{GlobalArgs, PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
 use crate::follow::LiveOutputTarget;
-use crate::journal_reader::JournalReader;
+use crate::journal_pager::JournalPager;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::EngineStartOptions;
 use crate::{name_lookup, setup};
@@ -181,7 +181,7 @@ async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -
 /// Reads what the phase graph decided after event `before`, one line per decision. A refusal is an error.
 async fn read_phase_outcome(engine: &Engine, session: &SessionId, before: Seq) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
-    for event in JournalReader::starting_after(engine, session, before).next_page().await? {
+    for event in JournalPager::starting_after(engine, session, before).next_page().await? {
         match &event.event {
             Event::PhaseTransitionRefused(refused) => bail!("{}: {}", refused.graph_key, refused.refusal),
             Event::PhaseEntered(_) | Event::SkipGranted { .. } => {

@@ -72,7 +72,7 @@ fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::R
 }
 
 pub(crate) fn session_row_json(row: &StoredSessionEntry) -> Value {
-    let StoredSessionEntry { session, summary, head, excerpt } = row;
+    let StoredSessionEntry { session, summary, head, excerpt, .. } = row;
     let pending_work = match summary.pending_work {
         PendingWorkStatus::None => json!("none"),
         PendingWorkStatus::Now => json!("now"),

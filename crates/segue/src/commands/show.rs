@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::send::usage_json;
 use crate::cli::{GlobalArgs, ShowArgs};
-use crate::journal_reader::JournalReader;
+use crate::journal_pager::JournalPager;
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format};
 use crate::{name_lookup, setup};
@@ -30,7 +30,7 @@ pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow
     let (flow, state) = engine.load_session(&session).await?;
     let screen = RenderOptions::for_stdout();
     print::write_stdout(&render_session_heading(&session, &state.session, screen))?;
-    let mut journal = JournalReader::from_start(&engine, &session);
+    let mut journal = JournalPager::from_start(&engine, &session);
     let mut timeline = Timeline::new(screen, text_length_for(&arguments), flow);
     loop {
         let events = journal.next_page().await?;
@@ -93,7 +93,7 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
 
 async fn print_events(engine: &Engine, session: &SessionId, length: ShownTextLength) -> anyhow::Result<()> {
     let screen = RenderOptions::for_stdout();
-    let mut journal = JournalReader::from_start(engine, session);
+    let mut journal = JournalPager::from_start(engine, session);
     loop {
         let events = journal.next_page().await?;
         if events.is_empty() {
@@ -125,7 +125,7 @@ async fn print_session_json(engine: &Engine, session: &SessionId) -> anyhow::Res
     let state = &state.session;
     let mut events: Vec<Value> = Vec::new();
     let shown_texts = RefCell::new(BTreeMap::new());
-    let mut journal = JournalReader::from_start(engine, session);
+    let mut journal = JournalPager::from_start(engine, session);
     loop {
         let page = journal.next_page().await?;
         if page.is_empty() {

@@ -10,7 +10,7 @@ use segue_engine::{Engine, SessionResumePolicy};
 use serde_json::json;
 
 use crate::cli::{ExportArgs, ForkArgs, GlobalArgs, ImportArgs};
-use crate::journal_reader::JournalReader;
+use crate::journal_pager::JournalPager;
 use crate::setup::{EngineStartOptions, RecordReplayMode, start_engine};
 use crate::{name_lookup, print, setup};
 
@@ -42,7 +42,7 @@ async fn resolve_fork_point(engine: &Engine, session: &SessionId, given: &str) -
     let Ok(wanted) = given.parse::<TurnId>() else {
         bail!("`{given}` is neither a turn (like t3) nor the number of an event (like 17)");
     };
-    let mut journal = JournalReader::from_start(engine, session);
+    let mut journal = JournalPager::from_start(engine, session);
     let mut ended = Vec::new();
     loop {
         let events = journal.next_page().await?;

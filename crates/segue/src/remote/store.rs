@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::{
-    Error, ForkSpec, IntegrityReport, JournalCommit, JournalRecord, Lease, PendingWorkStatus, SessionListPage,
-    SessionQuery, SessionSummary, Snapshot, Store, StoredSessionEntry, TakeoverPolicy,
+    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    PendingWorkStatus, SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery,
+    SessionSummary, Snapshot, StoreMaintenance, StoredSessionEntry, SubmissionStatus, TakeoverPolicy,
 };
 use serde_json::{Value, json};
 
@@ -38,6 +40,11 @@ fn read_only_error(session: &SessionId) -> Error {
     Error::Malformed { session: session.clone(), detail: "only the server can change it".to_owned() }
 }
 
+/// Returns the error for a query that the HTTP API does not offer.
+fn not_offered_error(session: &SessionId) -> Error {
+    Error::Malformed { session: session.clone(), detail: "only the server can tell".to_owned() }
+}
+
 fn u64_or_zero(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
@@ -47,7 +54,7 @@ fn string_or_empty(value: &Value) -> String {
 }
 
 #[async_trait]
-impl Store for RemoteStore {
+impl JournalReader for RemoteStore {
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
         let mut records: Vec<JournalRecord> = Vec::new();
         let mut after = after.0;
@@ -91,6 +98,13 @@ impl Store for RemoteStore {
         Ok(texts)
     }
 
+    async fn load_snapshot(&self, _: &SessionId) -> Result<Option<Snapshot>, Error> {
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl SessionCatalog for RemoteStore {
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let limit = query.limit.clamp(1, REMOTE_TEXTS_MAX);
         let no_session = SessionId::from("");
@@ -101,6 +115,10 @@ impl Store for RemoteStore {
             .map_err(|error| remote_error(&no_session, &error))?;
         let row = |row: &Value| StoredSessionEntry {
             session: string_or_empty(&row["session"]).into(),
+            // The HTTP API identifies sessions by their names.
+            uid: SessionUid(0),
+            parent: None,
+            is_quarantined: false,
             summary: SessionSummary {
                 flow: string_or_empty(&row["flow"]),
                 title: string_or_empty(&row["title"]),
@@ -121,18 +139,91 @@ impl Store for RemoteStore {
         })
     }
 
-    async fn load_snapshot(&self, _: &SessionId) -> Result<Option<Snapshot>, Error> {
-        Ok(None)
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+        Err(not_offered_error(session))
+    }
+
+    async fn children_of(&self, _: SessionUid, _: usize) -> Result<Vec<SessionAddress>, Error> {
+        Err(not_offered_error(&SessionId::from("")))
+    }
+
+    async fn sessions_with_pending_work(&self, _: &PendingWorkQuery) -> Result<PendingWorkPage, Error> {
+        Ok(PendingWorkPage { sessions: Vec::new(), next_cursor: None })
+    }
+
+    async fn sessions_to_delete(&self, _: usize) -> Result<Vec<SessionAddress>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn changes_after(&self, _: Option<ChangeCursor>, _: usize) -> Result<SessionChangePage, Error> {
+        Err(not_offered_error(&SessionId::from("")))
+    }
+}
+
+#[async_trait]
+impl JournalWriter for RemoteStore {
+    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
+        Err(read_only_error(session))
+    }
+
+    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
+        Err(read_only_error(&commit.session))
     }
 
     async fn save_snapshot(&self, _: &SessionId, _: Snapshot) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWorkStatus)>, Error> {
-        Ok(Vec::new())
+    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+        Err(read_only_error(&fork.from))
     }
 
+    async fn begin_delete(&self, session: &SessionId) -> Result<Lease, Error> {
+        Err(read_only_error(session))
+    }
+
+    async fn delete_session(&self, session: &SessionId, _: Option<NewSubmission>) -> Result<(), Error> {
+        Err(read_only_error(session))
+    }
+}
+
+#[async_trait]
+impl LeaseStore for RemoteStore {
+    async fn acquire_lease(&self, session: &SessionId, _: TakeoverPolicy) -> Result<Lease, Error> {
+        Err(read_only_error(session))
+    }
+
+    async fn renew_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
+        Err(read_only_error(session))
+    }
+
+    async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<InboxStatus, Error> {
+        Err(read_only_error(session))
+    }
+}
+
+#[async_trait]
+impl InboxStore for RemoteStore {
+    async fn submit(&self, session: &SessionId, _: Option<SessionUid>, _: NewSubmission) -> Result<SessionUid, Error> {
+        Err(read_only_error(session))
+    }
+
+    async fn read_inbox(&self, session: &SessionId, _: usize) -> Result<Vec<InboxEntry>, Error> {
+        Err(not_offered_error(session))
+    }
+
+    async fn read_outcome(&self, session: &SessionId, _: SubmissionId) -> Result<SubmissionStatus, Error> {
+        Err(not_offered_error(session))
+    }
+
+    async fn held_sessions_with_entries(&self, _: usize) -> Result<Vec<SessionAddress>, Error> {
+        // This process holds no session.
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for RemoteStore {
     async fn probe_write(&self) -> Result<(), Error> {
         let ready = self.client.get("/ready").await;
         ready.map(|_| ()).map_err(|error| remote_error(&SessionId::from(""), &error))
@@ -144,29 +235,5 @@ impl Store for RemoteStore {
 
     async fn close(&self) -> Result<(), Error> {
         Ok(())
-    }
-
-    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
-        Err(read_only_error(session))
-    }
-
-    async fn acquire_lease(&self, session: &SessionId, _: TakeoverPolicy) -> Result<Lease, Error> {
-        Err(read_only_error(session))
-    }
-
-    async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<(), Error> {
-        Err(read_only_error(session))
-    }
-
-    async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
-        Err(read_only_error(&commit.session))
-    }
-
-    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
-        Err(read_only_error(&fork.from))
-    }
-
-    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
-        Err(read_only_error(session))
     }
 }

@@ -8,15 +8,16 @@ use anyhow::bail;
 use segue_core::decide::RoleModelResolver;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
-use segue_core::ids::{FlowName, SessionId};
+use segue_core::ids::{FlowName, SessionId, UnixMillis};
 use segue_core::session::SessionState;
 use segue_engine::{Engine, Error, SessionOptions};
-use segue_store::PendingWorkStatus;
+use segue_store::PendingWorkQuery;
 
 use super::backend::EngineBackend;
 use super::recap::{RecapLine, build_recap, load_recent_events};
 use super::screen::{OutputDestination, Screen};
 use crate::commands::REHEARSAL_WARNING;
+use crate::limits::PENDING_SESSIONS_SHOWN_MAX;
 use crate::name_lookup;
 use crate::setting_values;
 use crate::suggest::format_name_list;
@@ -97,8 +98,10 @@ pub(crate) async fn open_or_resume_session(
 }
 
 async fn load_unfinished_sessions(engine: &Engine) -> Result<Vec<SessionId>, Error> {
-    let pending = engine.store().sessions_with_pending_work().await.map_err(|error| Error::Store(Arc::new(error)))?;
-    Ok(pending.into_iter().filter(|(_, work)| *work == PendingWorkStatus::Now).map(|(session, _)| session).collect())
+    let query = PendingWorkQuery { due_until: UnixMillis(0), after_cursor: None, limit: PENDING_SESSIONS_SHOWN_MAX };
+    let pending = engine.store().sessions_with_pending_work(&query).await;
+    let pending = pending.map_err(|error| Error::Store(Arc::new(error)))?;
+    Ok(pending.sessions.into_iter().map(|pending| pending.session).collect())
 }
 
 async fn resume_session(

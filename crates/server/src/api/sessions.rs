@@ -168,7 +168,7 @@ impl SessionListItem {
     /// Converts a list entry, with the session's name as the caller knows it.
     #[must_use]
     pub(crate) fn from_list_entry(entry: &StoredSessionEntry, caller: &Caller) -> Self {
-        let StoredSessionEntry { session, summary, head, excerpt } = entry;
+        let StoredSessionEntry { session, summary, head, excerpt, .. } = entry;
         Self {
             session: caller.public_session_name(session),
             flow: summary.flow.clone(),

@@ -7,7 +7,9 @@ use super::{
     StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
     sample_records, sample_summary, session_id, visible_body,
 };
-use crate::{Error, ForkSpec, IntegrityReport, JournalRecord, SessionQuery, Snapshot, Store, TakeoverPolicy};
+use crate::{
+    CommitBody, Error, ForkSpec, IntegrityReport, JournalRecord, SessionQuery, Snapshot, Store, TakeoverPolicy,
+};
 
 pub async fn a_fork_has_the_prefix_and_its_bodies(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
@@ -45,18 +47,17 @@ pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_refer_to(fixture
     let long = sample_long_commit(&a.session, a.lease, 500);
     store.append_commit(long.clone()).await.expect("in time");
     for (at, to) in [(1, "b"), (250, "c"), (499, "d"), (500, "e")] {
-        let fork = ForkSpec { extract_body_ids: long.extract_body_ids, ..sample_fork("a", at, to) };
-        store.fork_session(fork).await.expect("forked");
+        store.fork_session(sample_fork("a", at, to)).await.expect("forked");
         let kept = usize::try_from(at).expect("small");
         assert_eq!(read_all_records(&store, &session_id(to)).await, long.records[..kept]);
         for (index, text) in long.bodies.iter().enumerate() {
-            let read = store.read_bodies(&session_id(to), &[text.id]).await;
+            let read = store.read_bodies(&session_id(to), &[text.text.id]).await;
             assert_eq!(read.is_ok(), index < kept, "text {index} of a fork at {at}");
         }
     }
-    store.delete_session(&session_id("a")).await.expect("deleted");
+    store.delete_session(&session_id("a"), None).await.expect("deleted");
     assert_eq!(fixture.body_count(), 500, "the whole fork has all of them");
-    store.delete_session(&session_id("e")).await.expect("deleted");
+    store.delete_session(&session_id("e"), None).await.expect("deleted");
     assert_eq!(fixture.body_count(), 499, "the body that only it referred to is deleted with it");
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }
@@ -99,12 +100,17 @@ pub async fn a_fork_outside_the_journal_is_refused(fixture: &impl StoreFixture) 
 
 pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
-    let mut a = TestJournalWriter::create_session(&store, "a").await;
-    a.append_records_with(2, vec![visible_body("from a"), internal_body("only in a, later")], None).await;
+    let a = TestJournalWriter::create_session(&store, "a").await;
+    let mut commit = sample_commit(&a.session, a.lease, 2);
+    commit.bodies = vec![
+        CommitBody { text: visible_body("from a"), first_used_by: Seq(1) },
+        CommitBody { text: internal_body("only in a, later"), first_used_by: Seq(2) },
+    ];
+    store.append_commit(commit).await.expect("in time");
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
     store.fork_session(sample_fork("b", 1, "c")).await.expect("forked again");
     for deleted in ["a", "b"] {
-        store.delete_session(&session_id(deleted)).await.expect("deleted");
+        store.delete_session(&session_id(deleted), None).await.expect("deleted");
         let texts =
             store.read_bodies(&session_id("c"), &[BodyId::hash_text("from a")]).await.expect("the fork shares it");
         assert_eq!(&*texts[0], "from a");
@@ -117,7 +123,7 @@ pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
         1,
         "bodies that only later records refer to were deleted with the last session that had them"
     );
-    store.delete_session(&session_id("c")).await.expect("deleted");
+    store.delete_session(&session_id("c"), None).await.expect("deleted");
     assert_eq!(fixture.body_count(), 0, "no session uses them any more");
 }
 
@@ -133,7 +139,7 @@ pub async fn a_deleted_session_is_erased_from_the_disk(fixture: &impl StoreFixtu
     let snapshot = Snapshot { seq: Seq(2), format: 1, bytes: markers.snapshot.clone().into_bytes() };
     store.save_snapshot(&a.session, snapshot).await.expect("kept");
     assert!(markers.all_markers().iter().all(|marker| fixture.contains_text(marker)), "the test can see stored data");
-    store.delete_session(&a.session).await.expect("deleted");
+    store.delete_session(&a.session, None).await.expect("deleted");
     assert_eq!(read_all_by_name(&*store, "a").await, Err(Error::NoSuchSession { session: session_id("a") }));
     for marker in markers.all_markers() {
         assert!(!fixture.contains_text(marker), "{marker} is still on disk");
@@ -145,7 +151,7 @@ pub async fn a_deleted_name_can_be_used_again_but_not_by_its_old_writer(fixture:
     let store = fixture.open_store();
     let mut old = TestJournalWriter::create_session(&store, "a").await;
     old.append_records(1).await;
-    store.delete_session(&old.session).await.expect("deleted");
+    store.delete_session(&old.session, None).await.expect("deleted");
     let mut new = TestJournalWriter::create_session(&store, "a").await;
     new.append_records(1).await;
     let error =
@@ -162,7 +168,7 @@ pub async fn deleting_keeps_bodies_that_others_use(fixture: &impl StoreFixture) 
         writers.push(writer);
     }
     for (deleted, rest) in [("a", 3), ("c", 2)] {
-        store.delete_session(&session_id(deleted)).await.expect("deleted");
+        store.delete_session(&session_id(deleted), None).await.expect("deleted");
         assert_eq!(fixture.body_count(), rest);
     }
     let ids = [BodyId::hash_text("in common"), BodyId::hash_text("b")];
@@ -175,9 +181,9 @@ pub async fn a_session_held_by_another_is_not_deleted(fixture: &impl StoreFixtur
     let (store, other) = (fixture.open_store(), fixture.open_store());
     let mut a = TestJournalWriter::create_session(&store, "a").await;
     a.append_records(1).await;
-    let error = other.delete_session(&a.session).await.expect_err("held");
+    let error = other.delete_session(&a.session, None).await.expect_err("held");
     assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
-    store.delete_session(&a.session).await.expect("its own holder may");
+    store.delete_session(&a.session, None).await.expect("its own holder may");
 }
 
 pub async fn an_intact_store_passes_the_integrity_check(fixture: &impl StoreFixture) {
@@ -222,16 +228,5 @@ async fn read_all_by_name(store: &dyn Store, session: &str) -> Result<Vec<Journa
 }
 
 fn sample_fork(from: &str, at: u64, to: &str) -> ForkSpec {
-    ForkSpec {
-        from: session_id(from),
-        at_seq: Seq(at),
-        to: session_id(to),
-        summary: sample_summary(to, 1),
-        extract_body_ids: early_body_ids,
-    }
-}
-
-/// Returns the bodies that the records of these tests refer to.
-fn early_body_ids(_: &JournalRecord) -> Vec<BodyId> {
-    ["from a", "in the middle"].map(BodyId::hash_text).to_vec()
+    ForkSpec { from: session_id(from), at_seq: Seq(at), to: session_id(to), summary: sample_summary(to, 1) }
 }

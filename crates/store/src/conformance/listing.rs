@@ -3,7 +3,7 @@
 use segue_core::ids::{Seq, UnixMillis};
 
 use super::{StoreFixture, TestJournalWriter, internal_body, sample_summary, session_id, visible_body};
-use crate::{PendingWorkStatus, SessionQuery, SessionSummary, Store};
+use crate::{PendingWorkQuery, PendingWorkStatus, SessionQuery, SessionSummary, Store};
 
 pub async fn sessions_are_listed_newest_first(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
@@ -157,11 +157,14 @@ pub async fn only_sessions_with_pending_work_are_recovered(fixture: &impl StoreF
     )
     .await;
     b.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
-    let sessions = store.sessions_with_pending_work().await.expect("listed");
-    assert_eq!(
-        sessions,
-        [(session_id("a"), PendingWorkStatus::At(UnixMillis(5))), (session_id("c"), PendingWorkStatus::Now)]
-    );
+    let names_due_until = async |due_until| {
+        let query = PendingWorkQuery { due_until: UnixMillis(due_until), after_cursor: None, limit: 9 };
+        let page = store.sessions_with_pending_work(&query).await.expect("listed");
+        page.sessions.into_iter().map(|pending| (pending.session, pending.pending_work)).collect::<Vec<_>>()
+    };
+    let (c, a) = ((session_id("c"), PendingWorkStatus::Now), (session_id("a"), PendingWorkStatus::At(UnixMillis(5))));
+    assert_eq!(names_due_until(5).await, [c.clone(), a]);
+    assert_eq!(names_due_until(4).await, [c]);
 }
 
 async fn list_session_names(store: &dyn Store, query: &SessionQuery) -> Vec<String> {

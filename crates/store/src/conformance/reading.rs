@@ -1,11 +1,11 @@
 //! Tests of reading records, texts and snapshots.
 
-use segue_core::body::{BodyId, TextToStore};
+use segue_core::body::BodyId;
 use segue_core::ids::Seq;
 
 use super::{
-    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_record, session_id,
-    visible_body,
+    StoreFixture, TestJournalWriter, first_record_bodies, internal_body, read_all_records, sample_commit,
+    sample_record, session_id, visible_body,
 };
 use crate::{Error, JournalCommit, JournalRecord, Snapshot};
 
@@ -33,7 +33,7 @@ pub async fn missing_sessions_and_bodies_are_named(fixture: &impl StoreFixture) 
     assert_eq!(store.read_records(&never, Seq(0), 1).await, Err(missing.clone()));
     assert_eq!(store.read_bodies(&never, &[]).await, Err(missing.clone()));
     assert_eq!(store.load_snapshot(&never).await, Err(missing.clone()));
-    assert_eq!(store.delete_session(&never).await, Err(missing.clone()));
+    assert_eq!(store.delete_session(&never, None).await, Err(missing.clone()));
     assert_eq!(store.acquire_lease(&never, crate::TakeoverPolicy::Force).await, Err(missing));
     let a = TestJournalWriter::create_session(&store, "a").await;
     let body = BodyId::hash_text("unheard of");
@@ -127,7 +127,7 @@ pub async fn a_journal_can_be_copied(fixture: &impl StoreFixture) {
     let ids = [BodyId::hash_text("one"), BodyId::hash_text("two")];
     let texts = store.read_bodies(&a.session, &ids).await.expect("readable");
     let copy = TestJournalWriter::create_session(&store, "copy").await;
-    let bodies: Vec<TextToStore> = texts.iter().map(|text| visible_body(text)).collect();
+    let bodies = first_record_bodies(copy.lease, texts.iter().map(|text| visible_body(text)).collect());
     let commit = JournalCommit { records: journal.clone(), bodies, ..sample_commit(&copy.session, copy.lease, 0) };
     assert_eq!(store.append_commit(commit).await, Ok(Seq(5)));
     assert_eq!(read_all_records(&store, &copy.session).await, journal);

@@ -94,7 +94,7 @@ pub async fn epochs_are_never_reused(fixture: &impl StoreFixture) {
         assert!(lease.epoch > last);
         last = lease.epoch;
         if round % 3 == 2 {
-            store.delete_session(&session_id("a")).await.expect("ours");
+            store.delete_session(&session_id("a"), None).await.expect("ours");
         }
     }
 }

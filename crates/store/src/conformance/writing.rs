@@ -6,8 +6,8 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, UnixMillis};
 
 use super::{
-    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_long_commit, sample_record,
-    sample_records, sample_summary, session_id, visible_body,
+    StoreFixture, TestJournalWriter, first_record_bodies, internal_body, read_all_records, sample_commit,
+    sample_long_commit, sample_record, sample_records, sample_summary, session_id, visible_body,
 };
 use crate::{Error, JournalCommit, JournalRecord, Lease, TakeoverPolicy};
 
@@ -88,7 +88,7 @@ pub async fn an_append_that_does_not_follow_the_head_is_refused(fixture: &impl S
         let refused = Error::Conflict { session: session_id("a"), expected: Seq(head), head: Seq(2) };
         assert_eq!(store.append_commit(sample_commit(&a.session, wrong, 1)).await, Err(refused));
     }
-    let lease = Lease { epoch: LeaseEpoch(1), head: Seq(0) };
+    let lease = Lease { head: Seq(0), ..early };
     let refused = Error::NoSuchSession { session: session_id("never") };
     assert_eq!(store.append_commit(sample_commit(&session_id("never"), lease, 1)).await, Err(refused));
 }
@@ -126,7 +126,7 @@ pub async fn a_refused_append_writes_nothing(fixture: &impl StoreFixture) {
     a.append_records_with(1, Vec::new(), Some(sample_summary("first", 5))).await;
     let text = "a text of a refused commit";
     let commit = JournalCommit {
-        bodies: vec![visible_body(text)],
+        bodies: first_record_bodies(late, vec![visible_body(text)]),
         summary: Some(sample_summary("second", 6)),
         ..sample_commit(&a.session, late, 1)
     };
@@ -145,11 +145,14 @@ pub async fn an_invalid_commit_is_refused(fixture: &impl StoreFixture) {
     let mut gap = good.clone();
     gap.records[1].seq = Seq(3);
     let mut misnamed = good.clone();
-    misnamed.bodies = vec![internal_body("one")];
-    misnamed.bodies[0].text = "another".into();
+    misnamed.bodies = first_record_bodies(a.lease, vec![internal_body("one")]);
+    misnamed.bodies[0].text.text = "another".into();
+    let mut misplaced = good.clone();
+    misplaced.bodies = first_record_bodies(a.lease, vec![internal_body("one")]);
+    misplaced.bodies[0].first_used_by = Seq(3);
     let empty = JournalCommit { records: Vec::new(), ..good.clone() };
     let endless = JournalCommit { expected_head: Seq(u64::MAX), ..good.clone() };
-    for bad in [gap, misnamed, empty, endless] {
+    for bad in [gap, misnamed, misplaced, empty, endless] {
         let error = store.append_commit(bad).await.expect_err("impossible");
         assert!(matches!(error, Error::Malformed { .. }), "{error}");
     }
@@ -217,9 +220,9 @@ pub async fn a_long_commit_is_atomic(fixture: &impl StoreFixture) {
         let after = usize::try_from(after).expect("small");
         assert_eq!(read, long.records[after..after.saturating_add(limit).min(500)], "{limit} after {after}");
     }
-    let ids: Vec<BodyId> = long.bodies.iter().map(|text| text.id).collect();
+    let ids: Vec<BodyId> = long.bodies.iter().map(|body| body.text.id).collect();
     let texts = store.read_bodies(&a.session, &ids).await.expect("all are there");
-    assert!(texts.iter().zip(&long.bodies).all(|(read, text)| *read == text.text));
+    assert!(texts.iter().zip(&long.bodies).all(|(read, body)| *read == body.text.text));
     let next = Lease { head: Seq(500), ..a.lease };
     assert_eq!(store.append_commit(sample_commit(&a.session, next, 1)).await, Ok(Seq(501)));
     assert!(store.check_integrity().await.expect("checked").is_clean());

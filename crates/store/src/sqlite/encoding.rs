@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::sync::LazyLock;
 
 use segue_core::body::BodyId;
-use segue_core::ids::{Seq, SessionId, UnixMillis};
+use segue_core::ids::{Seq, SessionId, SubmissionId, UnixMillis};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::dict::{DecoderDictionary, EncoderDictionary};
 
@@ -140,23 +140,65 @@ pub(super) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Encodes the rows of the bodies that a commit refers to, each with whether it is visible.
-pub(super) fn encode_body_refs(bodies: &[(i64, bool)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for &(body, is_visible) in bodies {
-        write_varint(&mut out, body.cast_unsigned() << 1 | u64::from(is_visible));
+/// A journal row's reference to a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BodyRef {
+    /// The row of the body.
+    pub(super) body: i64,
+    pub(super) is_visible: bool,
+    /// The first record of the journal row that refers to the body, counted from zero.
+    pub(super) record_offset: u64,
+}
+
+/// Comes before references with record offsets. Rows of format 2 and before have references without them, which never
+/// begin with this byte.
+const MARK_RECORD_OFFSETS: u8 = 0;
+
+/// Encodes the references of a journal row to the bodies that came with it.
+pub(super) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
+    let mut out = vec![MARK_RECORD_OFFSETS];
+    for body_ref in body_refs {
+        write_varint(&mut out, body_ref.body.cast_unsigned() << 1 | u64::from(body_ref.is_visible));
+        write_varint(&mut out, body_ref.record_offset);
     }
     out
 }
 
-/// Decodes the result of [`encode_body_refs`].
-pub(super) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<(i64, bool)>, String> {
-    let mut bodies = Vec::new();
+/// Decodes the result of [`encode_body_refs`]. A reference without an offset counts as one of the first record.
+pub(super) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<BodyRef>, String> {
+    let has_offsets = bytes.first() == Some(&MARK_RECORD_OFFSETS);
+    bytes = &bytes[usize::from(has_offsets)..];
+    let mut body_refs = Vec::new();
     while !bytes.is_empty() {
         let number = read_varint(&mut bytes)?;
-        bodies.push(((number >> 1).cast_signed(), number & 1 == 1));
+        let record_offset = if has_offsets { read_varint(&mut bytes)? } else { 0 };
+        body_refs.push(BodyRef { body: (number >> 1).cast_signed(), is_visible: number & 1 == 1, record_offset });
     }
-    Ok(bodies)
+    Ok(body_refs)
+}
+
+/// Encodes the content of an inbox entry as a sealed value.
+pub(super) fn seal_inbox_entry(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
+    seal(session, &submission_checksum_context(b'i', submission), &compress(bytes))
+}
+
+/// Decodes the inbox entry that was sealed for this session and submission.
+pub(super) fn unseal_inbox_entry(
+    session: &SessionId,
+    submission: SubmissionId,
+    sealed: &[u8],
+) -> Result<Vec<u8>, String> {
+    decompress(unseal(session, &submission_checksum_context(b'i', submission), sealed)?)
+}
+
+/// Encodes the outcome of a submission as a sealed value.
+pub(super) fn seal_outcome(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
+    seal(session, &submission_checksum_context(b'o', submission), &compress(bytes))
+}
+
+/// Decodes the outcome that was sealed for this session and submission.
+pub(super) fn unseal_outcome(session: &SessionId, submission: SubmissionId, sealed: &[u8]) -> Result<Vec<u8>, String> {
+    decompress(unseal(session, &submission_checksum_context(b'o', submission), sealed)?)
 }
 
 fn seal(session: &SessionId, context: &[u8], content: &[u8]) -> Vec<u8> {
@@ -183,6 +225,12 @@ fn checksum(session: &SessionId, context: &[u8], content: &[u8]) -> [u8; CHECKSU
     let mut sum = [0; CHECKSUM_BYTES];
     sum.copy_from_slice(&digest[..CHECKSUM_BYTES]);
     sum
+}
+
+fn submission_checksum_context(kind: u8, submission: SubmissionId) -> [u8; 9] {
+    let mut context = [kind; 9];
+    context[1..].copy_from_slice(&submission.0.to_le_bytes());
+    context
 }
 
 fn snapshot_checksum_context(seq: Seq, format: u32) -> [u8; 13] {
@@ -336,9 +384,21 @@ mod tests {
         }
 
         #[test]
-        fn body_references_survive_encoding(bodies in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>()), 0..9)) {
-            prop_assert_eq!(decode_body_refs(&encode_body_refs(&bodies)), Ok(bodies));
+        fn body_references_survive_encoding(
+            parts in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>(), any::<u64>()), 0..9)
+        ) {
+            let to_ref = |(body, is_visible, record_offset)| BodyRef { body, is_visible, record_offset };
+            let body_refs: Vec<BodyRef> = parts.into_iter().map(to_ref).collect();
+            prop_assert_eq!(decode_body_refs(&encode_body_refs(&body_refs)), Ok(body_refs));
         }
+    }
+
+    #[test]
+    fn body_references_without_offsets_are_read_as_those_of_the_first_record() {
+        let mut written = Vec::new();
+        write_varint(&mut written, 300 << 1 | 1);
+        let body_ref = BodyRef { body: 300, is_visible: true, record_offset: 0 };
+        assert_eq!(decode_body_refs(&written), Ok(vec![body_ref]));
     }
 
     #[test]

@@ -2,38 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, params};
-use segue_core::ids::{Seq, SessionId};
+use rusqlite::{Connection, OptionalExtension, params};
+use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
 use super::body_index::StoreConnection;
+use super::catalog::has_children;
 use super::encoding;
+use super::inbox::{EncodedSubmission, deliver};
+use super::leases::set_holder;
 use super::process_lock::ProcessLivenessLock;
-use super::sqlite_error::TransactionError;
-use super::write::{
-    body_address_prefix, ensure_not_held, insert_journal_row, load_session_row, next_epoch, remove_empty_session,
+use super::session_row::{
+    EncodedSummary, NewSessionRow, ensure_name_is_free, find_session_name, insert_session, load_session_row,
+    newest_change,
 };
-use crate::{Error, ForkSpec};
+use super::sqlite_error::TransactionError;
+use super::write::insert_journal_row;
+use crate::limits::REMEMBERED_DELETIONS_MAX;
+use crate::{Error, ForkSpec, Lease, NewSubmission};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
 pub(super) fn fork_session(
     db: &Connection,
     fork: &ForkSpec,
     node: &ProcessLivenessLock,
-) -> Result<(), TransactionError> {
-    let parent = load_session_row(db, &fork.from)?;
-    if fork.at_seq > parent.head || fork.at_seq == Seq(0) {
+) -> Result<SessionUid, TransactionError> {
+    let origin = load_session_row(db, &fork.from)?;
+    origin.ensure_not_being_deleted(&fork.from)?;
+    if fork.at_seq > origin.head || fork.at_seq == Seq(0) {
         return Err(TransactionError::Rejected(Error::ForkOutOfRange {
             session: fork.from.clone(),
             at: fork.at_seq,
-            head: parent.head,
+            head: origin.head,
         }));
     }
-    remove_empty_session(db, &fork.to, node)?;
-    db.execute(
-        "INSERT INTO sessions (name, epoch, head, summary) VALUES (?1, ?2, ?3, ?4)",
-        params![fork.to.as_str(), next_epoch(db)?.0, fork.at_seq.0, encoding::seal_summary(&fork.to, &fork.summary)],
-    )?;
-    let child = db.last_insert_rowid();
+    ensure_name_is_free(db, &fork.to, node)?;
+    let summary = EncodedSummary::new(&fork.to, &fork.summary);
+    let new =
+        NewSessionRow { session: &fork.to, head: fork.at_seq, holder: None, parent: None, summary: Some(&summary) };
+    let copy = insert_session(db, &new)?;
     let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: fork.from.clone(), detail });
     let mut last = Seq(0);
@@ -41,7 +47,7 @@ pub(super) fn fork_session(
     while last < fork.at_seq {
         let first = last.next();
         let (bodies, data) =
-            read_journal_row(db, parent.key, first)?.ok_or_else(|| corrupted(format!("record {first} is missing")))?;
+            read_journal_row(db, origin.key, first)?.ok_or_else(|| corrupted(format!("record {first} is missing")))?;
         let mut records = encoding::unseal_records(&fork.from, first, &data).map_err(corrupted)?;
         last = records
             .last()
@@ -50,49 +56,57 @@ pub(super) fn fork_session(
         let mut body_refs = encoding::decode_body_refs(bodies.as_deref().unwrap_or_default()).map_err(corrupted)?;
         let data = if last > fork.at_seq {
             records.retain(|record| record.seq <= fork.at_seq);
-            let referenced: BTreeSet<i64> =
-                records.iter().flat_map(fork.extract_body_ids).map(body_address_prefix).collect();
-            body_refs = retain_referenced_bodies(db, body_refs, &referenced)?;
+            body_refs.retain(|body_ref| first.0.saturating_add(body_ref.record_offset) <= fork.at_seq.0);
             encoding::seal_records(&fork.to, first, &records)
         } else {
             encoding::reseal_records(&fork.from, &fork.to, first, &data).map_err(corrupted)?
         };
-        insert_journal_row(db, child, first, &body_refs, &data)?;
-        for (body, _) in body_refs {
+        insert_journal_row(db, copy.key, first, &body_refs, &data)?;
+        for body_ref in body_refs {
             db.prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
-                .execute([child, body])?;
+                .execute([copy.key, body_ref.body])?;
         }
     }
-    Ok(())
+    Ok(copy.uid)
 }
 
-/// Keeps only bodies whose address is in `referenced`, of those that a commit refers to.
-fn retain_referenced_bodies(
+/// Marks a session for deletion. It disappears from all lists.
+pub(super) fn begin_delete(
     db: &Connection,
-    body_refs: Vec<(i64, bool)>,
-    referenced: &BTreeSet<i64>,
-) -> Result<Vec<(i64, bool)>, TransactionError> {
-    let mut query = db.prepare_cached("SELECT address FROM bodies WHERE id = ?1")?;
-    let mut kept = Vec::new();
-    for (body, is_visible) in body_refs {
-        if referenced.contains(&query.query_row([body], |row| row.get(0))?) {
-            kept.push((body, is_visible));
-        }
+    session: &SessionId,
+    node: &ProcessLivenessLock,
+) -> Result<Lease, TransactionError> {
+    let session_row = load_session_row(db, session)?;
+    session_row.ensure_not_held(session, node)?;
+    if !session_row.is_being_deleted {
+        remember_deletion(db, session_row.uid)?;
+        db.prepare_cached(
+            "UPDATE sessions SET is_being_deleted = 1, updated_at = NULL, wake_at = NULL WHERE key = ?1",
+        )?
+        .execute([session_row.key])?;
     }
-    Ok(kept)
+    Ok(session_row.lease(set_holder(db, &session_row, node)?))
 }
 
 /// Deletes all rows of a session. A body that other sessions use gets one of them as its new owner.
 pub(super) fn delete_session(
     db: &StoreConnection,
     session: &SessionId,
+    notice_to_parent: Option<&NewSubmission>,
     node: &ProcessLivenessLock,
+    now: UnixMillis,
 ) -> Result<(), TransactionError> {
     let session_row = load_session_row(db, session)?;
-    ensure_not_held(&session_row, session, node)?;
+    session_row.ensure_not_held(session, node)?;
+    if has_children(db, session_row.uid)? {
+        return Err(TransactionError::Rejected(Error::HasChildren { session: session.clone() }));
+    }
     db.flush_addresses_to_index()?;
     for body in collect_session_bodies(db, session_row.key, session_row.head, session)? {
         release_body(db, session_row.key, body)?;
+    }
+    if !session_row.is_being_deleted {
+        remember_deletion(db, session_row.uid)?;
     }
     for statement in [
         "DELETE FROM shares WHERE session = ?1",
@@ -102,13 +116,39 @@ pub(super) fn delete_session(
     ] {
         db.prepare_cached(statement)?.execute([session_row.key])?;
     }
+    for statement in ["DELETE FROM inbox WHERE session = ?1", "DELETE FROM outcomes WHERE session = ?1"] {
+        db.prepare_cached(statement)?.execute([session_row.uid.0])?;
+    }
+    let parent = match session_row.parent {
+        Some(parent) => find_session_name(db, parent)?,
+        None => None,
+    };
+    if let Some((parent, notice)) = parent.zip(notice_to_parent) {
+        let (encoded, sender) = (EncodedSubmission::exempt(&parent, notice), session_row.address(session));
+        // A parent that is being deleted needs no notice.
+        let _ = deliver(db, &parent, session_row.parent, &encoded, Some(&sender), now)?;
+    }
+    Ok(())
+}
+
+/// Adds a deletion to the changes of the session list, and forgets the oldest one if there are too many.
+fn remember_deletion(db: &Connection, uid: SessionUid) -> Result<(), rusqlite::Error> {
+    let change = newest_change(db)? + 1;
+    db.prepare_cached("INSERT INTO deletions (change, uid) VALUES (?1, ?2)")?.execute(params![change, uid.0])?;
+    let forgotten: Option<i64> = db
+        .prepare_cached("SELECT change FROM deletions ORDER BY change DESC LIMIT 1 OFFSET ?1")?
+        .query_row([REMEMBERED_DELETIONS_MAX], |row| row.get(0))
+        .optional()?;
+    if let Some(forgotten) = forgotten {
+        db.prepare_cached("DELETE FROM deletions WHERE change <= ?1")?.execute([forgotten])?;
+        db.prepare_cached("UPDATE store SET forgotten_deletion = ?1")?.execute([forgotten])?;
+    }
     Ok(())
 }
 
 type JournalRow = (Option<Vec<u8>>, Vec<u8>);
 
 fn read_journal_row(db: &Connection, session: i64, first: Seq) -> Result<Option<JournalRow>, rusqlite::Error> {
-    use rusqlite::OptionalExtension;
     db.prepare_cached("SELECT bodies, data FROM journal WHERE session = ?1 AND first = ?2")?
         .query_row(params![session, first.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
@@ -131,7 +171,7 @@ fn collect_session_bodies(
         let body_refs = encoding::decode_body_refs(body_refs.as_blob_or_null()?.unwrap_or_default());
         match body_refs {
             Ok(body_refs) if first == expected && !records.is_empty() => {
-                bodies.extend(body_refs.iter().map(|(body, _)| body))
+                bodies.extend(body_refs.iter().map(|body_ref| body_ref.body))
             }
             _ => break,
         }
@@ -149,7 +189,6 @@ fn collect_session_bodies(
 
 /// Ends a session's use of a body. Deletes the body if no other session uses it.
 fn release_body(db: &StoreConnection, session: i64, body: i64) -> Result<(), rusqlite::Error> {
-    use rusqlite::OptionalExtension;
     let owned_address: Option<i64> = db
         .prepare_cached("SELECT address FROM bodies WHERE id = ?1 AND owner = ?2")?
         .query_row([body, session], |row| row.get(0))

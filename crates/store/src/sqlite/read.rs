@@ -1,7 +1,6 @@
-//! Read transactions: records, bodies, snapshots, lists, and the integrity check.
+//! Read transactions: records, bodies, snapshots, and the integrity check.
 
 use crate::limits::INTEGRITY_PROBLEMS_MAX;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -9,14 +8,11 @@ use segue_core::body::BodyId;
 use segue_core::ids::{Seq, SessionId};
 
 use super::body_index::StoreConnection;
-use super::encoding;
+use super::encoding::{self, BodyRef};
+use super::session_row::{SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
-use super::write::{SqliteSessionRow, body_address_prefix, load_session_row};
-use crate::search::SearchTerm;
-use crate::{
-    Error, IntegrityReport, JournalRecord, PendingWorkStatus, SessionListCursor, SessionListPage, SessionQuery,
-    SessionSummary, Snapshot, StoredSessionEntry,
-};
+use super::write::body_address_prefix;
+use crate::{Error, IntegrityReport, JournalRecord, Snapshot};
 
 pub(super) fn read_records(
     db: &Connection,
@@ -106,7 +102,7 @@ fn read_body(
     }
     // If the index is corrupted, the journal still tells which bodies the session refers to.
     if let Ok(body_refs) = read_session_body_refs(db, session_row.key)?
-        && let Some(text) = find_in_rows(body_refs.into_iter().map(|(body_row, _)| body_row).collect())?
+        && let Some(text) = find_in_rows(body_refs.into_iter().map(|body_ref| body_ref.body).collect())?
     {
         return Ok(text);
     }
@@ -148,52 +144,6 @@ pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Opti
     Ok(bytes.map(|bytes| Snapshot { seq, format, bytes }))
 }
 
-pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
-    let term = query.text.as_deref().map(SearchTerm::new);
-    let mut found = Vec::new();
-    for (key, session, head, summary) in read_summaries(db)? {
-        // Unreadable summaries are reported by the integrity check, not here.
-        let Ok(summary) = summary else { continue };
-        let cursor = SessionListCursor { updated_at: summary.updated_at, session };
-        let is_selected = query.matches(&cursor.session, &summary.flow)
-            && query.after_cursor.as_ref().is_none_or(|before| cursor < *before);
-        if is_selected {
-            found.push((cursor, key, head, summary));
-        }
-    }
-    found.sort_by(|(a, ..), (b, ..)| b.cmp(a));
-    let mut rows = Vec::new();
-    for (cursor, key, head, summary) in found {
-        let excerpt = match &term {
-            Some(term) => match find_session_excerpt(db, key, &summary.title, term)? {
-                None => continue,
-                excerpt => excerpt,
-            },
-            None => None,
-        };
-        if rows.len() == query.limit {
-            return Ok(SessionListPage::with_next_cursor(rows));
-        }
-        rows.push(StoredSessionEntry { session: cursor.session, summary, head, excerpt });
-    }
-    Ok(SessionListPage { entries: rows, next_cursor: None })
-}
-
-pub(super) fn sessions_with_pending_work(
-    db: &Connection,
-) -> Result<Vec<(SessionId, PendingWorkStatus)>, TransactionError> {
-    let mut sessions = Vec::new();
-    for (_, session, _, summary) in read_summaries(db)? {
-        // An unreadable session may have pending work; opening it will tell.
-        match summary.map_or(PendingWorkStatus::Now, |summary| summary.pending_work) {
-            PendingWorkStatus::None => {}
-            pending_work => sessions.push((session, pending_work)),
-        }
-    }
-    sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(sessions)
-}
-
 /// Checks each session with separate small reads, so that damage to one does not hide damage to another.
 pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, TransactionError> {
     let mut report = IntegrityReport::default();
@@ -225,7 +175,7 @@ fn check_session_integrity(db: &StoreConnection, key: i64, session: &SessionId) 
     read_records(db, session, Seq(0), usize::MAX)?;
     let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
-    for (body_row, _) in read_session_body_refs(db, key)?.map_err(corrupted)? {
+    for BodyRef { body: body_row, .. } in read_session_body_refs(db, key)?.map_err(corrupted)? {
         let found = db
             .prepare_cached("SELECT owner, address, text FROM bodies WHERE id = ?1")?
             .query_row([body_row], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?)))
@@ -264,52 +214,14 @@ fn decode_body_text(packed: &[u8], id: BodyId) -> Result<Arc<str>, String> {
     String::from_utf8(bytes).map(Arc::from).map_err(|_| "the text is not UTF-8".into())
 }
 
-type SessionSummaryRow = (i64, SessionId, Seq, Result<SessionSummary, String>);
-
-fn read_summaries(db: &Connection) -> Result<Vec<SessionSummaryRow>, rusqlite::Error> {
-    let mut query = db.prepare_cached("SELECT key, name, head, summary FROM sessions WHERE summary IS NOT NULL")?;
-    let mut rows = query.query([])?;
-    let mut summaries = Vec::new();
-    while let Some(row) = rows.next()? {
-        // A row with an invalid name or head belongs to no session that could be asked for.
-        let (Ok(name), Ok(head)) = (row.get::<_, String>(1), row.get::<_, u64>(2)) else { continue };
-        let session = SessionId::from(name);
-        let summary = encoding::unseal_summary(&session, row.get_ref(3)?.as_blob().unwrap_or_default());
-        summaries.push((row.get(0)?, session, Seq(head), summary));
-    }
-    Ok(summaries)
-}
-
-/// Returns the text around the first match in a session's title or visible texts. Corrupted texts are skipped.
-fn find_session_excerpt(
+/// Reads the references to all bodies that a session stored or was forked with, oldest first.
+pub(super) fn read_session_body_refs(
     db: &Connection,
     key: i64,
-    title: &str,
-    term: &SearchTerm,
-) -> Result<Option<String>, rusqlite::Error> {
-    if let Some(excerpt_found) = term.find_excerpt(title) {
-        return Ok(Some(excerpt_found));
-    }
-    let Ok(Ok(body_refs)) = read_session_body_refs(db, key) else { return Ok(None) };
-    let mut texts = db.prepare_cached("SELECT text FROM bodies WHERE id = ?1")?;
-    let mut seen = HashSet::new();
-    for (body_row, is_visible) in body_refs {
-        if !is_visible || !seen.insert(body_row) {
-            continue;
-        }
-        let packed = texts.query_row([body_row], |row| row.get::<_, Vec<u8>>(0)).unwrap_or_default();
-        let text = encoding::decompress(&packed).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        if let Some(excerpt_found) = text.and_then(|text| term.find_excerpt(&text)) {
-            return Ok(Some(excerpt_found));
-        }
-    }
-    Ok(None)
-}
-
-/// Reads the references to all bodies that a session stored or was forked with, oldest first.
-fn read_session_body_refs(db: &Connection, key: i64) -> Result<Result<Vec<(i64, bool)>, String>, rusqlite::Error> {
+) -> Result<Result<Vec<BodyRef>, String>, rusqlite::Error> {
     let mut query =
         db.prepare_cached("SELECT bodies FROM journal WHERE session = ?1 AND bodies IS NOT NULL ORDER BY first")?;
     let lists = query.query_map([key], |row| row.get::<_, Vec<u8>>(0))?.collect::<Result<Vec<_>, _>>()?;
-    Ok(encoding::decode_body_refs(&lists.concat()))
+    let lists = lists.iter().map(|list| encoding::decode_body_refs(list));
+    Ok(lists.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat()))
 }

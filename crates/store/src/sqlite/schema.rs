@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
+use segue_core::ids::SessionId;
 
-use super::private_files;
+use super::session_row::EncodedSummary;
 use super::sqlite_error::{map_file_error, map_store_error};
+use super::{encoding, private_files};
 use crate::Error;
+use crate::catalog::name_namespace;
 use crate::limits::CACHED_STATEMENTS_MAX;
 
 /// "SEGU", which tells our databases from those of other programs.
@@ -22,6 +25,12 @@ pub(super) const BUSY_TIMEOUT_MS: u64 = 10_000;
 /// of a body id; the rest follows from the text. `addresses` and `unindexed_addresses` find a body by its address. (The
 /// column had another name in format 1, so that a program that knows only that format cannot add bodies without an
 /// address.)
+///
+/// Of the columns of `sessions`, `uid` is the identity of a session, to which `parent`, `inbox` and `outcomes` refer.
+/// `updated_at` and `due_at` repeat the summary; `updated_at` is missing if the session is not listed. `wake_at` is zero
+/// if there are inbox entries, otherwise `due_at`. `change` is the number of the last change of the summary; `deletions`
+/// continues these numbers. `namespace` is the part of the name before the first dot. (`lease_holder` was `holder` in
+/// format 2, so that a program that knows only that format cannot write without these columns.)
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE store (epoch INTEGER NOT NULL);
     INSERT INTO store VALUES (0);
@@ -44,7 +53,47 @@ const MIGRATIONS: &[&str] = &["
     DROP INDEX bodies_hash;
     ALTER TABLE bodies RENAME COLUMN hash TO address;
     CREATE TABLE unindexed_addresses (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+", "
+    ALTER TABLE store ADD COLUMN forgotten_deletion INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions RENAME COLUMN holder TO lease_holder;
+    ALTER TABLE sessions ADD COLUMN uid INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN parent INTEGER;
+    ALTER TABLE sessions ADD COLUMN takeovers INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN inbox_entries INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN inbox_bytes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN is_being_deleted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN namespace TEXT;
+    ALTER TABLE sessions ADD COLUMN updated_at INTEGER;
+    ALTER TABLE sessions ADD COLUMN due_at INTEGER;
+    ALTER TABLE sessions ADD COLUMN wake_at INTEGER;
+    ALTER TABLE sessions ADD COLUMN change INTEGER NOT NULL DEFAULT 0;
+    UPDATE sessions SET uid = key + (SELECT epoch FROM store);
+    UPDATE store SET epoch = epoch + coalesce((SELECT max(key) FROM sessions), 0);
+    CREATE UNIQUE INDEX sessions_by_uid ON sessions (uid);
+    CREATE INDEX sessions_by_parent ON sessions (parent, uid) WHERE parent IS NOT NULL;
+    CREATE INDEX sessions_with_entries ON sessions (lease_holder, uid) WHERE inbox_entries > 0;
+    CREATE INDEX sessions_to_delete ON sessions (uid) WHERE is_being_deleted = 1;
+    CREATE INDEX sessions_by_wake_time ON sessions (wake_at, uid) WHERE wake_at IS NOT NULL;
+    CREATE INDEX sessions_by_change ON sessions (change) WHERE updated_at IS NOT NULL;
+    CREATE INDEX sessions_listed ON sessions (updated_at, name) WHERE updated_at IS NOT NULL;
+    CREATE INDEX sessions_listed_by_namespace ON sessions (namespace, updated_at, name)
+        WHERE namespace IS NOT NULL AND updated_at IS NOT NULL;
+    CREATE TABLE deletions (change INTEGER PRIMARY KEY, uid INTEGER NOT NULL);
+    CREATE TABLE inbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, submission INTEGER NOT NULL, at INTEGER NOT NULL,
+        sender TEXT, sender_uid INTEGER, bytes INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX inbox_submissions ON inbox (session, submission);
+    CREATE INDEX inbox_order ON inbox (session, id);
+    CREATE TABLE outcomes (
+        session INTEGER NOT NULL, submission INTEGER NOT NULL, at INTEGER NOT NULL, digest BLOB NOT NULL,
+        data BLOB NOT NULL, PRIMARY KEY (session, submission)
+    ) WITHOUT ROWID;
+    CREATE INDEX outcomes_by_time ON outcomes (at);
 "];
+
+/// The format that has the columns of the catalog.
+const CATALOG_FORMAT: usize = 3;
 
 /// Opens the connection that writes. Creates the file, and migrates it to the current format.
 pub(super) fn open_writer_connection(path: &Path) -> Result<Connection, Error> {
@@ -106,12 +155,37 @@ fn migrate_schema(db: &mut Connection) -> Result<(), rusqlite::Error> {
     let (_, found) = read_schema_versions(&transaction)?;
     for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
         transaction.execute_batch(migration)?;
+        if index + 1 == CATALOG_FORMAT {
+            fill_catalog_columns(&transaction)?;
+        }
         transaction.pragma_update(None, "user_version", index + 1)?;
     }
     if found as usize != MIGRATIONS.len() {
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     transaction.commit()
+}
+
+/// Fills the columns that repeat the summaries of existing sessions. A session whose summary cannot be read may have
+/// pending work; opening it will tell.
+fn fill_catalog_columns(db: &Connection) -> Result<(), rusqlite::Error> {
+    let mut sessions = db.prepare("SELECT key, name, summary FROM sessions ORDER BY key")?;
+    let mut update = db.prepare(
+        "UPDATE sessions SET namespace = ?2, updated_at = ?3, due_at = ?4, wake_at = ?4, change = ?1 WHERE key = ?1",
+    )?;
+    let mut rows = sessions.query([])?;
+    while let Some(row) = rows.next()? {
+        let Ok(name) = row.get::<_, String>(1) else { continue };
+        let (key, sealed): (i64, Option<Vec<u8>>) = (row.get(0)?, row.get(2)?);
+        let Some(sealed) = sealed else { continue };
+        let session = SessionId::from(name);
+        let summary = encoding::unseal_summary(&session, &sealed).ok();
+        let summary = summary.map(|summary| EncodedSummary::new(&session, &summary));
+        let due_at = summary.as_ref().map_or(Some(0), |summary| summary.due_at);
+        let updated_at = summary.map(|summary| summary.updated_at);
+        update.execute(params![key, name_namespace(session.as_str()), updated_at, due_at])?;
+    }
+    Ok(())
 }
 
 fn read_schema_versions(db: &Connection) -> Result<(i32, u32), rusqlite::Error> {

@@ -1,30 +1,22 @@
-//! Write transactions on one session: create, acquire, release, append, and save a snapshot.
+//! Write transactions on journals: appending commits, and saving snapshots.
 
-use std::collections::BTreeMap;
-
-use rusqlite::{Connection, OptionalExtension, params};
-use segue_core::body::{BodyId, BodyVisibility, TextToStore};
+use rusqlite::{Connection, params};
+use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::StoreConnection;
-use super::encoding;
+use super::deliveries::EncodedDeliveries;
+use super::encoding::{self, BodyRef};
 use super::process_lock::ProcessLivenessLock;
+use super::session_row::{EncodedSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
 use crate::limits::JOURNAL_ROW_BYTES_MAX;
-use crate::{Error, JournalCommit, JournalRecord, Lease, Snapshot, TakeoverPolicy};
+use crate::{CommitBody, Error, JournalCommit, JournalRecord, Snapshot, StoreClock};
 
 /// Writes the file's format number again, which changes nothing but needs everything that a commit needs.
 pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), TransactionError> {
     let format: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     Ok(db.pragma_update(None, "user_version", format)?)
-}
-
-/// A session's row.
-pub(super) struct SqliteSessionRow {
-    pub(super) key: i64,
-    pub(super) epoch: LeaseEpoch,
-    pub(super) head: Seq,
-    pub(super) holder: Option<String>,
 }
 
 /// A commit, encoded in the caller's thread.
@@ -33,9 +25,17 @@ pub(super) struct EncodedCommit {
     epoch: LeaseEpoch,
     expected_head: Seq,
     head: Seq,
+    journal: EncodedJournal,
+    summary: Option<EncodedSummary>,
+    /// Most commits have none.
+    deliveries: Option<Box<EncodedDeliveries>>,
+    shows_progress: bool,
+}
+
+/// Encoded records and the bodies that come with them.
+pub(super) struct EncodedJournal {
     rows: Vec<EncodedJournalRow>,
     bodies: Vec<EncodedBody>,
-    summary: Option<Vec<u8>>,
 }
 
 /// The encoded records of one row.
@@ -50,44 +50,70 @@ struct EncodedBody {
     is_visible: bool,
     /// The index of the journal row it is stored with.
     row: usize,
+    record_offset: u64,
 }
 
 impl EncodedCommit {
     pub(super) fn from_commit(commit: &JournalCommit) -> Self {
-        let rows = split_into_rows(&commit.records);
-        let mut first_row_of_body: BTreeMap<BodyId, usize> = BTreeMap::new();
-        // Usually there is only one row, and nothing has to be looked up.
-        for (index, records) in rows.iter().enumerate().filter(|_| rows.len() > 1) {
-            records.iter().flat_map(commit.extract_body_ids).for_each(|body| {
-                first_row_of_body.entry(body).or_insert(index);
-            });
-        }
-        let last_row = rows.len().saturating_sub(1);
-        let encode_body = |body: &TextToStore| EncodedBody {
-            id: body.id,
-            packed: encoding::compress_text(&body.text),
-            is_visible: body.kind == BodyVisibility::Conversation,
-            row: first_row_of_body.get(&body.id).copied().unwrap_or(last_row),
-        };
-        let encode_row = |records: &&[JournalRecord]| {
-            let first = records.first().map_or(commit.expected_head.next(), |record| record.seq);
-            EncodedJournalRow { first, data: encoding::seal_records(&commit.session, first, records) }
-        };
         Self {
             session: commit.session.clone(),
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            rows: rows.iter().map(encode_row).collect(),
-            bodies: commit.bodies.iter().map(encode_body).collect(),
-            summary: commit.summary.as_ref().map(|summary| encoding::seal_summary(&commit.session, summary)),
+            journal: EncodedJournal::new(&commit.session, &commit.records, &commit.bodies),
+            summary: commit.summary.as_ref().map(|summary| EncodedSummary::new(&commit.session, summary)),
+            deliveries: EncodedDeliveries::from_commit(commit).map(Box::new),
+            shows_progress: commit.shows_progress,
         }
     }
 
     /// Returns about how many bytes the commit writes.
     pub(super) fn byte_len(&self) -> usize {
+        self.journal.byte_len() + self.deliveries.as_ref().map_or(0, |deliveries| deliveries.byte_len())
+    }
+}
+
+impl EncodedJournal {
+    pub(super) fn new(session: &SessionId, records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
+        let encode_row = |records: &[JournalRecord]| {
+            let first = records.first().map_or(Seq(1), |record| record.seq);
+            EncodedJournalRow { first, data: encoding::seal_records(session, first, records) }
+        };
+        let rows: Vec<EncodedJournalRow> = split_into_rows(records).into_iter().map(encode_row).collect();
+        let encode_body = |body: &CommitBody| {
+            let row = rows.partition_point(|row| row.first <= body.first_used_by).saturating_sub(1);
+            EncodedBody {
+                id: body.text.id,
+                packed: encoding::compress_text(&body.text.text),
+                is_visible: body.text.kind == BodyVisibility::Conversation,
+                row,
+                record_offset: body.first_used_by.0 - rows[row].first.0,
+            }
+        };
+        let bodies = bodies.iter().map(encode_body).collect();
+        Self { rows, bodies }
+    }
+
+    pub(super) fn byte_len(&self) -> usize {
         let records: usize = self.rows.iter().map(|row| row.data.len()).sum();
         records + self.bodies.iter().map(|body| body.packed.len()).sum::<usize>()
+    }
+
+    /// Writes the rows and bodies of a session.
+    pub(super) fn insert(&self, db: &StoreConnection, session: i64) -> Result<(), rusqlite::Error> {
+        let mut body_refs = vec![Vec::new(); self.rows.len()];
+        for body in &self.bodies {
+            let (body_row, is_new) = insert_or_share_body(db, session, body)?;
+            // A body that becomes visible is listed again: it may have been internal before.
+            if is_new || body.is_visible {
+                let (is_visible, record_offset) = (body.is_visible, body.record_offset);
+                body_refs[body.row].push(BodyRef { body: body_row, is_visible, record_offset });
+            }
+        }
+        for (row, body_refs) in self.rows.iter().zip(body_refs) {
+            insert_journal_row(db, session, row.first, &body_refs, &row.data)?;
+        }
+        Ok(())
     }
 }
 
@@ -106,121 +132,61 @@ fn split_into_rows(records: &[JournalRecord]) -> Vec<&[JournalRecord]> {
     rows
 }
 
-/// Returns the row of a session that must exist.
-pub(super) fn load_session_row(db: &Connection, session: &SessionId) -> Result<SqliteSessionRow, TransactionError> {
-    find_session_row(db, session)?
-        .ok_or_else(|| TransactionError::Rejected(Error::NoSuchSession { session: session.clone() }))
-}
-
-fn find_session_row(db: &Connection, session: &SessionId) -> Result<Option<SqliteSessionRow>, rusqlite::Error> {
-    let mut query = db.prepare_cached("SELECT key, epoch, head, holder FROM sessions WHERE name = ?1")?;
-    let read = |row: &rusqlite::Row<'_>| {
-        let (key, epoch, head, holder) = (row.get(0)?, LeaseEpoch(row.get(1)?), Seq(row.get(2)?), row.get(3)?);
-        Ok(SqliteSessionRow { key, epoch, head, holder })
-    };
-    query.query_row([session.as_str()], read).optional()
-}
-
-/// Refuses if a live process other than this one holds the session.
-pub(super) fn ensure_not_held(
-    session_row: &SqliteSessionRow,
-    session: &SessionId,
+/// Writes a commit. Everything that can be rejected is checked before the first write, because commits of other sessions
+/// share the transaction.
+pub(super) fn append_commit(
+    db: &StoreConnection,
+    commit: &EncodedCommit,
     node: &ProcessLivenessLock,
-) -> Result<(), TransactionError> {
-    let Some(holder) = &session_row.holder else { return Ok(()) };
-    let what = || format!("checking whether the holder of session `{session}` is alive");
-    match node.is_held_by_live_other(holder) {
-        Ok(false) => Ok(()),
-        Ok(true) => {
-            Err(TransactionError::Rejected(Error::HeldByOtherProcess { session: session.clone(), by: holder.clone() }))
-        }
-        Err(error) => Err(TransactionError::Rejected(Error::Io { what: what(), detail: error.to_string() })),
-    }
-}
-
-/// Removes a session without records that no process holds, so that its name can be used.
-pub(super) fn remove_empty_session(
-    db: &Connection,
-    session: &SessionId,
-    node: &ProcessLivenessLock,
-) -> Result<(), TransactionError> {
-    let Some(old_row) = find_session_row(db, session)? else { return Ok(()) };
-    if old_row.head > Seq(0) || ensure_not_held(&old_row, session, node).is_err() {
-        return Err(TransactionError::Rejected(Error::SessionExists { session: session.clone() }));
-    }
-    // The key may be reused, and nothing of the old session may remain.
-    db.execute("DELETE FROM snapshots WHERE session = ?1", [old_row.key])?;
-    db.execute("DELETE FROM sessions WHERE key = ?1", [old_row.key])?;
-    Ok(())
-}
-
-pub(super) fn create_session(
-    db: &Connection,
-    session: &SessionId,
-    node: &ProcessLivenessLock,
-) -> Result<Lease, TransactionError> {
-    remove_empty_session(db, session, node)?;
-    let epoch = next_epoch(db)?;
-    db.prepare_cached("INSERT INTO sessions (name, epoch, head, holder) VALUES (?1, ?2, 0, ?3)")?.execute(params![
-        session.as_str(),
-        epoch.0,
-        node.name()
-    ])?;
-    Ok(Lease { epoch, head: Seq(0) })
-}
-
-pub(super) fn acquire_lease(
-    db: &Connection,
-    session: &SessionId,
-    takeover: TakeoverPolicy,
-    node: &ProcessLivenessLock,
-) -> Result<Lease, TransactionError> {
-    let session_row = load_session_row(db, session)?;
-    if takeover == TakeoverPolicy::IfHolderDead {
-        ensure_not_held(&session_row, session, node)?;
-    }
-    let epoch = set_holder(db, session_row.key, Some(node.name()))?;
-    if let Some(holder) = session_row.holder.as_deref().filter(|holder| *holder != node.name()) {
-        // The transaction may still fail; then the caller gets its error.
-        tracing::info!(%session, epoch = epoch.0, holder, ?takeover, "taking over the lease of another process");
-    }
-    Ok(Lease { epoch, head: session_row.head })
-}
-
-pub(super) fn release_lease(db: &Connection, session: &SessionId, epoch: LeaseEpoch) -> Result<(), TransactionError> {
-    let session_row = load_session_row(db, session)?;
-    ensure_not_fenced(&session_row, session, epoch)?;
-    set_holder(db, session_row.key, None)?;
-    Ok(())
-}
-
-pub(super) fn append_commit(db: &StoreConnection, commit: &EncodedCommit) -> Result<Seq, TransactionError> {
+    clock: &StoreClock,
+) -> Result<Seq, TransactionError> {
     let session = load_session_row(db, &commit.session)?;
-    ensure_not_fenced(&session, &commit.session, commit.epoch)?;
+    session.ensure_not_fenced(&commit.session, commit.epoch)?;
     if session.head != commit.expected_head {
         let (session, expected, head) = (commit.session.clone(), commit.expected_head, session.head);
         return Err(TransactionError::Rejected(Error::Conflict { session, expected, head }));
     }
-    let mut body_refs = vec![Vec::new(); commit.rows.len()];
-    for body in &commit.bodies {
-        let (body_row, is_new) = insert_or_share_body(db, session.key, body)?;
-        // A body that becomes visible is listed again: it may have been internal before.
-        if is_new || body.is_visible {
-            body_refs[body.row].push((body_row, body.is_visible));
-        }
-    }
-    for (row, body_refs) in commit.rows.iter().zip(body_refs) {
-        insert_journal_row(db, session.key, row.first, &body_refs, &row.data)?;
-    }
-    match &commit.summary {
-        Some(summary) => db
-            .prepare_cached("UPDATE sessions SET head = ?2, summary = ?3 WHERE key = ?1")?
-            .execute(params![session.key, commit.head.0, summary])?,
-        None => db
-            .prepare_cached("UPDATE sessions SET head = ?2 WHERE key = ?1")?
-            .execute(params![session.key, commit.head.0])?,
+    let checked_deliveries = match &commit.deliveries {
+        Some(deliveries) => Some(deliveries.check(db, &commit.session, &session, node)?),
+        None => None,
     };
+    commit.journal.insert(db, session.key)?;
+    update_head_and_summary(db, &session, commit)?;
+    if commit.shows_progress && session.takeovers > 0 {
+        db.prepare_cached("UPDATE sessions SET takeovers = 0 WHERE key = ?1")?.execute([session.key])?;
+    }
+    if let Some(checked) = checked_deliveries {
+        checked.write(db, &commit.session, &session, clock.now())?;
+    }
     Ok(commit.head)
+}
+
+/// Changes no indexed column that keeps its value.
+fn update_head_and_summary(
+    db: &Connection,
+    session: &SqliteSessionRow,
+    commit: &EncodedCommit,
+) -> Result<(), rusqlite::Error> {
+    let head = commit.head.0;
+    match &commit.summary {
+        None => db.prepare_cached("UPDATE sessions SET head = ?2 WHERE key = ?1")?.execute(params![session.key, head])?,
+        Some(summary) if session.is_being_deleted => db
+            .prepare_cached("UPDATE sessions SET head = ?2, summary = ?3 WHERE key = ?1")?
+            .execute(params![session.key, head, summary.sealed])?,
+        Some(summary) if summary.due_at == session.due_at => db
+            .prepare_cached(&format!(
+                "UPDATE sessions SET head = ?2, summary = ?3, updated_at = ?4, change = {NEWEST_CHANGE} + 1
+                 WHERE key = ?1"
+            ))?
+            .execute(params![session.key, head, summary.sealed, summary.updated_at])?,
+        Some(summary) => db
+            .prepare_cached(&format!(
+                "UPDATE sessions SET head = ?2, summary = ?3, updated_at = ?4, change = {NEWEST_CHANGE} + 1, due_at = ?5,
+                 wake_at = CASE WHEN inbox_entries > 0 THEN 0 ELSE ?5 END WHERE key = ?1"
+            ))?
+            .execute(params![session.key, head, summary.sealed, summary.updated_at, summary.due_at])?,
+    };
+    Ok(())
 }
 
 /// Inserts a row into the journal, with references to the bodies that came with it.
@@ -228,7 +194,7 @@ pub(super) fn insert_journal_row(
     db: &Connection,
     session: i64,
     first: Seq,
-    body_refs: &[(i64, bool)],
+    body_refs: &[BodyRef],
     data: &[u8],
 ) -> Result<(), rusqlite::Error> {
     let body_refs = (!body_refs.is_empty()).then(|| encoding::encode_body_refs(body_refs));
@@ -255,37 +221,11 @@ pub(super) fn save_snapshot(
     Ok(())
 }
 
-/// Returns an epoch that no lease ever had.
-pub(super) fn next_epoch(db: &Connection) -> Result<LeaseEpoch, rusqlite::Error> {
-    let next = db.prepare_cached("SELECT epoch + 1 FROM store")?.query_row([], |row| row.get(0))?;
-    db.prepare_cached("UPDATE store SET epoch = ?1")?.execute([next])?;
-    Ok(LeaseEpoch(next))
-}
-
 /// Returns the address of a body: the first eight bytes of its id.
 pub(super) fn body_address_prefix(id: BodyId) -> i64 {
     let mut prefix = [0; 8];
     prefix.copy_from_slice(&id.0[..8]);
     i64::from_be_bytes(prefix)
-}
-
-fn set_holder(db: &Connection, key: i64, holder: Option<&str>) -> Result<LeaseEpoch, rusqlite::Error> {
-    let epoch = next_epoch(db)?;
-    db.prepare_cached("UPDATE sessions SET epoch = ?2, holder = ?3 WHERE key = ?1")?
-        .execute(params![key, epoch.0, holder])?;
-    Ok(epoch)
-}
-
-fn ensure_not_fenced(
-    session_row: &SqliteSessionRow,
-    session: &SessionId,
-    epoch: LeaseEpoch,
-) -> Result<(), TransactionError> {
-    if session_row.epoch == epoch {
-        return Ok(());
-    }
-    tracing::warn!(%session, epoch = epoch.0, current_epoch = session_row.epoch.0, "write fenced: the lease is lost");
-    Err(TransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: session_row.epoch }))
 }
 
 /// Inserts a body, or shares it if it is stored already. Returns its row, and whether the session did not use it

@@ -7,6 +7,7 @@ use segue_store::conformance::{StoreFixture, TestJournalWriter, session_id, visi
 use segue_store::limits::UNINDEXED_ADDRESSES_MIN;
 use segue_store::{Error, Store};
 
+use crate::migration::restore_format_2;
 use crate::sqlite_file::SqliteFile;
 
 const BODIES_PER_COMMIT: usize = 100;
@@ -96,7 +97,7 @@ async fn a_deleted_text_leaves_no_address() {
     append_texts(&mut writer, 0..BODIES_PER_COMMIT).await;
     // The other process has read the list before the bodies are deleted.
     append_texts(&mut other_writer, BODIES_PER_COMMIT..BODIES_PER_COMMIT * 2).await;
-    first_process.delete_session(&writer.session).await.expect("deleted");
+    first_process.delete_session(&writer.session, None).await.expect("deleted");
     assert_eq!((listed_addresses(&file), indexed_addresses(&file)), (0, BODIES_PER_COMMIT));
     append_texts(&mut other_writer, BODIES_PER_COMMIT * 2..MANY_BODIES).await;
     assert!(indexed_addresses(&file) > BODIES_PER_COMMIT, "some were moved to the index meanwhile");
@@ -118,7 +119,7 @@ async fn an_idle_process_does_not_restore_deleted_addresses() {
     );
     append_texts(&mut deleted, 0..BODIES_PER_COMMIT).await;
     let mut other_writer = TestJournalWriter::create_session(&second_process, "other").await;
-    first_process.delete_session(&deleted.session).await.expect("deleted");
+    first_process.delete_session(&deleted.session, None).await.expect("deleted");
     append_texts(&mut kept, BODIES_PER_COMMIT..MANY_BODIES).await;
     append_texts(&mut other_writer, MANY_BODIES..MANY_BODIES * 2).await;
     assert_eq!(orphaned_addresses(&file), 0);
@@ -138,7 +139,7 @@ async fn sessions_deleted_together_leave_no_address() {
     let mut deletes = tokio::task::JoinSet::new();
     for session in sessions {
         let store = store.clone();
-        deletes.spawn(async move { store.delete_session(&session).await });
+        deletes.spawn(async move { store.delete_session(&session, None).await });
     }
     deletes.join_all().await.into_iter().for_each(|deleted| deleted.expect("deleted"));
     assert_eq!((listed_addresses(&file), indexed_addresses(&file)), (0, 0));
@@ -150,6 +151,7 @@ async fn a_store_of_format_1_is_migrated() {
     let mut writer = TestJournalWriter::create_session(&file.open_store(), "one").await;
     append_texts(&mut writer, 0..BODIES_PER_COMMIT).await;
     drop(writer);
+    restore_format_2(&file.path());
     let db = rusqlite::Connection::open(file.path()).expect("opens");
     db.execute_batch(
         "DROP TABLE addresses; DROP TABLE unindexed_addresses; ALTER TABLE bodies RENAME COLUMN address TO hash;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::conformance::{
-    StoreFixture, read_all_records, sample_commit, sample_record, sample_records, session_id, visible_body,
+    StoreFixture, first_record_bodies, read_all_records, sample_commit, sample_record, sample_records, session_id,
+    visible_body,
 };
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Error, JournalCommit, JournalRecord, Lease, Store, TakeoverPolicy};
+use segue_store::{Error, JournalCommit, JournalRecord, Lease, Store, StoreMaintenance, TakeoverPolicy};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -150,7 +151,7 @@ fn count_after(head: u64) -> u64 {
 /// Returns the commit that follows a head; the head also determines how many records it has.
 fn next_commit(session: &SessionId, lease: Lease) -> JournalCommit {
     let count = count_after(lease.head.0);
-    let bodies = vec![visible_body(&text_at(session, lease.head.next()))];
+    let bodies = first_record_bodies(lease, vec![visible_body(&text_at(session, lease.head.next()))]);
     JournalCommit { bodies, ..sample_commit(session, lease, count) }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use segue_core::body::BodyId;
-use segue_core::ids::Seq;
+use segue_core::ids::{Seq, UnixMillis};
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_long_commit, sample_records,
     sample_summary, session_id, visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Error, SessionQuery, Snapshot, Store};
+use segue_store::{ChangeCursor, Error, PendingWorkQuery, SessionQuery, Snapshot, Store};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -42,7 +42,7 @@ async fn damage_to_one_session_is_reported_and_the_others_still_open() {
         let lease = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
         assert_eq!(store.append_commit(sample_commit(&session, lease, 1)).await, Ok(Seq(HEAD + 1)));
     }
-    store.delete_session(&session_id("s2")).await.expect("a damaged session can be deleted");
+    store.delete_session(&session_id("s2"), None).await.expect("a damaged session can be deleted");
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
@@ -134,7 +134,7 @@ async fn a_store_of_a_newer_format_is_refused() {
     db.pragma_update(None, "user_version", 99).expect("set");
     drop(db);
     let error = SqliteStore::open(file.path()).expect_err("newer");
-    assert!(matches!(error, Error::NewerFormat { found: 99, known: 2, .. }), "{error}");
+    assert!(matches!(error, Error::NewerFormat { found: 99, known: 3, .. }), "{error}");
 }
 
 proptest! {
@@ -197,12 +197,14 @@ async fn read_everything(file: &SqliteFile, is_valid_head: impl Fn(u64) -> bool)
         );
     }
     let _ = store.list_sessions(&SessionQuery { text: Some("re".into()), ..SessionQuery::newest(100) }).await;
-    let _ = store.sessions_with_pending_work().await;
+    let pending = PendingWorkQuery { due_until: UnixMillis(u64::MAX), after_cursor: None, limit: 100 };
+    let _ = store.sessions_with_pending_work(&pending).await;
+    let _ = store.changes_after(Some(ChangeCursor(0)), 100).await;
     let _ = store.check_integrity().await;
     if let Ok(lease) = store.create_session(&session_id("new")).await {
         let _ = store.append_commit(sample_commit(&session_id("new"), lease, 3)).await;
     }
-    let _ = store.delete_session(&session_id("s3")).await;
+    let _ = store.delete_session(&session_id("s3"), None).await;
 }
 
 /// The files of a store.

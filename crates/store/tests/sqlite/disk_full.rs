@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use segue_core::ids::Seq;
 use segue_store::conformance::{
-    TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id, visible_body,
+    TestJournalWriter, first_record_bodies, read_all_records, sample_commit, sample_records, sample_summary,
+    session_id, visible_body,
 };
 use segue_store::sqlite::{SqliteOptions, SqliteStore};
 use segue_store::{Error, JournalCommit, Store};
@@ -25,7 +26,7 @@ async fn a_full_disk_is_reported_and_leaves_nothing_half_written() {
     }
     let mut a = TestJournalWriter::create_session(&store, "a").await;
     let error = loop {
-        let bodies = vec![visible_body(&random.prose(3000))];
+        let bodies = first_record_bodies(a.lease, vec![visible_body(&random.prose(3000))]);
         let commit = JournalCommit { bodies, ..sample_commit(&a.session, a.lease, 2) };
         match store.append_commit(commit).await {
             Ok(head) => a.lease.head = head,
@@ -36,7 +37,7 @@ async fn a_full_disk_is_reported_and_leaves_nothing_half_written() {
     assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, a.lease.head.0));
     assert!(store.check_integrity().await.expect("checked").is_clean());
 
-    store.delete_session(&spare.session).await.expect("deleting needs no space");
+    store.delete_session(&spare.session, None).await.expect("deleting needs no space");
     a.append_records_with(2, vec![visible_body(&random.prose(3000))], None).await;
     drop((a, spare, store));
 
@@ -63,6 +64,7 @@ async fn on_a_full_disk_each_writer_gets_its_own_result() {
         let fits = number % 3 != 0;
         // Even compressed it is larger than the whole disk.
         let bodies = vec![visible_body(&random.prose(if fits { 600 } else { 900_000 }))];
+        let bodies = first_record_bodies(writer.lease, bodies);
         let store = store.clone();
         writers.spawn(async move {
             let commit = JournalCommit { bodies, ..sample_commit(&writer.session, writer.lease, 3) };
@@ -86,6 +88,6 @@ async fn on_a_full_disk_each_writer_gets_its_own_result() {
 }
 
 fn open_with_pages(file: &SqliteFile, pages: u32) -> Arc<dyn Store> {
-    let options = SqliteOptions { pages_max: Some(pages) };
+    let options = SqliteOptions { pages_max: Some(pages), ..SqliteOptions::default() };
     Arc::new(SqliteStore::open_with_options(file.path(), &options).expect("opens"))
 }

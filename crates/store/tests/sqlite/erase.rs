@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 
 use segue_core::body::BodyId;
 use segue_store::conformance::{
-    StoreFixture, TestJournalWriter, internal_body, read_all_records, sample_commit, sample_summary, visible_body,
+    StoreFixture, TestJournalWriter, first_record_bodies, internal_body, read_all_records, sample_commit,
+    sample_summary, visible_body,
 };
 use segue_store::{JournalCommit, Snapshot};
 
@@ -26,7 +27,7 @@ async fn no_data_of_a_deleted_session_survives_page_reuse() {
             if random.below(4) == 0 {
                 if let Some((writer, markers)) = sessions.remove(&number) {
                     let writer: TestJournalWriter = writer;
-                    store.delete_session(&writer.session).await.expect("deleted");
+                    store.delete_session(&writer.session, None).await.expect("deleted");
                     let markers: Vec<String> = markers;
                     deleted_markers.extend(markers);
                 }
@@ -42,7 +43,7 @@ async fn no_data_of_a_deleted_session_survives_page_reuse() {
             let text = long.repeat(1 + random.below(40));
             let title = format!("{}{}", marker("title"), "x".repeat(random.below(300)));
             let mut commit = JournalCommit {
-                bodies: vec![visible_body(&text), internal_body(&marker("short"))],
+                bodies: first_record_bodies(writer.lease, vec![visible_body(&text), internal_body(&marker("short"))]),
                 summary: Some(sample_summary(&title, round)),
                 ..sample_commit(&writer.session, writer.lease, 2)
             };

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId};
-use segue_store::conformance::{StoreFixture, internal_body, sample_commit, sample_summary, session_id, visible_body};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, UnixMillis};
+use segue_store::conformance::{
+    StoreFixture, first_record_bodies, internal_body, sample_commit, sample_summary, session_id, visible_body,
+};
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::memory::{MemoryDisk, MemoryStore};
-use segue_store::{Error, ForkSpec, JournalCommit, Lease, SessionQuery, Snapshot, Store, TakeoverPolicy};
+use segue_store::{
+    Error, ForkSpec, InboxStatus, JournalCommit, Lease, PendingWorkQuery, SessionQuery, Snapshot, Store, TakeoverPolicy,
+};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -51,7 +55,14 @@ async fn compare(seed: u64) {
 /// Performs one operation, usually a sensible one. Returns what was done and its result.
 async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
     let session = pick_session(random);
-    let lease = Lease { epoch: LeaseEpoch(random.below(40) as u64), head: Seq(random.below(12) as u64) };
+    let lease = Lease {
+        epoch: LeaseEpoch(random.below(40) as u64),
+        head: Seq(random.below(12) as u64),
+        uid: SessionUid(0),
+        parent: None,
+        expires_at: None,
+        inbox: InboxStatus::Empty,
+    };
     match random.below(12) {
         0 | 1 => format_result("create", store.create_session(&session).await),
         2 => {
@@ -66,11 +77,10 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
                 at_seq: lease.head,
                 to: pick_session(random),
                 summary: sample_summary("forked", 3),
-                extract_body_ids: |_| Vec::new(),
             };
             format_result("fork", store.fork_session(fork).await)
         }
-        6 if random.below(3) == 0 => format_result("delete", store.delete_session(&session).await),
+        6 if random.below(3) == 0 => format_result("delete", store.delete_session(&session, None).await),
         7 => {
             let snapshot = Snapshot { seq: lease.head, format: 1, bytes: random.prose(90).into_bytes() };
             format_result("keep", store.save_snapshot(&session, snapshot).await)
@@ -91,7 +101,7 @@ fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -
         let text = pick_text(random);
         if random.below(2) == 0 { visible_body(&text) } else { internal_body(&text) }
     });
-    let bodies = bodies.collect();
+    let bodies = first_record_bodies(lease, bodies.collect());
     let summary = (random.below(2) == 0).then(|| sample_summary(&pick_text(random), random.below(9) as u64));
     let mut commit = JournalCommit { bodies, summary, ..sample_commit(session, lease, 1 + random.below(4) as u64) };
     // Sometimes the records do not fit into one row.
@@ -99,6 +109,10 @@ fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -
         commit.records.iter_mut().for_each(|record| record.bytes.resize(JOURNAL_ROW_BYTES_MAX / 2 + 1, b'.'));
     }
     commit
+}
+
+fn all_pending_work() -> PendingWorkQuery {
+    PendingWorkQuery { due_until: UnixMillis(u64::MAX), after_cursor: None, limit: usize::MAX }
 }
 
 fn pick_session(random: &mut SeededRandom) -> SessionId {
@@ -113,7 +127,7 @@ async fn read_everything(store: &dyn Store, session: &str) -> String {
     let session = session_id(session);
     let mut all = format_result("read", store.read_records(&session, Seq(0), usize::MAX).await);
     all += &format_result("snapshot", store.load_snapshot(&session).await);
-    all += &format_result("pending work", store.sessions_with_pending_work().await);
+    all += &format_result("pending work", store.sessions_with_pending_work(&all_pending_work()).await);
     for number in 0..12 {
         for times in [1, 21] {
             let id = BodyId::hash_text(&format!("Text {number}").repeat(times));

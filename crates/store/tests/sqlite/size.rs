@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_core::body::BodyId;
 use segue_core::ids::{Seq, UnixMillis};
 use segue_store::conformance::{
-    StoreFixture, TestJournalWriter, internal_body, sample_commit, sample_summary, visible_body,
+    StoreFixture, TestJournalWriter, first_record_bodies, internal_body, sample_commit, sample_summary, visible_body,
 };
 use segue_store::{JournalCommit, JournalRecord, Store};
 
@@ -46,7 +46,7 @@ async fn write_turns(store: Arc<dyn Store>, mut writer: TestJournalWriter, mut r
             let summary = Some(sample_summary("how to tune a violin", turn));
             let commit = JournalCommit {
                 records,
-                bodies: vec![text],
+                bodies: first_record_bodies(writer.lease, vec![text]),
                 summary,
                 ..sample_commit(&writer.session, writer.lease, 0)
             };

@@ -3,18 +3,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use segue_store::Store;
 use segue_store::conformance::StoreFixture;
-use segue_store::sqlite::SqliteStore;
+use segue_store::sqlite::{SqliteOptions, SqliteStore};
+use segue_store::{Store, StoreClock};
 
 #[derive(Debug)]
 pub(crate) struct SqliteFile {
     folder: tempfile::TempDir,
+    clock: StoreClock,
 }
 
 impl SqliteFile {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+        Self { folder: tempfile::tempdir().expect("a temporary folder"), clock: StoreClock::system() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -37,7 +38,8 @@ impl SqliteFile {
 
 impl StoreFixture for SqliteFile {
     fn open_store(&self) -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(self.path()).expect("opens"))
+        let options = SqliteOptions { clock: Some(self.clock.clone()), ..SqliteOptions::default() };
+        Arc::new(SqliteStore::open_with_options(self.path(), &options).expect("opens"))
     }
 
     fn body_count(&self) -> usize {
@@ -47,5 +49,9 @@ impl StoreFixture for SqliteFile {
 
     fn contains_text(&self, marker: &str) -> bool {
         self.all_bytes().contains(marker)
+    }
+
+    fn clock(&self) -> StoreClock {
+        self.clock.clone()
     }
 }

@@ -10,7 +10,7 @@ use segue_core::ids::{CallId, RoleName, Seq, SessionId, ThreadId, UnixMillis};
 use segue_engine::Engine;
 
 use super::tool_results::JournalToolResults;
-use crate::journal_reader::JournalReader;
+use crate::journal_pager::JournalPager;
 use crate::name_lookup;
 use crate::print::number_format::format_timestamps_in_line;
 
@@ -52,7 +52,7 @@ pub(crate) async fn load_call_history(
     let mut openings: BTreeMap<ThreadId, (CallId, Vec<FragmentReceipt>)> = BTreeMap::new();
     let mut folded: BTreeMap<ThreadId, u32> = BTreeMap::new();
     let mut results = JournalToolResults::default();
-    let mut journal = JournalReader::from_start(engine, session);
+    let mut journal = JournalPager::from_start(engine, session);
     loop {
         let events = journal.next_page().await?;
         if events.is_empty() {

@@ -9,7 +9,7 @@ use segue_core::flow::{DynFlow, FactDisplay};
 use segue_core::ids::MessageId;
 use segue_core::session::SessionState;
 
-use crate::journal_reader::JournalTexts;
+use crate::journal_pager::JournalTexts;
 use crate::print::text::{sanitize_for_terminal, to_single_line, wrap_lines};
 use crate::print::{RenderOptions, number_format};
 

@@ -14,13 +14,13 @@ use crate::print::text::{sanitize_for_terminal, to_single_line, truncate_to_widt
 
 /// Reads the events of one session, oldest first.
 #[derive(Debug)]
-pub(crate) struct JournalReader<'e> {
+pub(crate) struct JournalPager<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
     after: Seq,
 }
 
-impl<'e> JournalReader<'e> {
+impl<'e> JournalPager<'e> {
     /// Reads the events after `after`.
     pub(crate) fn starting_after(engine: &'e Engine, session: &'e SessionId, after: Seq) -> Self {
         Self { engine, session, after }

@@ -1,0 +1,76 @@
+//! Write transactions that create sessions and decide who may write to them.
+
+use rusqlite::{Connection, params};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+
+use super::process_lock::ProcessLivenessLock;
+use super::session_row::{
+    NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session, load_session_row, next_epoch,
+};
+use super::sqlite_error::TransactionError;
+use crate::{InboxStatus, Lease, TakeoverPolicy};
+
+pub(super) fn create_session(
+    db: &Connection,
+    session: &SessionId,
+    node: &ProcessLivenessLock,
+) -> Result<Lease, TransactionError> {
+    ensure_name_is_free(db, session, node)?;
+    let new = NewSessionRow { session, head: Seq(0), holder: Some(node.name()), parent: None, summary: None };
+    let session_row = insert_session(db, &new)?;
+    Ok(session_row.lease(session_row.epoch))
+}
+
+pub(super) fn acquire_lease(
+    db: &Connection,
+    session: &SessionId,
+    takeover: TakeoverPolicy,
+    node: &ProcessLivenessLock,
+) -> Result<Lease, TransactionError> {
+    let session_row = load_session_row(db, session)?;
+    session_row.ensure_not_being_deleted(session)?;
+    if takeover == TakeoverPolicy::IfHolderDead {
+        session_row.ensure_not_held(session, node)?;
+    }
+    let epoch = set_holder(db, &session_row, node)?;
+    if let Some(holder) = session_row.holder.as_deref().filter(|holder| *holder != node.name()) {
+        // The transaction may still fail; then the caller gets its error.
+        tracing::info!(%session, epoch = epoch.0, holder, ?takeover, "taking over the lease of another process");
+    }
+    Ok(session_row.lease(epoch))
+}
+
+/// Checks that the lease is not lost. There is nothing to extend, because it ends with its process.
+pub(super) fn ensure_lease_is_current(
+    db: &Connection,
+    session: &SessionId,
+    epoch: LeaseEpoch,
+) -> Result<(), TransactionError> {
+    load_session_row(db, session)?.ensure_not_fenced(session, epoch)
+}
+
+pub(super) fn release_lease(
+    db: &Connection,
+    session: &SessionId,
+    epoch: LeaseEpoch,
+) -> Result<InboxStatus, TransactionError> {
+    let session_row = load_session_row(db, session)?;
+    session_row.ensure_not_fenced(session, epoch)?;
+    let epoch = next_epoch(db)?;
+    db.prepare_cached("UPDATE sessions SET epoch = ?2, lease_holder = NULL, takeovers = 0 WHERE key = ?1")?
+        .execute(params![session_row.key, epoch.0])?;
+    Ok(InboxStatus::from_entry_count(session_row.inbox.entries))
+}
+
+/// Makes this process the holder, with a new epoch. A lease that was not released counts as a takeover.
+pub(super) fn set_holder(
+    db: &Connection,
+    session_row: &SqliteSessionRow,
+    node: &ProcessLivenessLock,
+) -> Result<LeaseEpoch, rusqlite::Error> {
+    let epoch = next_epoch(db)?;
+    let takeovers = session_row.takeovers.saturating_add(u32::from(session_row.holder.is_some()));
+    db.prepare_cached("UPDATE sessions SET epoch = ?2, lease_holder = ?3, takeovers = ?4 WHERE key = ?1")?
+        .execute(params![session_row.key, epoch.0, node.name(), takeovers])?;
+    Ok(epoch)
+}
