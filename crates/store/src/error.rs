@@ -118,6 +118,12 @@ pub enum Error {
         /// The newest format that this version supports.
         known: u32,
     },
+    /// A write panicked. It was rolled back.
+    #[error("a write panicked and was rolled back, so nothing was written; this is a bug, please report it")]
+    WritePanicked,
+    /// The thread that writes has ended, although the store is open.
+    #[error("the store can be read but not written, because its writer thread has ended; restart the process")]
+    WriterStopped,
     #[error("the store is closed; open it again")]
     Closed,
 }

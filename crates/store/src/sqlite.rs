@@ -117,7 +117,8 @@ impl SqliteStore {
         yield_to_writer(queue_length);
         reply_receiver.await.unwrap_or_else(|_| {
             tracing::error!(%session, "the writer thread of the store ended during a write; restart the process");
-            Err(Error::Closed)
+            // Closing the store runs all queued jobs first, so a job without a reply means that the writer has died.
+            Err(Error::WriterStopped)
         })
     }
 
@@ -206,5 +207,73 @@ impl ReaderPool {
 
     fn lock(&self) -> MutexGuard<'_, Vec<StoreConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_core::ids::SessionId;
+
+    use super::process_lock::ProcessLivenessLock;
+    use super::sqlite_error::TransactionError;
+    use super::writer::{WalErasureRequirement, WriteJob};
+    use super::{SqliteStore, StoreConnection};
+    use crate::{Error, JournalReader, JournalWriter, StoreMaintenance};
+
+    /// Does not call the panic hook, so that the test prints nothing.
+    fn panic_quietly() -> ! {
+        std::panic::resume_unwind(Box::new("a bug"))
+    }
+
+    #[tokio::test]
+    async fn a_write_that_panics_fails_alone_and_the_writer_continues() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(folder.path().join("store.db")).expect("it opens");
+        let (session, other) = (SessionId::from("a"), SessionId::from("b"));
+        store.create_session(&session).await.expect("created");
+        let panics = |_: &StoreConnection, _: &ProcessLivenessLock| -> Result<(), TransactionError> { panic_quietly() };
+        let (failed, neighbour) = tokio::join!(
+            store.run_write(&session, 0, WalErasureRequirement::NotRequired, panics),
+            store.create_session(&other)
+        );
+        assert_eq!(failed, Err(Error::WritePanicked));
+        neighbour.expect("a job of the same group is written");
+        assert_eq!(store.probe_write().await, Ok(()), "the writer still runs");
+    }
+
+    /// A job that panics outside its transaction.
+    struct PanicsOnReply;
+
+    impl WriteJob for PanicsOnReply {
+        fn run(&mut self, _: &StoreConnection) -> Result<(), TransactionError> {
+            Ok(())
+        }
+
+        fn send_result(self: Box<Self>, _: Option<&TransactionError>) {
+            panic_quietly()
+        }
+
+        fn byte_len(&self) -> usize {
+            0
+        }
+
+        fn wal_erasure(&self) -> WalErasureRequirement {
+            WalErasureRequirement::NotRequired
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_writer_has_died_cannot_be_probed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(folder.path().join("store.db")).expect("it opens");
+        store.create_session(&"a".into()).await.expect("created");
+        let queue = store.writer.lock().expect("not poisoned").as_ref().expect("it is open").queue.clone();
+        queue.push(Box::new(PanicsOnReply)).expect("it is queued");
+        assert_eq!(store.probe_write().await, Err(Error::WriterStopped));
+        assert_eq!(store.create_session(&"b".into()).await, Err(Error::WriterStopped));
+        assert!(store.read_heads(&["a".into()]).await.is_ok(), "it can still be read");
+        drop(queue);
+        store.close().await.expect("it closes");
+        assert_eq!(store.probe_write().await, Err(Error::Closed));
     }
 }

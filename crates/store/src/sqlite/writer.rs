@@ -8,6 +8,7 @@ use crate::limits::{
     WRITER_YIELD_JOBS_MIN,
 };
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -65,7 +66,8 @@ impl WriteQueue {
         let before = self.length.fetch_add(1, Ordering::Relaxed);
         self.jobs.send(job).map_err(|_| {
             tracing::error!("the writer thread of the store has ended; restart the process");
-            Error::Closed
+            // The handle of the writer owns this queue, so the other end is gone only if the thread has died.
+            Error::WriterStopped
         })?;
         Ok(before + 1)
     }
@@ -252,7 +254,10 @@ impl WriterThread {
             self.db.write_new_addresses()?;
             Ok(self.db.execute_batch("COMMIT")?)
         };
-        let outcome = run_all();
+        // A panic is a bug in one job. The others must still be written, so the thread survives: everything that the job
+        // touched is rolled back or dropped.
+        let outcome = catch_unwind(AssertUnwindSafe(&mut run_all))
+            .unwrap_or_else(|_| Err(TransactionError::Failed(Error::WritePanicked)));
         match outcome {
             Ok(()) => {
                 tracing::trace!(jobs = group.len(), "transaction committed");
