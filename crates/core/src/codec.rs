@@ -13,7 +13,7 @@ use crate::session::{Session, SessionState};
 pub const EVENT_FORMAT: u32 = 1;
 
 /// The format of snapshots. Snapshots are a cache, so one of another format is discarded.
-pub const SNAPSHOT_FORMAT: u32 = 3;
+pub const SNAPSHOT_FORMAT: u32 = 4;
 
 /// The reason why a stored event could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,15 +1,18 @@
 //! Decides which events follow from an input: the events of the input itself, the flow's reactions, and what the rules
 //! add. A decision is pure: nothing is changed, and the same arguments give the same decision.
 
+mod asks;
 mod call_limits;
 mod calls;
 mod cancellation;
+mod children;
 mod compaction;
 mod draft;
 mod inputs;
 mod phases;
 mod recompute;
 mod steps;
+mod submissions;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +27,11 @@ use crate::ids::{
 use crate::phase::Proposer;
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
+use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToSend};
 use draft::DecisionDraft;
 
+pub use asks::{CLAIM_TOPIC, RELEASE_TOPIC};
+pub use children::CHILD_SEPARATOR;
 pub use recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation};
 
 /// An input to a session.
@@ -76,6 +82,8 @@ pub enum SessionInput {
     Operator(OperatorCommand),
     /// Repeats an earlier call outside the timeline.
     Recompute(Box<PreparedRecomputation>),
+    /// An entry of the session's inbox.
+    Submitted(Box<InboxInput>),
 }
 
 /// A command from the person who operates a session.
@@ -148,7 +156,28 @@ pub struct DecisionEnv<'a> {
     /// The texts that are loaded.
     pub texts: &'a dyn BodyTextLookup,
     pub model_selector: &'a dyn RoleModelResolver,
+    /// Checks whether a child session can be opened.
+    pub child_checker: &'a dyn ChildChecker,
     pub dispatch: EffectDispatchMode,
+}
+
+/// Checks whether a child session can be opened.
+pub trait ChildChecker {
+    /// Checks the flow and the settings of a child.
+    ///
+    /// # Errors
+    /// Fails with the reason if there is no such flow or the settings are invalid.
+    fn check_child(&self, flow: &FlowName, settings: &serde_json::Value) -> Result<(), String>;
+}
+
+/// Accepts no child session.
+#[derive(Debug, Clone, Copy)]
+pub struct NoChildren;
+
+impl ChildChecker for NoChildren {
+    fn check_child(&self, flow: &FlowName, _: &serde_json::Value) -> Result<(), String> {
+        Err(format!("there is no flow `{flow}`"))
+    }
 }
 
 /// Who performs the effects of a decision.
@@ -191,6 +220,12 @@ pub struct Decision {
     pub state: SessionState,
     /// The id of the message that was received; of the earlier message if its key was known.
     pub message: Option<MessageId>,
+    /// What became of the inbox entry, if the input was one.
+    pub submission_outcome: Option<SubmissionOutcome>,
+    /// What is submitted to other sessions in the same commit.
+    pub submissions: Vec<SubmissionToSend>,
+    /// The child sessions that are created in the same commit.
+    pub children: Vec<ChildToSpawn>,
 }
 
 /// Why there is no decision.
@@ -203,7 +238,8 @@ pub enum DecideError {
 }
 
 /// Why an input was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum InputRefusal {
     #[error("the session is already open")]
     AlreadyOpen,
@@ -285,6 +321,15 @@ pub enum InputRefusal {
     /// The flow refused its command.
     #[error("{0}")]
     FlowCommandRefused(String),
+    /// A child, a question or a claim is not open, or belongs to another session.
+    #[error("{0}")]
+    NotWaiting(String),
+    /// The flow does not answer such questions.
+    #[error("the flow does not answer questions about `{topic}`")]
+    UnknownTopic { topic: String },
+    /// An inbox entry could not be handled.
+    #[error("{0}")]
+    UnusableSubmission(String),
     /// The flow did not stop taking steps.
     #[error("the flow took more than {most} steps for one input; this is a bug in the flow, and nothing was recorded")]
     TooManySteps { most: usize },

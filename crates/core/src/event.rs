@@ -3,6 +3,7 @@
 //! The current format is 1. Everything written in it stays readable: `codec` converts events of older formats.
 
 mod call;
+mod exchange;
 mod referenced_bodies;
 mod summary_line;
 
@@ -16,9 +17,10 @@ use serde_json::Value;
 use crate::body::{ImageRef, TextRef};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseGraphName, PhaseName, RoleName, Seq,
-    SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
+    AgentName, AskId, CallId, ChildId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseGraphName, PhaseName,
+    RoleName, Seq, SessionId, SubmissionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
+use crate::ledger::ChildUsage;
 use crate::phase::guard::Proposer;
 use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
@@ -27,6 +29,7 @@ use crate::scope::ThreadSlot;
 
 pub(crate) use call::NO_CALL;
 pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
+pub use exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned};
 
 impl Event {
     /// Returns true if the call `call_id` is no longer pending after this event.
@@ -218,6 +221,41 @@ pub enum Event {
         step: String,
         reason: String,
     },
+    /// An entry of the session's inbox was handled.
+    SubmissionHandled {
+        submission: SubmissionId,
+        /// Why it was refused, if it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refusal: Option<String>,
+    },
+    /// A child session was started.
+    ChildSpawned(Box<ChildSpawned>),
+    /// A child session was told to close.
+    ChildCloseRequested { child: ChildId, reason: String },
+    /// A child session ended.
+    ChildEnded { child: ChildId, outcome: ChildOutcome, usage: ChildUsage },
+    /// A child session that the parent no longer waits for reported its usage.
+    ChildUsageReported { child: ChildId, usage: ChildUsage },
+    /// The result that the session reports to its parent was set.
+    ResultSet { result: Value },
+    /// The session reported its end to its parent.
+    ResultReported,
+    /// A question was sent to another session.
+    AskSent(Box<AskSent>),
+    /// A question to another session ended.
+    AskEnded { ask: AskId, outcome: AskOutcome },
+    /// A question from another session arrived.
+    AskReceived(Box<AskReceived>),
+    /// A question from another session was answered or refused.
+    AskReplied { ask: AskId, reply: AskOutcome },
+    /// A question from another session was dropped without a reply.
+    ReceivedAskDropped { ask: AskId, reason: String },
+    /// A reply could not be delivered, because the session that asked no longer exists.
+    ReplyUndelivered { ask: AskId },
+    /// A claim of a workspace was requested, with a question to the workspace.
+    ClaimRequested { workspace: SessionId, name: String, ask: AskId },
+    /// The session's claim ended.
+    ClaimReleased { workspace: SessionId, name: String, reason: String },
     /// The flow recorded a fact of its own.
     FlowFactRecorded {
         /// The kind of fact, as named by the flow.
@@ -244,6 +282,9 @@ pub struct SessionOpened {
     /// Models that this session uses for roles instead of the configured ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub model_overrides: BTreeMap<RoleName, ModelName>,
+    /// The session that started this one, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_origin: Option<ChildOrigin>,
 }
 
 /// What happens to a message that arrives during a turn.

@@ -33,7 +33,7 @@ pub use self::{
         AnswerVisibility, CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleSpec,
         SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
     },
-    step::{FlowStep, ReplyTextSource},
+    step::{ChildRequest, FlowStep, ReplyTextSource},
     text_lookup::{BodyTextLookup, TextResolver},
 };
 

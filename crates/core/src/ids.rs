@@ -149,6 +149,10 @@ numbers! {
     TimerId("w"),
     /// A handover within a session.
     HandoverId("h"),
+    /// A child session of a session.
+    ChildId("k"),
+    /// A question to or from another session.
+    AskId("q"),
 }
 
 /// The sequence number of an event in its journal. The first event has 1; 0 means that there is none yet.

@@ -23,6 +23,61 @@ pub struct Ledger {
     /// How prompts relate to the previous ones, which decides what a vendor could cache.
     #[serde(default)]
     pub prompt_prefixes: PrefixReuseStats,
+    /// The usage of child sessions and their descendants that have ended. It is not part of `total`.
+    #[serde(default, skip_serializing_if = "ChildUsage::is_empty")]
+    pub descendants: ChildUsage,
+}
+
+/// What a child session and its descendants used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ChildUsage {
+    /// The number of sessions, without the child itself.
+    pub descendants: u32,
+    pub calls: u32,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// The cost of calls with a known price, in millionths of a US dollar.
+    pub cost_microusd: u64,
+    /// Answers without a known price.
+    pub unpriced_answers: u32,
+}
+
+impl ChildUsage {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds the usage of another child. The child itself counts as a descendant.
+    pub(crate) fn add_child(&mut self, usage: &Self) {
+        self.descendants = self.descendants.saturating_add(usage.descendants).saturating_add(1);
+        self.add_calls_of(usage);
+    }
+
+    /// Adds the calls of a child that was counted before.
+    pub(crate) fn add_calls_of(&mut self, usage: &Self) {
+        self.calls = self.calls.saturating_add(usage.calls);
+        self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
+        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
+        self.unpriced_answers = self.unpriced_answers.saturating_add(usage.unpriced_answers);
+    }
+}
+
+impl Ledger {
+    /// Returns the usage of the session and of its descendants that have ended.
+    pub(crate) fn usage_with_descendants(&self) -> ChildUsage {
+        let own = ChildUsage {
+            descendants: 0,
+            calls: self.total.answered_calls,
+            input_tokens: self.total.input_tokens,
+            output_tokens: self.total.output_tokens,
+            cost_microusd: self.total.cost_microusd,
+            unpriced_answers: self.total.unpriced_answers,
+        };
+        let mut sum = self.descendants;
+        sum.add_calls_of(&own);
+        sum
+    }
 }
 
 /// Counts how prompts relate to the previous ones in the same slot.

@@ -19,7 +19,7 @@
 //!
 //! use segue_core::body::BodyId;
 //! use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
-//! use segue_core::decide::{DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide};
+//! use segue_core::decide::{DecisionEnv, EffectDispatchMode, NoChildren, RoleModelResolver, SessionInput, decide};
 //! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnOutcome};
 //! use segue_core::flow::{
 //!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec,
@@ -96,6 +96,7 @@
 //!     token_counter: &Outside,
 //!     texts: &Outside,
 //!     model_selector: &Outside,
+//!     child_checker: &NoChildren,
 //!     dispatch: EffectDispatchMode::Immediate,
 //! };
 //!
@@ -108,6 +109,7 @@
 //!     mid_turn_policy: Default::default(),
 //!     settings: serde_json::Value::Null,
 //!     model_overrides: Default::default(),
+//!     child_origin: None,
 //! };
 //! let first = decide(&flow, &SessionState::new(&flow), SessionInput::Open(opened), env).expect("it is not open yet");
 //! let hello = SessionInput::Message {
@@ -143,5 +145,6 @@ pub mod prompt;
 pub mod scope;
 pub mod session;
 pub mod signal;
+pub mod submission;
 pub mod thread;
 mod token_ratio;

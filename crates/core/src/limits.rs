@@ -141,6 +141,22 @@ pub(crate) const MARKER_BRACKETS_MAX: usize = 3;
 /// The fewest letters that a near-miss marker has between its brackets.
 pub(crate) const NEAR_MISS_LETTERS_MIN: usize = 3;
 
+/// The maximum number of questions to other sessions that wait for a reply.
+pub(crate) const OPEN_ASKS_MAX: usize = 64;
+/// The maximum number of questions from other sessions that wait for this session's reply.
+pub(crate) const RECEIVED_ASKS_MAX: usize = 256;
+/// The maximum size of a question or a reply, in bytes of JSON.
+pub(crate) const ASK_BYTES_MAX: usize = 256 * 1024;
+/// The maximum time that a session waits for a reply, a claim or a child.
+pub(crate) const WAIT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// What a session that no other session started may use for its children.
+pub(crate) const ROOT_ALLOTMENT: crate::event::ChildAllotment = crate::event::ChildAllotment {
+    cost_microusd_max: None,
+    depth_max: 3,
+    descendants_max: 256,
+    children_at_once_max: 16,
+};
+
 /// The bounds of a session, as values. A session that reaches one refuses the next step with a recorded reason.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]

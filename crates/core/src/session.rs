@@ -3,7 +3,9 @@
 
 mod abandoned_calls;
 mod apply;
+mod apply_exchange;
 mod prompt_plan;
+mod rest;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,14 +16,14 @@ use serde_json::Value;
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
-    AgentMessageSent, CallOpened, CallQueuedOnThread, CallRequest, Event, MidTurnPolicy, PhaseGraphKey,
-    PhaseStateOwner, RecordedEvent, ToolRunOpened,
+    AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
+    Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunOpened,
 };
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName, RoleName, Seq,
-    SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
+    AgentName, AskId, CallId, ChildId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName,
+    RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
@@ -136,6 +138,46 @@ pub struct Session {
     pub recent_idempotency_keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
     pub last_reply: Option<TextRef>,
     pub last_ids: LastIds,
+    /// The session that started this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_origin: Option<ChildOrigin>,
+    /// The result that is reported to the parent when the session has closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_reported: bool,
+    /// Child sessions that have not ended.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub open_children: BTreeMap<ChildId, OpenChild>,
+    /// Questions to other sessions that wait for a reply.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub open_asks: BTreeMap<AskId, Arc<AskSent>>,
+    /// Questions from other sessions that wait for this session's reply.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub received_asks: BTreeMap<AskId, Arc<AskReceived>>,
+    /// The claim that the session holds or waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<SessionClaim>,
+}
+
+/// A child session that has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenChild {
+    pub spawned: Arc<ChildSpawned>,
+    /// True if the child was told to close.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub close_requested: bool,
+}
+
+/// A claim that a session holds or waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionClaim {
+    pub workspace: SessionId,
+    pub name: String,
+    /// The question by which it was requested.
+    pub ask: AskId,
+    /// False while the session waits for it.
+    pub is_held: bool,
 }
 
 /// The last id of each kind; zero if there is none.
@@ -149,6 +191,10 @@ pub struct LastIds {
     pub timer: TimerId,
     pub handover: HandoverId,
     pub deferred_call: u32,
+    #[serde(default)]
+    pub child: ChildId,
+    #[serde(default)]
+    pub ask: AskId,
 }
 
 /// A message that waits for a turn.
@@ -315,11 +361,13 @@ impl Session {
         calls.chain(tools).chain(self.next_wake_at(spec).map(|at| Effect::Wake { at })).collect()
     }
 
-    /// Returns when a timer or phase limit is due next.
+    /// Returns when a timer, a phase limit or the deadline of a wait is due next.
     #[must_use]
     pub fn next_wake_at(&self, spec: &FlowSpec) -> Option<UnixMillis> {
+        let children = self.open_children.values().filter(|child| !child.close_requested);
+        let waits = children.map(|child| child.spawned.deadline).chain(self.open_asks.values().map(|ask| ask.deadline));
         if self.closed_reason.is_some() {
-            return None;
+            return waits.min();
         }
         let timers = self.timers.values().map(|timer| timer.fires_at);
         // A phase does not expire during a turn or if its exit cannot be entered, so a tick would change nothing.
@@ -328,7 +376,7 @@ impl Session {
             let at = crate::phase::limit::visit_deadline(graph, &status.state)?;
             crate::phase::limit::expiry_transition(graph, &status.state, at).map(|_| at)
         });
-        timers.chain(deadlines).min()
+        timers.chain(deadlines).chain(waits).min()
     }
 
     /// Returns true if no turn is running and nothing is pending or queued.

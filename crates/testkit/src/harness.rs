@@ -6,8 +6,8 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, RecomputeChanges,
-    RoleModelResolver, SessionInput, decide, prepare_recomputation,
+    ChildChecker, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
+    RecomputeChanges, RoleModelResolver, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
 use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
@@ -72,6 +72,15 @@ impl RoleModelResolver for TestModelSelector {
     }
 }
 
+/// Accepts child sessions of all flows, unless their settings are a text, which is then the reason of the refusal.
+struct TestChildChecker;
+
+impl ChildChecker for TestChildChecker {
+    fn check_child(&self, _: &FlowName, settings: &serde_json::Value) -> Result<(), String> {
+        settings.as_str().map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+}
+
 impl SessionHarness {
     /// Opens a session of this flow.
     #[must_use]
@@ -100,6 +109,7 @@ impl SessionHarness {
             mid_turn_policy: policy,
             settings,
             model_overrides: std::collections::BTreeMap::new(),
+            child_origin: None,
         };
         Self::open_session(flow, opened)
     }
@@ -250,8 +260,15 @@ impl SessionHarness {
     /// Fails if the input is refused or texts are missing.
     pub fn decide(&self, input: SessionInput, texts: &dyn BodyTextLookup) -> Result<Decision, DecideError> {
         let (now, random, dispatch) = (self.now, self.random, self.dispatch);
-        let env =
-            DecisionEnv { now, random, token_counter: &WordCounter, texts, model_selector: &self.models, dispatch };
+        let env = DecisionEnv {
+            now,
+            random,
+            token_counter: &WordCounter,
+            texts,
+            model_selector: &self.models,
+            child_checker: &TestChildChecker,
+            dispatch,
+        };
         decide(&*self.flow, &self.state, input, env)
     }
 

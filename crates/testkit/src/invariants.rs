@@ -158,7 +158,8 @@ fn assert_turn_ownership(session: &Session) {
         + session.open_tool_runs.len()
         + session.tool_rounds.len()
         + session.deferred_calls.len();
-    assert!(running.is_none() || pending + session.timers.len() > 0, "a running turn has pending work");
+    let waits = session.timers.len() + session.open_asks.len() + session.open_children.len();
+    assert!(running.is_none() || pending + waits > 0, "a running turn has pending work");
     if session.closed_reason.is_some() && running.is_none() {
         assert_eq!(pending + session.timers.len(), 0, "a closed session has no pending work");
     }

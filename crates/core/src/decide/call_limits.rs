@@ -10,6 +10,11 @@ impl DecisionDraft<'_> {
         if session.open_calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
         }
+        if let Some(most) = session.child_origin.as_ref().and_then(|origin| origin.allotment.cost_microusd_max)
+            && session.ledger.usage_with_descendants().cost_microusd >= most
+        {
+            return Some(format!("the session has used the {most} millionths of a dollar that its parent gave it"));
+        }
         let calls = session
             .current_turn
             .as_ref()

@@ -70,6 +70,7 @@ impl DecisionDraft<'_> {
         for deferred in deferred {
             self.record_event(Event::DeferredCallDropped { deferred_id: deferred, reason: reason.to_owned() });
         }
+        self.end_waits_where(reason, is_selected);
     }
 
     /// Cancels a call.
@@ -84,6 +85,7 @@ impl DecisionDraft<'_> {
     /// for repeated calls.
     pub(crate) fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
+        self.drop_inherited_waits();
         self.stop_turn("the session was forked in the middle of a turn", TurnOutcome::Cancelled);
         let calls = self.session().open_calls.iter();
         let repeated: Vec<CallId> =
@@ -165,6 +167,7 @@ impl DecisionDraft<'_> {
             }
         }
         self.fire_due_timers();
+        self.end_overdue_waits();
     }
 
     fn unknown_outcome_policy(&self, open: &OpenCall) -> UnknownOutcomePolicy {

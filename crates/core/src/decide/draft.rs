@@ -10,6 +10,7 @@ use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, Tex
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
 use crate::session::{Session, SessionState};
+use crate::submission::{ChildToSpawn, SubmissionOutcome, SubmissionToSend};
 
 pub(super) struct DecisionDraft<'a> {
     pub flow: &'a dyn DynFlow,
@@ -29,6 +30,9 @@ pub(super) struct DecisionDraft<'a> {
     pub cause_graph: Option<PhaseGraphKey>,
     /// The tool runs opened in this decision.
     pub opened_tool_runs: Vec<ToolRunId>,
+    pub submission_outcome: Option<SubmissionOutcome>,
+    pub submissions: Vec<SubmissionToSend>,
+    pub children: Vec<ChildToSpawn>,
 }
 
 fn opened_tool_run(event: &Event) -> Option<ToolRunId> {
@@ -54,6 +58,9 @@ impl<'a> DecisionDraft<'a> {
             cause_turn: state.session.current_turn.as_ref().map(|turn| turn.id),
             cause_graph: None,
             opened_tool_runs: Vec::new(),
+            submission_outcome: None,
+            submissions: Vec::new(),
+            children: Vec::new(),
         }
     }
 
@@ -118,6 +125,13 @@ impl<'a> DecisionDraft<'a> {
             Event::ToolRunOpened(opened) => about_tool(Some(opened.clone())),
             Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
             Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
+            Event::ChildSpawned(spawned) => about_turn(spawned.turn),
+            Event::ChildEnded { child, .. } => {
+                about_turn(session.open_children.get(child).and_then(|open| open.spawned.turn))
+            }
+            Event::AskSent(sent) => about_turn(sent.turn),
+            Event::AskEnded { ask, .. } => about_turn(session.open_asks.get(ask).and_then(|sent| sent.turn)),
+            Event::AskReceived(_) => about_turn(None),
             Event::TimerFired { timer, .. } => about_turn(session.timers.get(timer).and_then(|timer| timer.turn)),
             _ => EventSubject { phase_graph: self.cause_graph.clone(), ..about_turn(self.cause_turn) },
         }
@@ -192,6 +206,9 @@ impl<'a> DecisionDraft<'a> {
         {
             return true;
         }
+        if self.finish_closed_session() {
+            return true;
+        }
         if self.env.dispatch == EffectDispatchMode::Deferred {
             return false;
         }
@@ -207,12 +224,8 @@ impl<'a> DecisionDraft<'a> {
     /// Fails a turn that has no pending work, because it would never end.
     fn end_stalled_turn(&mut self) -> bool {
         let session = self.session();
-        let waits = !session.open_calls.is_empty()
-            || !session.open_tool_runs.is_empty()
-            || !session.tool_rounds.is_empty()
-            || !session.deferred_calls.is_empty()
-            || !session.timers.is_empty();
-        let Some(turn) = session.current_turn.as_ref().filter(|_| !waits).map(|turn| turn.id) else { return false };
+        let turn = session.current_turn.as_ref().filter(|_| !session.waits_in_turn());
+        let Some(turn) = turn.map(|turn| turn.id) else { return false };
         let reason = "the flow left no pending work and did not end the turn".to_owned();
         self.record_event(Event::TurnEnded { turn, outcome: TurnOutcome::Failed { reason } });
         true
@@ -224,6 +237,14 @@ impl<'a> DecisionDraft<'a> {
             return Err(DecideError::MissingTexts(missing));
         }
         decided.map_err(DecideError::Refused)?;
-        Ok(Decision { events: self.events, bodies: self.bodies, state: self.state, message: self.message })
+        Ok(Decision {
+            events: self.events,
+            bodies: self.bodies,
+            state: self.state,
+            message: self.message,
+            submission_outcome: self.submission_outcome,
+            submissions: self.submissions,
+            children: self.children,
+        })
     }
 }

@@ -43,6 +43,7 @@ impl DecisionDraft<'_> {
             SessionInput::ToolResult { run, result } => self.handle_tool_result(run, result),
             SessionInput::Tick => {
                 self.fire_due_timers();
+                self.end_overdue_waits();
                 Ok(())
             }
             SessionInput::Recovered => {
@@ -51,6 +52,10 @@ impl DecisionDraft<'_> {
             }
             SessionInput::Operator(command) => self.handle_command(command),
             SessionInput::Recompute(recomputation) => self.open_recomputation(*recomputation),
+            SessionInput::Submitted(entry) => {
+                self.handle_submission(*entry);
+                Ok(())
+            }
         }
     }
 
@@ -59,7 +64,7 @@ impl DecisionDraft<'_> {
         self.record_event(Event::SessionOpened(SessionOpened { title, ..opened }));
     }
 
-    fn receive_message(
+    pub(super) fn receive_message(
         &mut self,
         text: String,
         idempotency_key: Option<IdempotencyKey>,
@@ -317,7 +322,7 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn handle_command(&mut self, command: OperatorCommand) -> Result<(), InputRefusal> {
+    pub(super) fn handle_command(&mut self, command: OperatorCommand) -> Result<(), InputRefusal> {
         match command {
             OperatorCommand::Cancel { turn } => {
                 let current = self.session().current_turn.as_ref().ok_or(InputRefusal::NoTurnRunning)?.id;

@@ -98,6 +98,29 @@ impl DecisionDraft<'_> {
                     self.refuse_step(format!("cancelling {call}"), "it is not open");
                 }
             }
+            FlowStep::Spawn(request) => self.spawn_child(request),
+            FlowStep::CloseChild { child, reason } => {
+                if self.session().open_children.contains_key(&child) {
+                    self.request_child_close(child, &reason);
+                } else {
+                    self.refuse_step(format!("closing {child}"), "it is not open");
+                }
+            }
+            FlowStep::SetResult(result) => match json_size_error(&result) {
+                Some(why) => self.refuse_step("result", why),
+                None => self.record_event(Event::ResultSet { result }),
+            },
+            FlowStep::Ask { to, topic, body, wait_ms } => self.send_ask(to, topic, body, wait_ms),
+            FlowStep::Tell { to, topic, body } => self.tell_session(to, topic, body),
+            FlowStep::AnswerAsk { ask, reply } => self.answer_ask(ask, reply),
+            FlowStep::Claim { workspace, name, wait_ms } => self.request_claim(workspace, name, wait_ms),
+            FlowStep::ReleaseClaim { reason } => {
+                if self.session().claim.is_some() {
+                    self.release_claim(&reason);
+                } else {
+                    self.refuse_step("release of the claim", "the session has none");
+                }
+            }
             FlowStep::SetTitle(title) => self.record_event(Event::SessionRenamed { title: shorten_to_title(&title) }),
             FlowStep::CloseSession { reason } => {
                 if self.session().closed_reason.is_none() {
@@ -117,6 +140,9 @@ impl DecisionDraft<'_> {
             FlowStep::Call(request) => Some(format!("call of `{}` for `{}`", request.role, request.ask)),
             FlowStep::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
             FlowStep::SetTimer { name, .. } => Some(format!("timer `{name}`")),
+            FlowStep::Spawn(request) => Some(format!("child `{}`", request.key)),
+            FlowStep::Ask { to, topic, .. } => Some(format!("question about `{topic}` to `{to}`")),
+            FlowStep::Claim { name, .. } => Some(format!("claim `{name}`")),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CallOpened, Event, NO_CALL, RetryDecision, TurnOutcome};
+use super::{AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, TurnOutcome};
 use crate::body::TextRef;
 use crate::context::{PrefixMatch, ThreadUse};
 
@@ -13,6 +13,35 @@ impl Event {
         match self {
             Self::SessionOpened(opened) => format!("session {} opened with flow {}", opened.session, opened.flow),
             Self::SessionForked { from, at_seq: at, .. } => format!("forked from {from} at event {at}"),
+            Self::SubmissionHandled { submission, refusal: None } => format!("submission {submission} handled"),
+            Self::SubmissionHandled { submission, refusal: Some(why) } => {
+                format!("submission {submission} refused: {why}")
+            }
+            Self::ChildSpawned(spawned) => {
+                format!(
+                    "{} started: session {} with flow {} ({})",
+                    spawned.child, spawned.session, spawned.flow, spawned.key
+                )
+            }
+            Self::ChildCloseRequested { child, reason } => format!("{child} told to close: {reason}"),
+            Self::ChildEnded { child, outcome, .. } => format!("{child} {}", describe_child_outcome(outcome)),
+            Self::ChildUsageReported { child, usage } => format!("{child} reported {} late calls", usage.calls),
+            Self::ResultSet { .. } => "result set".to_owned(),
+            Self::ResultReported => "end reported to the parent session".to_owned(),
+            Self::AskSent(sent) => format!("{} asked session {} about {}", sent.ask, sent.to, sent.topic),
+            Self::AskEnded { ask, outcome } => format!("{ask} {}", describe_ask_outcome(outcome)),
+            Self::AskReceived(received) => {
+                format!("{} from session {}: {}", received.ask, received.from, received.topic)
+            }
+            Self::AskReplied { ask, reply } => format!("{ask} reply: {}", describe_ask_outcome(reply)),
+            Self::ReceivedAskDropped { ask, reason } => format!("{ask} dropped: {reason}"),
+            Self::ReplyUndelivered { ask } => format!("{ask} reply not delivered: the session no longer exists"),
+            Self::ClaimRequested { workspace, name, .. } => {
+                format!("claim `{name}` of workspace {workspace} requested")
+            }
+            Self::ClaimReleased { workspace, name, reason } => {
+                format!("claim `{name}` of workspace {workspace} released: {reason}")
+            }
             Self::SessionRenamed { title } => format!("renamed to \"{title}\""),
             Self::SessionClosed { reason } => format!("session closed: {reason}"),
             Self::UserMessageReceived(received) => {
@@ -165,5 +194,25 @@ fn describe_turn_result(outcome: &TurnOutcome) -> String {
         TurnOutcome::Failed { reason } => format!("failed: {reason}"),
         TurnOutcome::Cancelled => "cancelled".to_owned(),
         TurnOutcome::Interrupted => "interrupted".to_owned(),
+    }
+}
+
+fn describe_child_outcome(outcome: &ChildOutcome) -> String {
+    match outcome {
+        ChildOutcome::Done { .. } => "ended with a result".to_owned(),
+        ChildOutcome::Closed { reason } => format!("closed without a result: {reason}"),
+        ChildOutcome::NotOpened { reason } => format!("could not be opened: {reason}"),
+        ChildOutcome::TimedOut => "did not end in time".to_owned(),
+        ChildOutcome::Deleted => "was deleted".to_owned(),
+        ChildOutcome::Detached => "belongs to the original session".to_owned(),
+    }
+}
+
+fn describe_ask_outcome(outcome: &AskOutcome) -> String {
+    match outcome {
+        AskOutcome::Answered { .. } => "answered".to_owned(),
+        AskOutcome::Refused { reason } => format!("refused: {reason}"),
+        AskOutcome::Expired => "expired without a reply".to_owned(),
+        AskOutcome::Cancelled { reason } => format!("cancelled: {reason}"),
     }
 }

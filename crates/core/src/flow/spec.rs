@@ -26,6 +26,10 @@ pub struct FlowSpec {
     pub settings: Vec<SettingSpec>,
     /// The flow's own commands for operators, in addition to the general ones.
     pub commands: BTreeMap<String, FlowCommandSpec>,
+    /// The flows of the child sessions that it may start.
+    pub child_flows: BTreeSet<FlowName>,
+    /// The kinds of questions from other sessions that it answers, with a description of each.
+    pub ask_topics: BTreeMap<String, String>,
 }
 
 /// A command that the flow defines.
@@ -50,7 +54,23 @@ impl FlowSpec {
             tools: BTreeMap::new(),
             settings: Vec::new(),
             commands: BTreeMap::new(),
+            child_flows: BTreeSet::new(),
+            ask_topics: BTreeMap::new(),
         }
+    }
+
+    /// Returns the flow with permission to start child sessions of another flow, or of its own.
+    #[must_use]
+    pub fn with_child_flow(mut self, flow: &str) -> Self {
+        self.child_flows.insert(flow.into());
+        self
+    }
+
+    /// Returns the flow with a kind of question that it answers.
+    #[must_use]
+    pub fn with_ask_topic(mut self, topic: &str, description: &str) -> Self {
+        self.ask_topics.insert(topic.to_owned(), description.to_owned());
+        self
     }
 
     /// Returns the flow with a role added.

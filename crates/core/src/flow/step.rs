@@ -3,9 +3,12 @@
 use serde_json::Value;
 
 use crate::body::TextRef;
-use crate::event::{AgentMessagePriority, CallRequest, PhaseGraphKey, ToolOutcome, TurnOutcome};
+use crate::event::{AgentMessagePriority, CallRequest, ChildAllotment, PhaseGraphKey, ToolOutcome, TurnOutcome};
 use crate::handover::{HandoverDocument, HandoverProvenance};
-use crate::ids::{AgentName, CallId, HandoverKind, MessageId, RoleName, ToolName, ToolRunId, WorkItemName};
+use crate::ids::{
+    AgentName, AskId, CallId, ChildId, FlowName, HandoverKind, MessageId, RoleName, SessionId, ToolName, ToolRunId,
+    WorkItemName,
+};
 use crate::phase::state::PhaseProposal;
 
 /// A step that a flow requests. Core checks it and records the resulting events.
@@ -81,10 +84,48 @@ pub enum FlowStep {
     },
     /// Abandons a call. An answer that still arrives is recorded and its cost is counted, but the flow does not see it.
     CancelCall { call: CallId, reason: String },
+    /// Starts a child session. The flow sees its end as an event.
+    Spawn(ChildRequest),
+    /// Tells a child session to close.
+    CloseChild { child: ChildId, reason: String },
+    /// Sets the result that a child session reports to its parent when it has closed.
+    SetResult(Value),
+    /// Asks another session of the same owner. The flow sees the reply, or that there is none, as an event.
+    Ask {
+        to: SessionId,
+        topic: String,
+        body: Value,
+        /// How long to wait for the reply.
+        wait_ms: u64,
+    },
+    /// Sends something to another session of the same owner that needs no reply.
+    Tell { to: SessionId, topic: String, body: Value },
+    /// Replies to a question from another session, or refuses it with a reason.
+    AnswerAsk { ask: AskId, reply: Result<Value, String> },
+    /// Requests a claim of a workspace. The flow sees the end of the question as an event.
+    Claim { workspace: SessionId, name: String, wait_ms: u64 },
+    /// Releases the session's claim.
+    ReleaseClaim { reason: String },
     /// Sets the session's title.
     SetTitle(String),
     /// Closes the session.
     CloseSession { reason: String },
+}
+
+/// A request to start a child session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildRequest {
+    pub flow: FlowName,
+    /// The flow's own name for the child.
+    pub key: String,
+    pub title: Option<String>,
+    pub settings: Value,
+    /// The first message of the child.
+    pub message: String,
+    /// How long the parent waits for the child.
+    pub wait_ms: u64,
+    /// What the child may use; `None` for a share of what is left.
+    pub allotment: Option<ChildAllotment>,
 }
 
 /// The text of a reply.

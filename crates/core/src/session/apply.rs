@@ -31,6 +31,9 @@ impl Session {
                 self.id = Some(session.clone());
                 self.closed_reason = None;
                 self.open_calls.values_mut().for_each(OpenCall::mark_inherited);
+                // The original session reports to the parent.
+                self.child_origin = None;
+                self.result_reported = false;
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
@@ -136,7 +139,22 @@ impl Session {
                     None => self.work_assignments.remove(agent),
                 };
             }
+            Event::ChildSpawned(_)
+            | Event::ChildCloseRequested { .. }
+            | Event::ChildEnded { .. }
+            | Event::ChildUsageReported { .. }
+            | Event::ResultSet { .. }
+            | Event::ResultReported
+            | Event::AskSent(_)
+            | Event::AskEnded { .. }
+            | Event::AskReceived(_)
+            | Event::AskReplied { .. }
+            | Event::ReceivedAskDropped { .. }
+            | Event::ClaimRequested { .. }
+            | Event::ClaimReleased { .. } => self.apply_exchange_event(&recorded.event),
             Event::PhaseTransitionRefused(_)
+            | Event::SubmissionHandled { .. }
+            | Event::ReplyUndelivered { .. }
             | Event::CommandIssued { .. }
             | Event::StepRefused { .. }
             | Event::FlowFactRecorded { .. } => {}
@@ -150,6 +168,7 @@ impl Session {
         self.mid_turn_policy = opened.mid_turn_policy;
         self.settings = Arc::new(opened.settings.clone());
         self.model_overrides = opened.model_overrides.clone();
+        self.child_origin = opened.child_origin.clone();
         self.opened_at = at;
         for graph in spec.graphs.values() {
             match graph.owner_kind {

@@ -265,6 +265,7 @@ pub(crate) fn play_all() -> SessionHarness {
         mid_turn_policy: MidTurnPolicy::Coalesce,
         settings: json!({"depth": 2}),
         model_overrides: std::collections::BTreeMap::new(),
+        child_origin: None,
     };
     let mut harness = SessionHarness::open_session(All::new(), opened);
     harness.set_window(1_024);

@@ -13,13 +13,13 @@ use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, Seq, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
-use segue_core::session::SessionState;
+use segue_core::session::{LastIds, SessionState};
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTeam};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::{commanded, project};
+use super::{commanded, exchange, project};
 
 /// A journal of format 1: its name, its flow, and the script that produced it.
 struct Golden {
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> SessionHarness,
 }
 
-const FORMAT_1: [Golden; 12] = [
+const FORMAT_1: [Golden; 13] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
@@ -40,6 +40,7 @@ const FORMAT_1: [Golden; 12] = [
     Golden { name: "outcomes", flow: || Box::new(MiniProject::new()), play: outcomes },
     Golden { name: "token_ratios", flow: || Box::new(MiniConcierge::new()), play: token_ratios },
     Golden { name: "cancelled", flow: || Box::new(MiniConcierge::new()), play: cancelled },
+    Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
     Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
 ];
 
@@ -281,7 +282,15 @@ fn summary(state: &SessionState) -> String {
         session.current_turn.as_ref().map(|turn| turn.id),
         session.queued_messages.len()
     ));
-    line(format!("last {:?}", session.last_ids));
+    let LastIds { message, turn, call, thread, tool_run, timer, handover, deferred_call, child, ask } =
+        session.last_ids;
+    line(format!(
+        "last LastIds {{ message: {message:?}, turn: {turn:?}, call: {call:?}, thread: {thread:?}, \
+         tool_run: {tool_run:?}, timer: {timer:?}, handover: {handover:?}, deferred_call: {deferred_call} }}"
+    ));
+    if child.0 + ask.0 > 0 {
+        line(format!("last {child} {ask}"));
+    }
     for (call, open) in &session.open_calls {
         line(format!("call {call} of {} try {} {:?}", open.opened.role, open.attempt, open.status));
     }
@@ -312,6 +321,19 @@ fn summary(state: &SessionState) -> String {
         if ratio != 1_000 {
             line(format!("token ratio {ratio} of {model}"));
         }
+    }
+    for (child, open) in &session.open_children {
+        line(format!("{child} is open, session {}, told to close: {}", open.spawned.session, open.close_requested));
+    }
+    for (ask, received) in &session.received_asks {
+        line(format!("{ask} of {} waits for a reply", received.from));
+    }
+    if let Some(claim) = &session.claim {
+        line(format!("claim {} of {}", claim.name, claim.workspace));
+    }
+    let descendants = session.ledger.descendants;
+    if descendants.descendants > 0 {
+        line(format!("descendants {} with {} calls", descendants.descendants, descendants.calls));
     }
     let timers: Vec<&str> = session.timers.values().map(|timer| timer.name.as_str()).collect();
     line(format!("timers {timers:?} resets {:?}", session.slot_resets.values().collect::<Vec<_>>()));
@@ -396,10 +418,25 @@ fn kind(event: &Event) -> &'static str {
         Event::CommandIssued { .. } => "command_issued",
         Event::StepRefused { .. } => "step_refused",
         Event::FlowFactRecorded { .. } => "flow_fact_recorded",
+        Event::SubmissionHandled { .. } => "submission_handled",
+        Event::ChildSpawned(_) => "child_spawned",
+        Event::ChildCloseRequested { .. } => "child_close_requested",
+        Event::ChildEnded { .. } => "child_ended",
+        Event::ChildUsageReported { .. } => "child_usage_reported",
+        Event::ResultSet { .. } => "result_set",
+        Event::ResultReported => "result_reported",
+        Event::AskSent(_) => "ask_sent",
+        Event::AskEnded { .. } => "ask_ended",
+        Event::AskReceived(_) => "ask_received",
+        Event::AskReplied { .. } => "ask_replied",
+        Event::ReceivedAskDropped { .. } => "received_ask_dropped",
+        Event::ReplyUndelivered { .. } => "reply_undelivered",
+        Event::ClaimRequested { .. } => "claim_requested",
+        Event::ClaimReleased { .. } => "claim_released",
     }
 }
 
-const KINDS: usize = 39;
+const KINDS: usize = 54;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

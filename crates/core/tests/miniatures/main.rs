@@ -3,6 +3,7 @@
 mod all;
 mod commanded;
 mod concierge;
+mod exchange;
 mod golden;
 mod nodes;
 mod project;

@@ -119,6 +119,7 @@ fn a_session_is_opened_once_and_before_anything_else() {
         mid_turn_policy: segue_core::event::MidTurnPolicy::Queue,
         settings: serde_json::Value::Null,
         model_overrides: std::collections::BTreeMap::new(),
+        child_origin: None,
     };
     assert_eq!(harness.try_input(SessionInput::Open(opened)).err(), Some(InputRefusal::AlreadyOpen));
     let mut unopened = harness.copy_empty();

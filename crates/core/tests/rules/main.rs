@@ -1,6 +1,8 @@
 //! The rules of a session, tested through the harness.
 
+mod asks;
 mod cancelling;
+mod children;
 mod closing;
 mod compaction;
 mod deciding;

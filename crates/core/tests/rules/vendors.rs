@@ -345,6 +345,7 @@ fn model_overrides_of_a_session_replace_the_configuration() {
         mid_turn_policy: MidTurnPolicy::Queue,
         settings: serde_json::Value::Null,
         model_overrides: [("speaker".into(), "guest".into())].into(),
+        child_origin: None,
     };
     let mut harness = SessionHarness::open_session(ClosureFlow::single_speaker(ClosureFlow::speaker_role()), opened);
     harness.assign_model("speaker", "house");
