@@ -65,7 +65,8 @@ impl ChildUsage {
 
 impl Ledger {
     /// Returns the usage of the session and of its descendants that have ended.
-    pub(crate) fn usage_with_descendants(&self) -> ChildUsage {
+    #[must_use]
+    pub fn usage_with_descendants(&self) -> ChildUsage {
         let own = ChildUsage {
             descendants: 0,
             calls: self.total.answered_calls,

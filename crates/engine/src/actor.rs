@@ -3,6 +3,7 @@
 
 mod commit;
 mod effects;
+mod inbox;
 mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -205,13 +206,15 @@ impl SessionActor {
                 .await?
                 .map_err(FatalSessionError)?;
         } else if source == ResumedStateSource::Store
-            && !self.session().is_idle()
+            && !self.session().is_resting()
             && self.shared.recovery != SessionResumePolicy::Never
         {
             tracing::info!(session = %self.session, epoch = self.epoch.0, "recovering unfinished work");
             self.commit_until_written(SessionInput::Recovered).await?.map_err(FatalSessionError)?;
         }
-        self.dispatch_effects().await
+        self.dispatch_effects().await?;
+        // Entries were submitted before the inputs that wait in the mailbox.
+        self.drain_inbox().await
     }
 
     /// Waits for the next message. Returns none if the session can be parked.
@@ -223,7 +226,11 @@ impl SessionActor {
             return Some(message);
         }
         // An idle session has no pending calls, so a call that is still listed is about to return its result.
-        let can_park = self.session().is_idle() && self.uncertain_commit.is_none() && self.calls.is_empty();
+        // A caller that waits for the end of a turn keeps the task.
+        let can_park = self.session().is_resting()
+            && self.uncertain_commit.is_none()
+            && self.calls.is_empty()
+            && self.turn_waiters.is_empty();
         if can_park || self.shared.recovery == SessionResumePolicy::Never {
             return None;
         }
@@ -255,11 +262,14 @@ impl SessionActor {
     }
 
     async fn handle_message(&mut self, message: ActorMessage) -> Result<(), FatalSessionError> {
-        let ActorMessage { input, reply_sender, turn_waiter, session_opened_at: opened_at } = message;
+        let ActorMessage { input, reply_sender, turn_waiter, session_opened_at: opened_at, drains_inbox } = message;
         if opened_at.is_some_and(|opened_at| opened_at != self.session().opened_at) {
             tracing::debug!(session = %self.session, "input for an earlier session of this name dropped");
             // Another session of the same name. Dropping the message informs the caller.
             return Ok(());
+        }
+        if drains_inbox {
+            self.drain_inbox().await?;
         }
         self.mark_call_returned(&input);
         let is_tick = matches!(input, SessionInput::Tick);
@@ -345,7 +355,7 @@ impl SessionActor {
 
 /// Returns what the session still has to do, for recovery.
 pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWorkStatus {
-    match (session.is_idle(), session.next_wake_at(spec)) {
+    match (session.is_resting(), session.next_wake_at(spec)) {
         (false, _) => PendingWorkStatus::Now,
         (true, Some(at)) => PendingWorkStatus::At(at),
         (true, None) => PendingWorkStatus::None,

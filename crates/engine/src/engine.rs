@@ -17,6 +17,7 @@ use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq, SessionId, UnixMillis};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::session::SessionState;
+use segue_core::submission::Submission;
 use segue_models::ModelRegistry;
 use segue_store::{JournalCommit, PendingWorkStatus, SessionListPage, SessionQuery, Store};
 use serde_json::Value;
@@ -182,7 +183,7 @@ impl Engine {
             None => SessionId::from(self.shared.random.pronounceable_name()),
         };
         let settings = merge_settings(self.shared.default_settings.get(flow_name), options.settings);
-        self.validate_settings(&*flow, &settings)?;
+        self.shared.validate_settings(&*flow, &settings)?;
         self.validate_role_models(flow.spec(), &options.role_models)?;
         let opened = SessionOpened {
             format: codec::EVENT_FORMAT,
@@ -192,13 +193,15 @@ impl Engine {
             mid_turn_policy: options.mid_turn_policy,
             settings,
             model_overrides: options.role_models,
+            child_origin: None,
         };
         let texts = TextCache::default();
-        let decision =
-            self.decide_new_session(&*flow, &SessionState::new(&*flow), SessionInput::Open(opened), &texts)?;
+        let state = SessionState::new(&*flow);
+        let decision = self.shared.decide_new_session(&*flow, &state, SessionInput::Open(opened), &texts)?;
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
-        let (is_idle, wake_at) = (decision.state.session.is_idle(), decision.state.session.next_wake_at(flow.spec()));
+        let (is_idle, wake_at) =
+            (decision.state.session.is_resting(), decision.state.session.next_wake_at(flow.spec()));
         let cached = CachedSession { state: decision.state, texts, lease_epoch: Some(epoch), snapshot_seq: Seq(0) };
         let slot = SessionSlot::Parked(Box::new(cached), self.shared.clock.now());
         // Another caller that knew the name may already have activated the session.
@@ -213,30 +216,6 @@ impl Engine {
         Ok(session)
     }
 
-    /// Decides about an input of a session that is not stored yet. `texts` must contain all its texts.
-    pub(crate) fn decide_new_session(
-        &self,
-        flow: &dyn DynFlow,
-        state: &SessionState,
-        input: SessionInput,
-        texts: &TextCache,
-    ) -> Result<Decision, Error> {
-        let env = DecisionEnv {
-            now: self.shared.clock.now(),
-            random: 0,
-            token_counter: &*self.shared.token_counter,
-            texts,
-            model_selector: &self.shared.model_assignment,
-            dispatch: self.shared.dispatch_mode(),
-        };
-        decide(flow, state, input, env).map_err(|error| match error {
-            DecideError::Refused(refusal) => refusal.into(),
-            DecideError::MissingTexts(_) => {
-                Error::NoSuchSession(state.session.id.clone().unwrap_or_else(|| SessionId::from("")))
-            }
-        })
-    }
-
     /// Checks that the roles exist in the flow and the models in the registry.
     fn validate_role_models(&self, spec: &FlowSpec, role_models: &BTreeMap<RoleName, ModelName>) -> Result<(), Error> {
         for (role, model) in role_models {
@@ -247,16 +226,6 @@ impl Engine {
             self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }
         Ok(())
-    }
-
-    /// Checks settings against a flow, and the models they name against the registry.
-    pub(crate) fn validate_settings(&self, flow: &dyn DynFlow, settings: &Value) -> Result<(), Error> {
-        let spec = flow.spec();
-        let mut problems = invalid_settings(flow, settings);
-        for (at, model) in collect_named_models(&spec.settings, settings) {
-            problems.extend(self.models().get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
-        }
-        if problems.is_empty() { Ok(()) } else { Err(Error::BadSettings { flow: spec.name.clone(), why: problems }) }
     }
 
     /// Creates a session with its first events, all or nothing.
@@ -317,12 +286,18 @@ impl Engine {
     pub async fn send_and_wait(&self, session: &SessionId, message: UserMessage) -> Result<TurnReport, Error> {
         self.ensure_not_shutting_down()?;
         let (waiter, report) = oneshot::channel();
+        let submission = to_message_submission(&message);
         self.deliver_message(
             session,
             ActorMessage { turn_waiter: Some(waiter), ..ActorMessage::without_reply(to_message_input(message)) },
         )
         .await;
         match report.await {
+            Ok(Err(Error::InUse { .. })) => {
+                let message = self.submit_and_wait(session, &submission).await?;
+                let message = message.ok_or_else(|| Error::Stopped(session.clone()))?;
+                self.follow_turn(session, message).await
+            }
             Ok(report) => report,
             Err(_) => Err(self.stopped_error(session).await),
         }
@@ -343,15 +318,18 @@ impl Engine {
     ) -> Result<Option<MessageId>, Error> {
         self.ensure_not_shutting_down()?;
         let (reply_sender, reply) = oneshot::channel();
+        let submission = to_submission(&input);
         self.deliver_message(
             session,
             ActorMessage { reply_sender: Some(reply_sender), ..ActorMessage::without_reply(input) },
         )
         .await;
-        match reply.await {
-            Ok(result) => result,
+        match (reply.await, submission) {
+            // Another process holds the session, and nothing was decided here.
+            (Ok(Err(Error::InUse { .. })), Some(submission)) => self.submit_and_wait(session, &submission).await,
+            (Ok(result), _) => result,
             // The sender was dropped together with the task.
-            Err(_) => Err(self.stopped_error(session).await),
+            (Err(_), _) => Err(self.stopped_error(session).await),
         }
     }
 
@@ -506,6 +484,41 @@ impl EngineShared {
         }
     }
 
+    /// Decides about an input of a session that is not stored yet. `texts` must contain all its texts.
+    pub(crate) fn decide_new_session(
+        &self,
+        flow: &dyn DynFlow,
+        state: &SessionState,
+        input: SessionInput,
+        texts: &TextCache,
+    ) -> Result<Decision, Error> {
+        let env = DecisionEnv {
+            now: self.clock.now(),
+            random: 0,
+            token_counter: &*self.token_counter,
+            texts,
+            model_selector: &self.model_assignment,
+            child_checker: self,
+            dispatch: self.dispatch_mode(),
+        };
+        decide(flow, state, input, env).map_err(|error| match error {
+            DecideError::Refused(refusal) => refusal.into(),
+            DecideError::MissingTexts(_) => {
+                Error::NoSuchSession(state.session.id.clone().unwrap_or_else(|| SessionId::from("")))
+            }
+        })
+    }
+
+    /// Checks settings against a flow, and the models they name against the registry.
+    pub(crate) fn validate_settings(&self, flow: &dyn DynFlow, settings: &Value) -> Result<(), Error> {
+        let spec = flow.spec();
+        let mut problems = invalid_settings(flow, settings);
+        for (at, model) in collect_named_models(&spec.settings, settings) {
+            problems.extend(self.models.get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Error::BadSettings { flow: spec.name.clone(), why: problems }) }
+    }
+
     /// Returns the flow of that name.
     pub(crate) fn find_flow(&self, flow: Option<&FlowName>) -> Result<Arc<dyn DynFlow>, Error> {
         let found = flow.and_then(|flow| self.flows.get(flow));
@@ -520,6 +533,29 @@ impl EngineShared {
 pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
     let problems: Vec<String> = flow.spec().invalid_settings(settings).iter().map(ToString::to_string).collect();
     if problems.is_empty() { flow.validate_settings(settings) } else { problems }
+}
+
+/// Returns the input as a submission, if it can wait in an inbox.
+fn to_submission(input: &SessionInput) -> Option<Submission> {
+    match input {
+        SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => Some(Submission::Message {
+            text: text.clone(),
+            idempotency_key: idempotency_key.clone(),
+            mid_turn_policy: *mid_turn_policy,
+            images: images.clone(),
+        }),
+        SessionInput::Operator(command) => Some(Submission::Command { command: command.clone() }),
+        _ => None,
+    }
+}
+
+fn to_message_submission(message: &UserMessage) -> Submission {
+    Submission::Message {
+        text: message.text.clone(),
+        idempotency_key: message.idempotency_key.clone(),
+        mid_turn_policy: message.mid_turn_policy,
+        images: message.images.clone(),
+    }
 }
 
 fn to_message_input(message: UserMessage) -> SessionInput {

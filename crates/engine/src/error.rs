@@ -2,7 +2,7 @@
 
 use segue_core::codec;
 use segue_core::decide::InputRefusal;
-use segue_core::ids::{CallId, FlowName, SessionId};
+use segue_core::ids::{CallId, FlowName, SessionId, SubmissionId};
 
 /// An error returned by the engine.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -73,6 +73,16 @@ pub enum Error {
         line: usize,
         why: String,
     },
+    /// Another process holds the session and has not handled the input yet. It will.
+    #[error(
+        "the input waits for the process that holds the session `{session}`; ask for submission {submission} later"
+    )]
+    StillWaiting { session: SessionId, submission: SubmissionId },
+    #[error("the session `{session}` has no submission {submission}, or it was handled more than a day ago")]
+    NoSuchSubmission { session: SessionId, submission: SubmissionId },
+    /// An inbox entry was already handled.
+    #[error("the inbox entry of session `{0}` was already handled")]
+    EntryGone(SessionId),
     /// The session was deleted while the caller waited.
     #[error("the session `{0}` was deleted before this was done")]
     SessionDeleted(SessionId),
@@ -115,6 +125,9 @@ impl Error {
             | Self::NoSuchCall { .. }
             | Self::NothingChanges { .. }
             | Self::BadImport { .. }
+            | Self::StillWaiting { .. }
+            | Self::NoSuchSubmission { .. }
+            | Self::EntryGone(_)
             | Self::SessionDeleted(_)
             | Self::Stopped(_)
             | Self::ShuttingDown => false,
@@ -126,6 +139,7 @@ impl Error {
         use segue_store::Error as Store;
         match error {
             Store::NoSuchSession { session } | Store::BeingDeleted { session } => Self::NoSuchSession(session),
+            Store::EntryGone { session, .. } => Self::EntryGone(session),
             Store::SessionExists { session } => Self::SessionExists(session),
             Store::HeldByOtherProcess { session, by } => Self::InUse { session, by },
             Store::Fenced { .. } | Store::Conflict { .. } => Self::TakenOver(session.clone()),
@@ -156,6 +170,8 @@ impl Error {
             Self::NothingChanges { .. } => "nothing-changes",
             Self::Store(error) => store_error_code(error),
             Self::BadImport { .. } => "bad-import",
+            Self::StillWaiting { .. } => "still-waiting",
+            Self::NoSuchSubmission { .. } | Self::EntryGone(_) => "no-such-submission",
             Self::SessionDeleted(_) => "session-deleted",
             Self::Stopped(_) => "stopped",
             Self::ShuttingDown => "shutting-down",
@@ -186,6 +202,9 @@ fn refusal_code(refusal: &InputRefusal) -> &'static str {
         InputRefusal::NoSuchRole { .. } => "no-such-role",
         InputRefusal::NoSuchCommand { .. } => "no-such-command",
         InputRefusal::FlowCommandRefused(_) => "command",
+        InputRefusal::NotWaiting(_) | InputRefusal::UnknownTopic { .. } | InputRefusal::UnusableSubmission(_) => {
+            "submission"
+        }
         InputRefusal::TooManySteps { .. } => "too-many-steps",
     }
 }

@@ -42,6 +42,7 @@ mod dispatch;
 mod engine;
 mod error;
 mod event_log;
+mod inbox;
 mod inspect;
 pub mod limits;
 mod load;
@@ -64,6 +65,7 @@ pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage}
 pub use diff::{TextDiffLine, diff_lines};
 pub use engine::{Engine, validate_session_name};
 pub use error::Error;
+pub use inbox::SubmissionResult;
 pub use model_assignment::ModelAssignment;
 pub use recompute::{CallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{

@@ -48,6 +48,20 @@ pub const TICK_RETRY_MS: u64 = 1_000;
 pub const TOOL_RUN_MS_MAX: u64 = 10 * 60 * 1_000;
 /// How often the engine looks for sessions that a dead process left unfinished.
 pub const RECOVERY_POLL_MS: u64 = 30_000;
+/// Children of a session, or unfinished deletions, that are read at once.
+pub const DELETIONS_PAGE_MAX: usize = 64;
+/// How long a session that is about to be deleted may take to close.
+pub const CLOSE_MS_MAX: u64 = 5_000;
+/// Sessions with inbox entries that are read at once.
+pub const INBOX_SESSIONS_PAGE_MAX: usize = 64;
+/// Inbox entries that a session reads at once.
+pub const INBOX_ENTRIES_PAGE_MAX: usize = 16;
+/// First wait for the outcome of a submission; it doubles.
+pub const OUTCOME_POLL_MS_MIN: u64 = 20;
+/// Longest wait between two looks for the outcome of a submission.
+pub const OUTCOME_POLL_MS_MAX: u64 = 500;
+/// How long a caller waits for the outcome of a submission before it gets the submission's id instead.
+pub const OUTCOME_WAIT_MS_MAX: u64 = 10_000;
 /// Sessions with pending work that are read at once.
 pub const PENDING_SESSIONS_PAGE_MAX: usize = 256;
 /// Sessions that are resumed at the same time. The others follow when these have been loaded and their work started.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_store::{PendingSession, PendingWorkQuery, PendingWorkStatus};
+use segue_store::{InboxStatus, PendingSession, PendingWorkQuery, PendingWorkStatus};
 
 use crate::config::SessionResumePolicy;
 use crate::engine::{Engine, EngineShared};
@@ -35,6 +35,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         }
         let engine = Engine::from_shared(shared);
         engine.wake_due_sessions();
+        engine.poke_sessions_with_entries().await;
         let parked_before = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
         engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);
@@ -45,6 +46,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
             if let Err(error) = engine.resume_pending_sessions().await {
                 tracing::warn!(%error, "cannot look for sessions with pending work");
             }
+            engine.resume_deletions().await;
         }
     }
 }
@@ -128,9 +130,11 @@ impl EngineShared {
         let releases = self.registry.take_evictable(parked_before, kept_max).into_iter().map(
             |(session, mut cached, at)| async move {
                 if let Some(epoch) = cached.lease_epoch.take() {
-                    // A lease that cannot be released now is free once this process ends.
+                    // A lease that cannot be released now is free once this process ends. Entries that arrived meanwhile
+                    // are pending work, which the next recovery round finds; this process looks at once.
                     match self.store.release_lease(&session, epoch).await {
-                        Ok(()) => tracing::debug!(%session, epoch = epoch.0, "lease released"),
+                        Ok(InboxStatus::Empty) => tracing::debug!(%session, epoch = epoch.0, "lease released"),
+                        Ok(InboxStatus::HasEntries) => self.registry.set_alarm(self.clock.now(), &session),
                         Err(error) => tracing::warn!(%session, epoch = epoch.0, %error, "lease not released"),
                     }
                 }

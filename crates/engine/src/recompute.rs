@@ -71,7 +71,7 @@ impl Engine {
         change: &RecomputeChanges,
     ) -> Result<RecomputeResult, Error> {
         let (flow, state) = self.load_session(session).await?;
-        self.validate_settings(&*flow, &change.settings)?;
+        self.shared().validate_settings(&*flow, &change.settings)?;
         if let Some(model) = &change.model {
             self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }

@@ -23,12 +23,14 @@ pub(crate) struct ActorMessage {
     pub turn_waiter: Option<TurnReportSender>,
     /// When the intended session was opened, if another session may have taken its name meanwhile.
     pub session_opened_at: Option<UnixMillis>,
+    /// Whether the session looks into its inbox first.
+    pub drains_inbox: bool,
 }
 
 impl ActorMessage {
     /// Creates a message that no caller waits for.
     pub(crate) fn without_reply(input: SessionInput) -> Self {
-        Self { input, reply_sender: None, turn_waiter: None, session_opened_at: None }
+        Self { input, reply_sender: None, turn_waiter: None, session_opened_at: None, drains_inbox: false }
     }
 
     /// Returns whether no caller waits for the message.

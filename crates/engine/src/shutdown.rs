@@ -4,11 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use segue_core::ids::{SessionId, UnixMillis};
+use segue_core::decide::{CHILD_SEPARATOR, OperatorCommand};
+use segue_core::event::ChildOutcome;
+use segue_core::ids::{ChildId, SessionId, UnixMillis};
+use segue_core::ledger::ChildUsage;
+use segue_core::submission::Submission;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::limits::{DRAIN_MS_MAX, SHUTDOWN_MS_MAX};
+use crate::limits::{CLOSE_MS_MAX, DELETIONS_PAGE_MAX, DRAIN_MS_MAX, SHUTDOWN_MS_MAX};
 use crate::registry::SessionSlot;
 
 impl Engine {
@@ -18,6 +22,22 @@ impl Engine {
     /// The session does not exist or is in use elsewhere.
     pub async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
         let _deletion = self.shared().deletions.read().await;
+        self.delete_with_descendants(session).await
+    }
+
+    /// Continues deletions that a process left unfinished.
+    pub(crate) async fn resume_deletions(&self) {
+        // A store that cannot be read now is asked again in the next round.
+        let Ok(sessions) = self.shared().store.sessions_to_delete(DELETIONS_PAGE_MAX).await else { return };
+        for address in sessions {
+            // One that fails now was logged, and is tried again in the next round.
+            let _ = self.delete_session(&address.session).await;
+        }
+    }
+
+    /// Deletes a session after its children, leaves first.
+    async fn delete_with_descendants(&self, session: &SessionId) -> Result<(), Error> {
+        let usage = self.close_before_deletion(session).await;
         // No work of the session may be running while it is deleted.
         self.shared().abandoned_calls.abort_session_calls(session);
         if let Some(SessionSlot::Active(mailbox)) = self.shared().registry.with_slots(|slots| slots.remove(session)) {
@@ -25,19 +45,59 @@ impl Engine {
             // Its last turn may have abandoned more calls meanwhile.
             self.shared().abandoned_calls.abort_session_calls(session);
         }
-        let deleted = self.shared().store.delete_session(session, None).await;
+        let deleted = self.delete_stopped_session(session, usage).await;
         match &deleted {
             Ok(()) => tracing::info!(%session, "session deleted"),
             Err(error) => tracing::warn!(%session, %error, "session not deleted"),
         }
-        deleted.map_err(|error| {
-            let error = Error::from_store_error(session, error);
+        deleted.inspect_err(|error| {
             if error.is_transient() {
                 // It was not deleted, so the work that was stopped for it is resumed.
                 self.shared().registry.set_alarm(self.shared().clock.now(), session);
             }
-            error
         })
+    }
+
+    async fn delete_stopped_session(&self, session: &SessionId, usage: ChildUsage) -> Result<(), Error> {
+        let store = &self.shared().store;
+        let to_error = |error| Error::from_store_error(session, error);
+        let lease = store.begin_delete(session).await.map_err(to_error)?;
+        loop {
+            let children = store.children_of(lease.uid, DELETIONS_PAGE_MAX).await.map_err(to_error)?;
+            if children.is_empty() {
+                break;
+            }
+            for child in children {
+                match Box::pin(self.delete_with_descendants(&child.session)).await {
+                    Ok(()) | Err(Error::NoSuchSession(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let parent = session.as_str().rsplit_once(CHILD_SEPARATOR).filter(|_| lease.parent.is_some());
+        let notice = parent.and_then(|(_, number)| {
+            let child = ChildId(number.parse().ok()?);
+            Some(self.shared().to_entry(&Submission::ChildEnded { child, outcome: ChildOutcome::Deleted, usage }))
+        });
+        store.delete_session(session, notice).await.map_err(to_error)?;
+        if let Some((parent, _)) = parent {
+            self.wake_receivers([SessionId::from(parent)].into());
+        }
+        Ok(())
+    }
+
+    /// Closes a session that is about to be deleted, so that others do not wait for it, and returns what it used. A
+    /// session that cannot be closed is deleted all the same.
+    async fn close_before_deletion(&self, session: &SessionId) -> ChildUsage {
+        let Ok((_, state)) = self.load_session(session).await else { return ChildUsage::default() };
+        let state = state.session;
+        let is_awaited = state.claim.is_some() || !state.open_children.is_empty() || !state.received_asks.is_empty();
+        if is_awaited {
+            let closing = self.apply_command(session, OperatorCommand::Close);
+            // The children are deleted next, whether or not they were told.
+            let _ = tokio::time::timeout(Duration::from_millis(CLOSE_MS_MAX), closing).await;
+        }
+        state.ledger.usage_with_descendants()
     }
 
     /// Shuts the engine down: refuses new input, gives running turns a few seconds, and leaves unfinished work to

@@ -36,10 +36,15 @@ impl ToolInvocation {
     /// or one that cannot be an owner's name, belongs to the operator.
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
-        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let (owner, _) = self.session.as_str().split_once(NAMESPACE_SEPARATOR)?;
-        Some(owner).filter(|owner| !owner.is_empty() && owner.chars().all(is_allowed))
+        session_owner(&self.session)
     }
+}
+
+/// Returns the owner of a session: the part of its name before the first separator, if it can be an owner's name.
+pub(crate) fn session_owner(session: &SessionId) -> Option<&str> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let (owner, _) = session.as_str().split_once(NAMESPACE_SEPARATOR)?;
+    Some(owner).filter(|owner| !owner.is_empty() && owner.chars().all(is_allowed))
 }
 
 /// The tools that are available to an engine.

@@ -90,7 +90,7 @@ impl Engine {
             let at = state.session.last_seq;
             let mut texts = TextCache::default();
             texts.insert_bodies(&bodies);
-            let decision = self.decide_new_session(
+            let decision = self.shared().decide_new_session(
                 &*flow,
                 &state,
                 SessionInput::Forked { session: session.clone(), from, at },

@@ -68,6 +68,11 @@ impl TurnWaiters {
         Self { by_message: BTreeMap::new(), turn }
     }
 
+    /// Returns whether no caller waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_message.is_empty()
+    }
+
     pub(crate) fn add(&mut self, message: MessageId, waiter: TurnReportSender) {
         self.by_message.entry(message).or_default().push(waiter);
     }

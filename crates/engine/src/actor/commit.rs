@@ -8,11 +8,12 @@ use segue_core::codec;
 use segue_core::decide::{DecideError, Decision, DecisionEnv, InputRefusal, SessionInput, decide, decide_without_flow};
 use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::BodyTextLookup;
-use segue_core::ids::MessageId;
+use segue_core::ids::{MessageId, SubmissionId};
 use segue_core::session::SessionState;
-use segue_store::{JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
+use segue_store::{DrainedEntry, JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
 use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::event_log::log_recorded_events;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
@@ -59,6 +60,10 @@ impl SessionActor {
     ) -> Result<Option<MessageId>, Error> {
         // Recovering is no progress: a session that ends every process that resumes it would never be quarantined.
         let shows_progress = !matches!(input, SessionInput::Recovered);
+        let submission = match &input {
+            SessionInput::Submitted(entry) => Some(entry.id),
+            _ => None,
+        };
         let decision = match self.decide_input(input).await {
             Ok(decision) => decision,
             Err(error) => {
@@ -67,7 +72,7 @@ impl SessionActor {
             }
         };
         let message = decision.message;
-        match self.append_decision(&decision, shows_progress).await {
+        match self.append_decision(&decision, submission, shows_progress).await {
             Ok(()) => {
                 self.apply_decision(decision, waiter).await;
                 Ok(message)
@@ -155,7 +160,14 @@ impl SessionActor {
     /// Decides about an input on which the flow panics or loops. A new message is refused. Other inputs are recorded
     /// without asking the flow, which fails the turn.
     fn decide_without_flow(&mut self, input: SessionInput, flow_error: Error) -> Result<Decision, Error> {
-        if matches!(input, SessionInput::Message { .. } | SessionInput::Open(_)) {
+        let is_refusable = match &input {
+            SessionInput::Message { .. } | SessionInput::Open(_) => true,
+            SessionInput::Submitted(entry) => {
+                entry.content.as_ref().is_ok_and(|content| !content.is_exempt_from_limit())
+            }
+            _ => false,
+        };
+        if is_refusable {
             return Err(flow_error);
         }
         if !matches!(input, SessionInput::Tick) {
@@ -177,6 +189,7 @@ impl SessionActor {
             token_counter: &*self.shared.token_counter,
             texts: &self.cached.texts,
             model_selector: &self.shared.model_assignment,
+            child_checker: &*self.shared,
             dispatch: self.shared.dispatch_mode(),
         }
     }
@@ -190,13 +203,18 @@ impl SessionActor {
         Ok(())
     }
 
-    async fn append_decision(&mut self, decision: &Decision, shows_progress: bool) -> Result<(), segue_store::Error> {
+    async fn append_decision(
+        &mut self,
+        decision: &Decision,
+        submission: Option<SubmissionId>,
+        shows_progress: bool,
+    ) -> Result<(), segue_store::Error> {
         if decision.events.is_empty() {
             return Ok(());
         }
         self.commit_gate.set_clear(false);
         let pending_work = find_pending_work(&decision.state.session, self.flow.spec());
-        let commit = JournalCommit {
+        let mut commit = JournalCommit {
             bodies: locate_bodies(&decision.events, &decision.bodies),
             summary: self.changed_summary(decision, pending_work),
             shows_progress,
@@ -207,6 +225,11 @@ impl SessionActor {
                 encode_events(&decision.events),
             )
         };
+        if let Some((id, outcome)) = submission.zip(decision.submission_outcome.as_ref()) {
+            let outcome = serde_json::to_vec(outcome).unwrap_or_default();
+            commit.drained.push(DrainedEntry { id, outcome });
+        }
+        self.shared.add_deliveries(&mut commit, decision);
         let head = self.shared.store.append_commit(commit).await?;
         tracing::debug!(session = %self.session, epoch = self.epoch.0, seq = head.0, events = decision.events.len(), "commit written");
         Ok(())
@@ -245,9 +268,13 @@ impl SessionActor {
             }
         }
         self.cached.texts.insert_bodies(&decision.bodies);
+        let told = decision.submissions.iter().map(|submission| submission.to.clone());
+        let spawned = decision.children.iter().map(|child| child.spawned.session.clone());
+        let receivers = told.chain(spawned).filter(|receiver| *receiver != self.session).collect();
         let state_before = std::mem::replace(&mut self.cached.state, decision.state);
         log_recorded_events(&self.session, &decision.events);
         self.shared.subscriptions.publish_events(&self.session, &decision.events);
+        Engine::from_shared(self.shared.clone()).wake_receivers(receivers);
         for ended in self.turn_waiters.apply_events(&decision.events) {
             let report = self.build_turn_report(&state_before, &decision.events, &ended).await;
             ended.notify_waiters(&report);

@@ -10,7 +10,7 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::Engine;
 use segue_engine::limits::{BREAKER_FAILURES_MAX, PARKED_LEASE_MS_MAX, UPDATES_BUFFERED_MAX};
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
-use segue_store::{Store, TakeoverPolicy};
+use segue_store::{LeaseStore, TakeoverPolicy};
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 

@@ -1,10 +1,12 @@
 //! Tests of the engine by topic, with a memory store, paused time, and a model that each test controls call by call.
 
 mod calls;
+mod children;
 mod disk_errors;
 mod flow_errors;
 mod harness;
 mod idempotency;
+mod inbox;
 mod late_answers;
 mod logs;
 mod mid_turn_messages;

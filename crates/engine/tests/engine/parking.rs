@@ -33,21 +33,6 @@ async fn parked_sessions_have_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_in_use_cannot_be_written_by_another_process() {
-    let disk = MemoryDisk::new();
-    let (one, mut calls) = chat_engine(&disk).await;
-    let (other, _) = chat_engine(&disk).await;
-    let session = open_session(&one).await;
-    one.send_message(&session, "hello".into()).await.expect("accepted");
-    let call = calls.next().await;
-    let error = other.send_message(&session, "me too".into()).await.expect_err("it is in use");
-    assert!(matches!(error, Error::InUse { .. }), "{error}");
-    call.answer("yes");
-    advance_ms(1).await;
-    assert_eq!(load_state(&other, &session).await.session.last_ids.message.0, 1, "nothing of it is recorded");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_parked_session_is_released_and_resumed_by_either_process() {
     let disk = MemoryDisk::new();
     let (one, mut calls_one) = chat_engine(&disk).await;

@@ -1,0 +1,46 @@
+//! Drains the session's inbox: every entry is decided on and deleted in one commit.
+
+use segue_core::decide::SessionInput;
+use segue_core::submission::{InboxInput, Submission, SubmissionSender};
+use segue_store::InboxEntry;
+
+use super::{FatalSessionError, SessionActor};
+use crate::error::Error;
+use crate::limits::INBOX_ENTRIES_PAGE_MAX;
+
+impl SessionActor {
+    /// Handles the entries of the inbox, oldest first, until it is empty.
+    pub(super) async fn drain_inbox(&mut self) -> Result<(), FatalSessionError> {
+        loop {
+            // An inbox that cannot be read now is read in the next round.
+            let Ok(entries) = self.shared.store.read_inbox(&self.session, INBOX_ENTRIES_PAGE_MAX).await else {
+                return Ok(());
+            };
+            if entries.is_empty() || self.mailbox.is_draining() {
+                return Ok(());
+            }
+            for entry in entries {
+                let id = entry.id;
+                let input = SessionInput::Submitted(Box::new(to_input(entry)));
+                match self.commit_until_written(input).await? {
+                    // An earlier commit with an unknown outcome has handled the entry.
+                    Ok(_) | Err(Error::EntryGone(_)) => {}
+                    Err(error) => {
+                        // The flow cannot handle it, so it ends as refused.
+                        let content = Err(error.to_string());
+                        let refused = InboxInput { id, sender: None, content };
+                        self.commit_until_written(SessionInput::Submitted(Box::new(refused)))
+                            .await?
+                            .map_err(FatalSessionError)?;
+                    }
+                }
+                self.dispatch_effects().await?;
+            }
+        }
+    }
+}
+
+fn to_input(entry: InboxEntry) -> InboxInput {
+    let sender = entry.sender.map(|sender| SubmissionSender { session: sender.session, uid: sender.uid });
+    InboxInput { id: entry.id, sender, content: Submission::decode(&entry.bytes) }
+}

@@ -1,0 +1,231 @@
+//! Durable inboxes: inputs for sessions that another process holds, and what sessions send each other.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use segue_core::codec;
+use segue_core::decide::{ChildChecker, Decision, SessionInput};
+use segue_core::event::{ChildOrigin, ChildOutcome, Event, SessionOpened};
+use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
+use segue_core::ledger::ChildUsage;
+use segue_core::session::SessionState;
+use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToSend};
+use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
+use serde_json::Value;
+
+use crate::actor::{find_pending_work, summarize_session};
+use crate::config::{SessionResumePolicy, merge_settings};
+use crate::engine::{Engine, EngineShared};
+use crate::error::Error;
+use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_MS_MIN, OUTCOME_WAIT_MS_MAX};
+use crate::load::{encode_events, locate_bodies};
+use crate::registry::ActorMessage;
+use crate::subscriptions::SessionUpdate;
+use crate::text_cache::TextCache;
+use crate::tools::session_owner;
+use crate::turn_report::TurnReport;
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SubmissionResult {
+    /// It waits for the process that holds the session.
+    Waiting,
+    /// It was accepted; the message is given if it was one.
+    Accepted(Option<MessageId>),
+}
+
+impl Engine {
+    /// Submits an input to the inbox of a session that another process holds, and waits for its outcome.
+    ///
+    /// # Errors
+    /// The input was refused, or the process that holds the session did not handle it in time
+    /// ([`Error::StillWaiting`]).
+    pub(crate) async fn submit_and_wait(
+        &self,
+        session: &SessionId,
+        submission: &Submission,
+    ) -> Result<Option<MessageId>, Error> {
+        let entry = self.shared().to_entry(submission);
+        let id = entry.id;
+        let submitted = self.shared().store.submit(session, None, entry).await;
+        submitted.map_err(|error| Error::from_store_error(session, error))?;
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(OUTCOME_WAIT_MS_MAX);
+        let mut wait_ms = OUTCOME_POLL_MS_MIN;
+        while tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            if let SubmissionResult::Accepted(message) = self.submission_result(session, id).await? {
+                return Ok(message);
+            }
+            if wait_ms >= OUTCOME_POLL_MS_MAX {
+                // The holder may have ended: then this process handles the entry.
+                self.poke_session(session).await;
+            }
+            wait_ms = (wait_ms * 2).min(OUTCOME_POLL_MS_MAX);
+        }
+        Err(Error::StillWaiting { session: session.clone(), submission: id })
+    }
+
+    /// Returns what became of a submission.
+    ///
+    /// # Errors
+    /// It was refused, there is no such submission, or the store cannot be read.
+    pub async fn submission_result(&self, session: &SessionId, id: SubmissionId) -> Result<SubmissionResult, Error> {
+        let status = self.shared().store.read_outcome(session, id).await;
+        match status.map_err(|error| Error::from_store_error(session, error))? {
+            SubmissionStatus::Waiting => Ok(SubmissionResult::Waiting),
+            SubmissionStatus::Unknown => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
+            SubmissionStatus::Handled { outcome } => match serde_json::from_slice::<SubmissionOutcome>(&outcome) {
+                Ok(Ok(message)) => Ok(SubmissionResult::Accepted(message)),
+                Ok(Err(refusal)) => Err(refusal.into()),
+                // Written by a version that knows more refusals.
+                Err(_) => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
+            },
+        }
+    }
+
+    /// Waits for the end of the turn of a message that another process handles.
+    pub(crate) async fn follow_turn(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
+        let mut updates = self.subscribe(session, Seq(0)).await?;
+        let mut turn_of_message = None;
+        loop {
+            let SessionUpdate::Event(recorded) = updates.next_update().await? else { continue };
+            match &recorded.event {
+                Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => {
+                    turn_of_message = Some(*turn);
+                }
+                Event::TurnEnded { turn, .. } if turn_of_message == Some(*turn) => {
+                    return self.shared().rebuild_turn_report(session, message).await;
+                }
+                Event::SessionClosed { reason } if turn_of_message.is_none() => {
+                    return Err(segue_core::decide::InputRefusal::Closed { reason: reason.clone() }.into());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets a session look into its inbox, and resumes it for that if necessary.
+    pub(crate) async fn poke_session(&self, session: &SessionId) {
+        let message = ActorMessage { drains_inbox: true, ..ActorMessage::without_reply(SessionInput::Tick) };
+        self.deliver_message(session, message).await;
+    }
+
+    /// Lets the sessions that this process holds and that have entries look into their inboxes.
+    pub(crate) async fn poke_sessions_with_entries(&self) {
+        // A store that cannot be read now is asked again in the next round.
+        let Ok(sessions) = self.shared().store.held_sessions_with_entries(INBOX_SESSIONS_PAGE_MAX).await else {
+            return;
+        };
+        for address in sessions {
+            self.poke_session(&address.session).await;
+        }
+    }
+
+    /// Wakes the receivers of a commit in this process. Others find their entries by themselves.
+    pub(crate) fn wake_receivers(&self, receivers: BTreeSet<SessionId>) {
+        if receivers.is_empty() || self.shared().recovery == SessionResumePolicy::Never {
+            return;
+        }
+        let engine = self.clone();
+        tokio::spawn(async move {
+            for session in receivers {
+                engine.poke_session(&session).await;
+            }
+        });
+    }
+}
+
+impl EngineShared {
+    pub(crate) fn to_entry(&self, submission: &Submission) -> NewSubmission {
+        NewSubmission {
+            id: SubmissionId(self.random.next_u64()),
+            at: self.clock.now(),
+            bytes: submission.encode(),
+            exempt_from_limit: submission.is_exempt_from_limit(),
+        }
+    }
+
+    /// Adds to a commit what a decision submits to other sessions, and the children it starts.
+    pub(crate) fn add_deliveries(&self, commit: &mut JournalCommit, decision: &Decision) {
+        let own_name = commit.session.clone();
+        for child in &decision.children {
+            match self.open_child(&own_name, child) {
+                Ok(spawned) => commit.spawned.push(spawned),
+                Err(reason) => {
+                    let (child, outcome) = (child.spawned.child, ChildOutcome::NotOpened { reason });
+                    let submission = Submission::ChildEnded { child, outcome, usage: ChildUsage::default() };
+                    commit.outgoing.push(self.to_outgoing(own_name.clone(), &submission));
+                }
+            }
+        }
+        for SubmissionToSend { to, expected_uid, submission, bounce } in &decision.submissions {
+            if session_owner(to) == session_owner(&own_name) {
+                let bounce = bounce.as_ref().map(|bounce| self.to_entry(bounce));
+                let outgoing = self.to_outgoing(to.clone(), submission);
+                commit.outgoing.push(OutgoingSubmission { expected: *expected_uid, bounce, ..outgoing });
+            } else if let Some(bounce) = bounce {
+                // A session of another owner looks like one that does not exist.
+                commit.outgoing.push(self.to_outgoing(own_name.clone(), bounce));
+            }
+        }
+    }
+
+    fn to_outgoing(&self, to: SessionId, submission: &Submission) -> OutgoingSubmission {
+        OutgoingSubmission { to, expected: None, submission: self.to_entry(submission), bounce: None }
+    }
+
+    /// Decides how a child session opens. Its first message waits in its inbox.
+    fn open_child(&self, parent: &SessionId, child: &ChildToSpawn) -> Result<SpawnedSession, String> {
+        let ChildToSpawn { spawned, request } = child;
+        let flow = self.find_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
+        let opened = SessionOpened {
+            format: codec::EVENT_FORMAT,
+            session: spawned.session.clone(),
+            flow: spawned.flow.clone(),
+            title: Some(request.title.clone().unwrap_or_else(|| spawned.key.clone())),
+            mid_turn_policy: Default::default(),
+            settings: self.child_settings(&spawned.flow, &request.settings),
+            model_overrides: Default::default(),
+            child_origin: Some(ChildOrigin {
+                parent: parent.clone(),
+                child: spawned.child,
+                allotment: spawned.allotment,
+            }),
+        };
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let (state, texts) = (SessionState::new(&*flow), TextCache::default());
+            self.decide_new_session(&*flow, &state, SessionInput::Open(opened), &texts)
+        }));
+        let decision = match decided {
+            Ok(decision) => decision.map_err(|error| error.to_string())?,
+            Err(_) => return Err(format!("flow `{}` panicked", spawned.flow)),
+        };
+        let first_message = Submission::Message {
+            text: request.message.clone(),
+            idempotency_key: None,
+            mid_turn_policy: None,
+            images: Vec::new(),
+        };
+        let pending_work = find_pending_work(&decision.state.session, flow.spec());
+        Ok(SpawnedSession {
+            session: spawned.session.clone(),
+            records: encode_events(&decision.events),
+            bodies: locate_bodies(&decision.events, &decision.bodies),
+            summary: summarize_session(&decision.state.session, pending_work),
+            entries: vec![self.to_entry(&first_message)],
+        })
+    }
+
+    fn child_settings(&self, flow: &FlowName, settings: &Value) -> Value {
+        merge_settings(self.default_settings.get(flow), settings.clone())
+    }
+}
+
+impl ChildChecker for EngineShared {
+    fn check_child(&self, flow: &FlowName, settings: &Value) -> Result<(), String> {
+        let found = self.find_flow(Some(flow)).map_err(|error| error.to_string())?;
+        let settings = self.child_settings(flow, settings);
+        self.validate_settings(&*found, &settings).map_err(|error| error.to_string())
+    }
+}
