@@ -9,7 +9,8 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, SessionInput, decide,
+    CHILD_SEPARATOR, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
+    SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::collect_named_models;
@@ -564,6 +565,17 @@ fn to_message_input(message: UserMessage) -> SessionInput {
         idempotency_key: message.idempotency_key,
         mid_turn_policy: message.mid_turn_policy,
         images: message.images,
+    }
+}
+
+/// Returns the name of the session from which a session descends: its own name without the numbers of child sessions.
+#[must_use]
+pub fn root_session_name(name: &str) -> &str {
+    match name.rsplit_once(CHILD_SEPARATOR) {
+        Some((parent, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            root_session_name(parent)
+        }
+        _ => name,
     }
 }
 

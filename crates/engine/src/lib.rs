@@ -63,7 +63,7 @@ mod turn_report;
 
 pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 pub use diff::{TextDiffLine, diff_lines};
-pub use engine::{Engine, validate_session_name};
+pub use engine::{Engine, root_session_name, validate_session_name};
 pub use error::Error;
 pub use inbox::SubmissionResult;
 pub use model_assignment::ModelAssignment;

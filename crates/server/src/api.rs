@@ -18,6 +18,7 @@ pub(crate) mod server_info;
 pub(crate) mod session_changes;
 pub(crate) mod session_view;
 pub(crate) mod sessions;
+pub(crate) mod submissions;
 pub(crate) mod threads;
 pub(crate) mod transfer;
 pub(crate) mod turns;
@@ -52,6 +53,7 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(transfer::export_session))
         .routes(routes!(transfer::import_session))
         .routes(routes!(messages::send_message))
+        .routes(routes!(submissions::get_submission))
         .routes(routes!(events::get_events))
         .routes(routes!(session_changes::stream_session_changes))
         .routes(routes!(turns::list_turns))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use segue_core::ids::{FlowName, SessionId};
 use segue_core::limits::SESSION_LIMITS;
-use segue_engine::{SessionQuery, validate_session_name};
+use segue_engine::{SessionQuery, root_session_name, validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;
@@ -54,11 +54,13 @@ impl Caller {
     pub(crate) fn full_session_id(&self, name: &str) -> Result<SessionId, HttpProblem> {
         let prefix = self.namespace_prefix();
         let bytes_max = SESSION_LIMITS.session_id_bytes_max - prefix.len().min(SESSION_LIMITS.session_id_bytes_max - 1);
-        if name.is_empty() || name.len() > bytes_max {
+        // The name of a child session is that of its parent with a number.
+        let root = root_session_name(name);
+        if root.is_empty() || root.len() > bytes_max {
             let reason = format!("it must have 1 to {bytes_max} characters");
             return Err(invalid_session_name(name, &reason));
         }
-        validate_session_name(name.into()).map_err(|error| match error {
+        validate_session_name(root.into()).map_err(|error| match error {
             segue_engine::Error::BadSessionName { why, .. } => invalid_session_name(name, &why),
             other => HttpProblem::from_engine_error(&other, self),
         })?;

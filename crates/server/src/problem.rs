@@ -180,7 +180,11 @@ impl IntoResponse for HttpProblem {
 
 fn error_http_status(error: &Error) -> StatusCode {
     match error {
-        Error::NoSuchSession(_) | Error::NoSuchFlow { .. } | Error::NoSuchCall { .. } => StatusCode::NOT_FOUND,
+        Error::NoSuchSession(_)
+        | Error::NoSuchFlow { .. }
+        | Error::NoSuchCall { .. }
+        | Error::NoSuchSubmission { .. } => StatusCode::NOT_FOUND,
+        Error::StillWaiting { .. } => StatusCode::ACCEPTED,
         Error::SessionDeleted(_) => StatusCode::GONE,
         Error::SessionExists(_) | Error::InUse { .. } | Error::TakenOver(_) => StatusCode::CONFLICT,
         Error::BadSessionName { .. }
@@ -197,6 +201,7 @@ fn error_http_status(error: &Error) -> StatusCode {
         | Error::InvalidFlow { .. }
         | Error::FlowPanicked(_)
         | Error::Unreadable { .. }
+        | Error::EntryGone(_)
         | Error::Stopped(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -225,6 +230,9 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
         | InputRefusal::NoTurnRunning
         | InputRefusal::LastTurnNotFailed
         | InputRefusal::StaleTurn { .. }
+        | InputRefusal::NotWaiting(_)
+        | InputRefusal::UnknownTopic { .. }
+        | InputRefusal::UnusableSubmission(_)
         | InputRefusal::FlowCommandRefused(_)
         | InputRefusal::PhaseCommandRefused(_) => StatusCode::CONFLICT,
     }
@@ -250,6 +258,13 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
         Error::TakenOver(session) => {
             format!("another process took over the session `{}`; everything accepted is recorded", name(session))
         }
+        Error::StillWaiting { session, submission } => format!(
+            "the process that holds the session `{}` has not handled this yet; it will. Its id is {submission}",
+            name(session)
+        ),
+        Error::NoSuchSubmission { session, submission } => {
+            format!("the session `{}` has no submission {submission}, or it is older than a day", name(session))
+        }
         Error::SessionDeleted(session) => {
             format!("the session `{}` was deleted before this was done; nothing of it is kept", name(session))
         }
@@ -273,6 +288,7 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
         | Error::BadSettings { .. }
         | Error::NoSuchModel(_)
         | Error::NothingChanges { .. }
+        | Error::EntryGone(_)
         | Error::ShuttingDown => error.to_string(),
     }
 }
