@@ -20,7 +20,9 @@ use segue_core::limits::SESSION_LIMITS;
 use segue_core::session::SessionState;
 use segue_core::submission::Submission;
 use segue_models::ModelRegistry;
-use segue_store::{JournalCommit, PendingWorkStatus, SessionListPage, SessionQuery, Store};
+use segue_store::{
+    ChangeCursor, JournalCommit, PendingWorkStatus, SessionChangePage, SessionListPage, SessionQuery, Store,
+};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tracing::Instrument;
@@ -31,7 +33,7 @@ use crate::circuit_breaker::CircuitBreaker;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
-use crate::limits::{CONCURRENT_RESUMES_MAX, MAILBOX_MESSAGES_MAX};
+use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
     UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
 };
@@ -447,12 +449,38 @@ impl Engine {
         self.shared.store.read_bodies(session, ids).await.map_err(|error| Error::from_store_error(session, error))
     }
 
-    /// Lists sessions, newest first.
+    /// Lists sessions, newest first. If very many sessions do not match the query, the page may be short although more
+    /// sessions follow; then it has a cursor.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
-        self.shared.store.list_sessions(query).await.map_err(|error| Error::Store(Arc::new(error)))
+        let mut query = query.clone();
+        let mut found = SessionListPage { entries: Vec::new(), next_cursor: None };
+        for _ in 0..LIST_PAGES_MAX {
+            let page = self.shared.store.list_sessions(&query).await.map_err(|error| Error::Store(Arc::new(error)))?;
+            query.limit = query.limit.saturating_sub(page.entries.len());
+            found.entries.extend(page.entries);
+            found.next_cursor = page.next_cursor;
+            if query.limit == 0 || found.next_cursor.is_none() {
+                break;
+            }
+            query.after_cursor = found.next_cursor.clone();
+        }
+        Ok(found)
+    }
+
+    /// Returns at most `limit` changes of the session list after `after`, in the order in which they were committed by
+    /// any process. Without a cursor it returns only the newest cursor.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn session_changes_after(
+        &self,
+        after: Option<ChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionChangePage, Error> {
+        self.shared.store.changes_after(after, limit).await.map_err(|error| Error::Store(Arc::new(error)))
     }
 
     /// Checks that the store can be written.

@@ -69,7 +69,8 @@ pub use inbox::SubmissionResult;
 pub use model_assignment::ModelAssignment;
 pub use recompute::{CallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
-    PendingWorkStatus, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, StoredSessionEntry,
+    ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
+    SessionSummary, StoredSessionChange, StoredSessionEntry,
 };
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;

@@ -62,6 +62,8 @@ pub const OUTCOME_POLL_MS_MIN: u64 = 20;
 pub const OUTCOME_POLL_MS_MAX: u64 = 500;
 /// How long a caller waits for the outcome of a submission before it gets the submission's id instead.
 pub const OUTCOME_WAIT_MS_MAX: u64 = 10_000;
+/// Pages of the store that are read for one list, if many sessions do not match.
+pub const LIST_PAGES_MAX: usize = 16;
 /// Sessions with pending work that are read at once.
 pub const PENDING_SESSIONS_PAGE_MAX: usize = 256;
 /// Sessions that are resumed at the same time. The others follow when these have been loaded and their work started.

@@ -1,12 +1,12 @@
-//! Notifies clients of changes to the session list, whichever process made them. The list is polled while a client is
-//! subscribed.
+//! Notifies clients of changes to the session list, whichever process made them. The store's change feed is polled while
+//! a client is subscribed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use segue_core::ids::SessionId;
-use segue_engine::{Engine, SessionQuery, StoredSessionEntry};
+use segue_core::ids::SessionUid;
+use segue_engine::{ChangeCursor, Engine, Error, SessionQuery, StoredSessionChange, StoredSessionEntry};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -57,7 +57,7 @@ impl SessionChangeFeed {
 }
 
 async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast::Sender<SessionChange>>>>) {
-    let mut previous: Option<HashMap<SessionId, Arc<StoredSessionEntry>>> = None;
+    let mut follower = SessionChangeFollower::default();
     loop {
         {
             let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,41 +67,91 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
             }
         }
         // A store that cannot be read now is tried again at the next poll.
-        let page = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await;
-        let page = page.inspect_err(|error| tracing::warn!(%error, "cannot list the sessions that changed"));
-        if let Ok(page) = page {
-            let is_whole = page.next_cursor.is_none();
-            let entries: HashMap<SessionId, Arc<StoredSessionEntry>> =
-                page.entries.into_iter().map(|entry| (entry.session.clone(), Arc::new(entry))).collect();
-            let changes =
-                previous.as_ref().map(|previous| diff_session_lists(previous, &entries, is_whole)).unwrap_or_default();
+        let changes = follower.read_changes(&engine).await;
+        let changes = changes.inspect_err(|error| tracing::warn!(%error, "cannot read the sessions that changed"));
+        if let Ok(changes) = changes {
             let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
             for change in changes {
                 // There may be no subscriber left.
                 let _ = sender.as_ref().map(|sender| sender.send(change));
             }
-            previous = Some(entries);
         }
         tokio::time::sleep(Duration::from_millis(CHANGES_POLL_MS)).await;
     }
 }
 
-/// Returns the differences between two lists. A session that is missing from a truncated list may only have moved out of it.
-fn diff_session_lists(
-    before: &HashMap<SessionId, Arc<StoredSessionEntry>>,
-    now: &HashMap<SessionId, Arc<StoredSessionEntry>>,
-    is_whole: bool,
-) -> Vec<SessionChange> {
-    let mut changed: Vec<Arc<StoredSessionEntry>> = now
-        .iter()
-        .filter(|(session, entry)| before.get(*session).is_none_or(|previous| previous != *entry))
-        .map(|(_, entry)| entry.clone())
-        .collect();
-    changed.sort_by_key(|entry| entry.summary.updated_at);
-    let oldest = now.values().map(|entry| entry.summary.updated_at).min();
-    let deleted = before.iter().filter(|(session, entry)| {
-        !now.contains_key(*session) && (is_whole || oldest.is_some_and(|oldest| entry.summary.updated_at > oldest))
-    });
-    let deleted = deleted.map(|(_, entry)| SessionChange::Deleted(entry.clone()));
-    changed.into_iter().map(SessionChange::Updated).chain(deleted).collect()
+/// Follows the changes of the store. It remembers the last entries of recent sessions, because the store reports only the
+/// uid of a session that was deleted.
+#[derive(Debug, Default)]
+struct SessionChangeFollower {
+    cursor: Option<ChangeCursor>,
+    recent: HashMap<SessionUid, Arc<StoredSessionEntry>>,
+}
+
+impl SessionChangeFollower {
+    async fn read_changes(&mut self, engine: &Engine) -> Result<Vec<SessionChange>, Error> {
+        let Some(mut cursor) = self.cursor else {
+            // The cursor first, so that no change after the list is missed.
+            let cursor = engine.session_changes_after(None, 1).await?.next_cursor;
+            self.recent = list_recent_sessions(engine).await?.0;
+            self.cursor = Some(cursor);
+            return Ok(Vec::new());
+        };
+        let mut changes = Vec::new();
+        loop {
+            let page = engine.session_changes_after(Some(cursor), CHANGES_SESSIONS_MAX).await?;
+            if page.misses_deletions {
+                changes.extend(self.find_missed_deletions(engine).await?);
+            }
+            let is_last = page.next_cursor == cursor;
+            cursor = page.next_cursor;
+            changes.extend(page.changes.into_iter().filter_map(|change| self.apply_change(change)));
+            if is_last {
+                break;
+            }
+        }
+        self.cursor = Some(cursor);
+        self.forget_old_entries();
+        Ok(changes)
+    }
+
+    /// Returns none if a session was deleted that is not among the recent ones.
+    fn apply_change(&mut self, change: StoredSessionChange) -> Option<SessionChange> {
+        match change {
+            StoredSessionChange::Updated(entry) => {
+                let entry = Arc::new(entry);
+                self.recent.insert(entry.uid, entry.clone());
+                Some(SessionChange::Updated(entry))
+            }
+            StoredSessionChange::Deleted(uid) => self.recent.remove(&uid).map(SessionChange::Deleted),
+        }
+    }
+
+    /// Compares the recent sessions with the list. A session that is missing from a truncated list may only have moved out
+    /// of it.
+    async fn find_missed_deletions(&mut self, engine: &Engine) -> Result<Vec<SessionChange>, Error> {
+        let (listed, is_whole) = list_recent_sessions(engine).await?;
+        let oldest = listed.values().map(|entry| entry.summary.updated_at).min();
+        let is_deleted = |uid: &SessionUid, entry: &mut Arc<StoredSessionEntry>| {
+            !listed.contains_key(uid) && (is_whole || oldest.is_some_and(|oldest| entry.summary.updated_at > oldest))
+        };
+        Ok(self.recent.extract_if(is_deleted).map(|(_, entry)| SessionChange::Deleted(entry)).collect())
+    }
+
+    fn forget_old_entries(&mut self) {
+        if self.recent.len() <= 2 * CHANGES_SESSIONS_MAX {
+            return;
+        }
+        let mut entries: Vec<Arc<StoredSessionEntry>> = self.recent.drain().map(|(_, entry)| entry).collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.summary.updated_at));
+        entries.truncate(CHANGES_SESSIONS_MAX);
+        self.recent = entries.into_iter().map(|entry| (entry.uid, entry)).collect();
+    }
+}
+
+/// Returns the most recent sessions, and whether there are no others.
+async fn list_recent_sessions(engine: &Engine) -> Result<(HashMap<SessionUid, Arc<StoredSessionEntry>>, bool), Error> {
+    let page = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await?;
+    let is_whole = page.next_cursor.is_none();
+    Ok((page.entries.into_iter().map(|entry| (entry.uid, Arc::new(entry))).collect(), is_whole))
 }
