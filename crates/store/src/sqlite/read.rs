@@ -9,9 +9,11 @@ use segue_core::ids::{Seq, SessionId};
 
 use super::body_index::StoreConnection;
 use super::encoding::{self, BodyRef};
+use super::inbox::read_inbox;
 use super::session_row::{SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
 use super::write::body_address_prefix;
+use crate::inbox::InboxSize;
 use crate::{Error, IntegrityReport, JournalRecord, Snapshot};
 
 pub(super) fn read_records(
@@ -175,6 +177,11 @@ fn check_session_integrity(db: &StoreConnection, key: i64, session: &SessionId) 
     read_records(db, session, Seq(0), usize::MAX)?;
     let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
+    let (counted, found) = (load_session_row(db, session)?.inbox, read_inbox(db, session, usize::MAX)?);
+    let found = InboxSize { entries: found.len(), bytes: found.iter().map(|entry| entry.bytes.len()).sum() };
+    if counted != found {
+        return Err(corrupted(format!("its inbox has {} entries, but {} are counted", found.entries, counted.entries)));
+    }
     for BodyRef { body: body_row, .. } in read_session_body_refs(db, key)?.map_err(corrupted)? {
         let found = db
             .prepare_cached("SELECT owner, address, text FROM bodies WHERE id = ?1")?

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use segue_core::body::BodyId;
-use segue_core::ids::{Seq, UnixMillis};
+use segue_core::ids::{Seq, SubmissionId, UnixMillis};
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_long_commit, sample_records,
     sample_summary, session_id, visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{ChangeCursor, Error, PendingWorkQuery, SessionQuery, Snapshot, Store};
+use segue_store::{ChangeCursor, Error, NewSubmission, PendingWorkQuery, SessionQuery, Snapshot, Store};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -125,6 +125,37 @@ async fn a_file_that_is_not_a_store_is_refused_and_not_changed() {
     drop(db);
     let error = SqliteStore::open(other.path()).expect_err("another program's");
     assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_inbox_is_reported() {
+    let file = SqliteFile::new();
+    let store = file.open_store();
+    for name in ["a", "b", "c"] {
+        let mut writer = TestJournalWriter::create_session(&store, name).await;
+        writer.append_records(1).await;
+        let submission = NewSubmission {
+            id: SubmissionId(1),
+            at: UnixMillis(1),
+            bytes: b"hello".to_vec(),
+            exempt_from_limit: false,
+        };
+        store.submit(&writer.session, None, submission).await.expect("room");
+    }
+    assert!(store.check_integrity().await.expect("checked").is_clean());
+    store.close().await.expect("closes");
+    let db = rusqlite::Connection::open(file.path()).expect("opens");
+    let uid = "(SELECT uid FROM sessions WHERE name = ?1)";
+    let change = format!("UPDATE inbox SET data = CAST(data || x'00' AS BLOB) WHERE session = {uid}");
+    assert_eq!(db.execute(&change, ["a"]), Ok(1));
+    assert_eq!(db.execute(&format!("DELETE FROM inbox WHERE session = {uid}"), ["b"]), Ok(1));
+    drop(db);
+    let store = file.open_store();
+    let error = store.read_inbox(&session_id("a"), 9).await.expect_err("damaged");
+    assert!(matches!(&error, Error::SessionCorrupted { session, .. } if *session == session_id("a")), "{error}");
+    let report = store.check_integrity().await.expect("checked");
+    assert_eq!(report.damaged_sessions.iter().map(|(session, _)| session.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(report.damaged_sessions[1].1.contains("0 entries, but 1 are counted"), "{report:?}");
 }
 
 #[tokio::test]

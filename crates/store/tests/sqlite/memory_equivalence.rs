@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::conformance::{
-    StoreFixture, first_record_bodies, internal_body, sample_commit, sample_summary, session_id, visible_body,
+    StoreFixture, first_record_bodies, internal_body, sample_commit, sample_record, sample_summary, session_id,
+    visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_store::{
-    Error, ForkSpec, InboxStatus, JournalCommit, Lease, PendingWorkQuery, SessionQuery, Snapshot, Store, TakeoverPolicy,
+    ChangeCursor, DrainedEntry, Error, ForkSpec, InboxStatus, JournalCommit, Lease, NewSubmission, OutgoingSubmission,
+    PendingWorkQuery, SessionQuery, Snapshot, SpawnedSession, Store, TakeoverPolicy,
 };
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
 
-const OPERATIONS_PER_RUN: usize = 100;
+const OPERATIONS_PER_RUN: usize = 150;
+const SESSIONS: [&str; 4] = ["a", "b", "c", "ns.d"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
@@ -46,7 +49,7 @@ async fn compare(seed: u64) {
         assert_eq!(memory_result, sqlite_result, "step {step} of seed {seed}");
     }
     assert_eq!(disk.body_count(), file.body_count());
-    for session in ["a", "b", "c"] {
+    for session in SESSIONS {
         assert_eq!(read_everything(&*stores[0].0, session).await, read_everything(&*stores[0].1, session).await);
     }
     assert!(stores[0].1.check_integrity().await.expect("checked").is_clean());
@@ -63,7 +66,7 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
         expires_at: None,
         inbox: InboxStatus::Empty,
     };
-    match random.below(12) {
+    match random.below(16) {
         0 | 1 => format_result("create", store.create_session(&session).await),
         2 => {
             let takeover = if random.below(2) == 0 { TakeoverPolicy::Force } else { TakeoverPolicy::IfHolderDead };
@@ -80,7 +83,10 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
             };
             format_result("fork", store.fork_session(fork).await)
         }
-        6 if random.below(3) == 0 => format_result("delete", store.delete_session(&session, None).await),
+        6 if random.below(3) == 0 => {
+            let notice = (random.below(2) == 0).then(|| random_submission(random));
+            format_result("delete", store.delete_session(&session, notice).await)
+        }
         7 => {
             let snapshot = Snapshot { seq: lease.head, format: 1, bytes: random.prose(90).into_bytes() };
             format_result("keep", store.save_snapshot(&session, snapshot).await)
@@ -88,6 +94,16 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
         8 => {
             let query = SessionQuery { text: Some(pick_text(random)), ..SessionQuery::newest(1 + random.below(3)) };
             format_result("list", store.list_sessions(&query).await)
+        }
+        9 => {
+            let expected = (random.below(4) == 0).then(|| SessionUid(random.below(40) as u64));
+            format_result("submit", store.submit(&session, expected, random_submission(random)).await)
+        }
+        10 if random.below(6) == 0 => format_result("begin delete", store.begin_delete(&session).await),
+        11 => format_result("held", store.held_sessions_with_entries(2).await),
+        12 => {
+            let after = ChangeCursor(random.below(30) as u64);
+            format_result("changes", store.changes_after(Some(after), 1 + random.below(5)).await)
         }
         _ => match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
             Ok(lease) => format_result("append", store.append_commit(random_commit(&session, lease, random)).await),
@@ -104,6 +120,10 @@ fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -
     let bodies = first_record_bodies(lease, bodies.collect());
     let summary = (random.below(2) == 0).then(|| sample_summary(&pick_text(random), random.below(9) as u64));
     let mut commit = JournalCommit { bodies, summary, ..sample_commit(session, lease, 1 + random.below(4) as u64) };
+    commit.shows_progress = random.below(3) == 0;
+    if random.below(3) == 0 {
+        add_deliveries(&mut commit, random);
+    }
     // Sometimes the records do not fit into one row.
     if random.below(6) == 0 {
         commit.records.iter_mut().for_each(|record| record.bytes.resize(JOURNAL_ROW_BYTES_MAX / 2 + 1, b'.'));
@@ -111,12 +131,41 @@ fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -
     commit
 }
 
+/// Adds deliveries that may be refused or bounced.
+fn add_deliveries(commit: &mut JournalCommit, random: &mut SeededRandom) {
+    if random.below(2) == 0 {
+        let drained = DrainedEntry { id: SubmissionId(random.below(4) as u64), outcome: random.prose(9).into_bytes() };
+        commit.drained.push(drained);
+    }
+    if random.below(3) == 0 {
+        let session = pick_session(random);
+        let records = vec![sample_record(&session, 1)];
+        let summary = sample_summary("spawned", random.below(9) as u64);
+        let entries = vec![random_submission(random)];
+        commit.spawned.push(SpawnedSession { session, records, bodies: Vec::new(), summary, entries });
+    }
+    for _ in 0..random.below(3) {
+        commit.outgoing.push(OutgoingSubmission {
+            to: pick_session(random),
+            expected: (random.below(4) == 0).then(|| SessionUid(random.below(40) as u64)),
+            submission: random_submission(random),
+            bounce: (random.below(2) == 0).then(|| random_submission(random)),
+        });
+    }
+}
+
+fn random_submission(random: &mut SeededRandom) -> NewSubmission {
+    let bytes = pick_text(random).into_bytes();
+    // Few ids, so that they are often repeated.
+    NewSubmission { id: SubmissionId(random.below(4) as u64), at: UnixMillis(7), bytes, exempt_from_limit: false }
+}
+
 fn all_pending_work() -> PendingWorkQuery {
     PendingWorkQuery { due_until: UnixMillis(u64::MAX), after_cursor: None, limit: usize::MAX }
 }
 
 fn pick_session(random: &mut SeededRandom) -> SessionId {
-    session_id(["a", "b", "c"][random.below(3)])
+    session_id(SESSIONS[random.below(SESSIONS.len())])
 }
 
 fn pick_text(random: &mut SeededRandom) -> String {
@@ -128,6 +177,16 @@ async fn read_everything(store: &dyn Store, session: &str) -> String {
     let mut all = format_result("read", store.read_records(&session, Seq(0), usize::MAX).await);
     all += &format_result("snapshot", store.load_snapshot(&session).await);
     all += &format_result("pending work", store.sessions_with_pending_work(&all_pending_work()).await);
+    all += &format_result("inbox", store.read_inbox(&session, usize::MAX).await);
+    for id in 0..4 {
+        all += &format_result("outcome", store.read_outcome(&session, SubmissionId(id)).await);
+    }
+    all += &format_result("parent", store.parent_of(&session).await);
+    for uid in 0..40 {
+        all += &format_result("children", store.children_of(SessionUid(uid), usize::MAX).await);
+    }
+    all += &format_result("to delete", store.sessions_to_delete(usize::MAX).await);
+    all += &format_result("changes", store.changes_after(Some(ChangeCursor(0)), usize::MAX).await);
     for number in 0..12 {
         for times in [1, 21] {
             let id = BodyId::hash_text(&format!("Text {number}").repeat(times));
