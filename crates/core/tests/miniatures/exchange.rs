@@ -10,7 +10,7 @@ use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
 /// A flow whose messages name the step to take.
-pub fn flow() -> ClosureFlow {
+pub(crate) fn flow() -> ClosureFlow {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
         .with_child_flow("helper")
         .with_ask_topic("status", "how far it is");
@@ -55,7 +55,7 @@ fn submit(harness: &mut SessionHarness, id: u64, from: &str, submission: Submiss
 }
 
 /// Produces every kind of event between sessions.
-pub fn play() -> SessionHarness {
+pub(crate) fn play() -> SessionHarness {
     let allotment =
         ChildAllotment { cost_microusd_max: Some(5_000), depth_max: 2, descendants_max: 10, children_at_once_max: 3 };
     let mut harness = SessionHarness::open_session(
