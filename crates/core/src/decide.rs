@@ -10,6 +10,7 @@ mod inputs;
 mod phases;
 mod recompute;
 mod steps;
+mod tool_runs;
 
 use serde::{Deserialize, Serialize};
 

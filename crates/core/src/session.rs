@@ -4,6 +4,7 @@
 mod abandoned_calls;
 mod apply;
 mod prompt_plan;
+mod tool_runs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -4,18 +4,18 @@ use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
 use crate::body::{BodyVisibility, ImageRef};
 use crate::event::{
-    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, ToolOutcome, TurnOutcome,
-    UsageSource, UserMessageReceived,
+    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOutcome, UsageSource,
+    UserMessageReceived,
 };
-use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
+use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, TurnId};
 use crate::limits::{
     ATTEMPTS_PER_CALL_MAX, FAILURE_MESSAGE_BYTES_MAX, FALLBACK_RETRY_AFTER_MS_MIN, IDEMPOTENCY_KEY_BYTES_MAX,
     IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
-    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX,
-    TOOL_ROUNDS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
+    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_ROUNDS_MAX, VENDOR_STATE_BYTES_MAX,
+    WINDOW_RESERVE_TOKENS,
 };
 use crate::phase::guard::Proposer;
-use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage, ToolCall};
+use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadSlot;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
 
@@ -198,19 +198,6 @@ impl DecisionDraft<'_> {
         Ok(())
     }
 
-    /// Drops tool calls with huge arguments, because the journal would keep them forever.
-    fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
-        tool_calls.retain(|tool_call| {
-            let bytes = tool_call.arguments.to_string().len();
-            if bytes > TOOL_ARGUMENTS_BYTES_MAX {
-                let why =
-                    format!("its arguments have {bytes} bytes, but at most {TOOL_ARGUMENTS_BYTES_MAX} are allowed");
-                self.refuse_step(format!("call of tool `{}`", tool_call.name), why);
-            }
-            bytes <= TOOL_ARGUMENTS_BYTES_MAX
-        });
-    }
-
     fn handle_failure(&mut self, call: CallId, attempt: u32, mut failure: CallFailure) -> Result<(), InputRefusal> {
         truncate_to_bytes(&mut failure.message, FAILURE_MESSAGE_BYTES_MAX);
         let abandoned = self.session().abandoned_calls.iter().find(|abandoned| abandoned.call == call);
@@ -284,26 +271,6 @@ impl DecisionDraft<'_> {
         let prompt = self.session().token_ratio(&to).to_vendor_tokens(opened.receipt.tokens);
         let needed = prompt.saturating_add(opened.reply_tokens_max.min(window / 4));
         (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
-    }
-
-    fn handle_tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), InputRefusal> {
-        if !self.session().open_tool_runs.contains_key(&run) {
-            return Err(InputRefusal::ToolRunNotPending { run });
-        }
-        let (outcome, text) = match result {
-            Ok(text) => (ToolOutcome::Done, text),
-            Err(text) => (ToolOutcome::Failed, text),
-        };
-        self.close_tool_run(run, outcome, text);
-        Ok(())
-    }
-
-    /// Ends a tool run.
-    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
-        truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
-        let text = self.store_text(text, BodyVisibility::Internal);
-        let failed = outcome != ToolOutcome::Done;
-        self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
     }
 
     pub(crate) fn fire_due_timers(&mut self) {
@@ -489,7 +456,7 @@ pub(super) fn shorten_to_title(text: &str) -> String {
     short
 }
 
-fn truncate_to_bytes(text: &mut String, bytes_max: usize) {
+pub(super) fn truncate_to_bytes(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
         text.push_str(crate::context::CUT_MARK);

@@ -15,7 +15,7 @@ use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
 use crate::phase::PhaseGraphOwnerKind;
-use crate::prompt::{AttemptCost, ChatRole, FailureKind, ToolCall};
+use crate::prompt::{AttemptCost, ChatRole, FailureKind};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
 
@@ -489,33 +489,6 @@ impl Session {
         }
     }
 
-    fn apply_tool_run_ended(&mut self, run: crate::ids::ToolRunId, text: crate::body::TextRef, failed: bool) {
-        let Some(opened) = self.open_tool_runs.remove(&run) else { return };
-        let Some((call, id)) = opened.requested_by else { return };
-        let Some(round) = self.tool_rounds.get_mut(&call) else { return };
-        if let Some(result) =
-            round.tool_results.iter_mut().find(|result| result.tool_call_id == id && result.text.is_none())
-        {
-            (result.text, result.failed) = (Some(text), failed);
-        }
-        if round.is_complete() {
-            let round = round.clone();
-            self.push_tool_results(call, &round);
-        }
-    }
-
-    fn push_tool_results(&mut self, call: CallId, round: &ToolRound) {
-        let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
-        for ToolCallResult { tool_call_id: id, text, failed } in &round.tool_results {
-            thread.push(ThreadEntry {
-                parts: text.iter().copied().collect(),
-                tool_call_id: Some(id.clone()),
-                failed: *failed,
-                ..ThreadEntry::empty(call, ChatRole::Tool)
-            });
-        }
-    }
-
     pub(crate) fn phase_graph_status_mut(
         &mut self,
         spec: &FlowSpec,
@@ -548,20 +521,6 @@ impl OpenCall {
                 unchanged
             }
         };
-    }
-}
-
-impl ToolRound {
-    /// Returns true if every tool call has finished.
-    #[must_use]
-    pub(crate) fn is_complete(&self) -> bool {
-        self.tool_results.iter().all(|result| result.text.is_some())
-    }
-}
-
-impl ToolCallResult {
-    fn from_tool_call(tool_call: &ToolCall) -> Self {
-        Self { tool_call_id: tool_call.id.clone(), text: None, failed: false }
     }
 }
 

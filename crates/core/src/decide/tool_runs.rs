@@ -1,0 +1,97 @@
+//! Opens and ends tool runs.
+
+use super::InputRefusal;
+use super::draft::DecisionDraft;
+use super::inputs::truncate_to_bytes;
+use crate::body::BodyVisibility;
+use crate::event::{CallOpened, Event, ToolOutcome, ToolRunOpened};
+use crate::flow::ToolExecutionSite;
+use crate::ids::ToolRunId;
+use crate::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_RESULT_BYTES_MAX};
+use crate::prompt::ToolCall;
+
+impl DecisionDraft<'_> {
+    /// Drops tool calls with huge arguments, because the journal would keep them forever.
+    pub(crate) fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
+        tool_calls.retain(|tool_call| {
+            let bytes = tool_call.arguments.to_string().len();
+            if bytes > TOOL_ARGUMENTS_BYTES_MAX {
+                let why =
+                    format!("its arguments have {bytes} bytes, but at most {TOOL_ARGUMENTS_BYTES_MAX} are allowed");
+                self.refuse_step(format!("call of tool `{}`", tool_call.name), why);
+            }
+            bytes <= TOOL_ARGUMENTS_BYTES_MAX
+        });
+    }
+
+    pub(crate) fn open_requested_tool(&mut self, opened: &CallOpened, tool_call: &ToolCall) {
+        let role = self.spec().roles.get(&opened.role);
+        let visit = self.session().current_visit(self.spec(), &opened.role, opened.agent.as_ref());
+        let role_has_tool = role.is_some_and(|role| role.tools.contains(&tool_call.name));
+        let phase_allows_tool = self.is_tool_allowed(visit.as_ref(), &tool_call.name);
+        let run = self.open_tool_run(ToolRunOpened {
+            run: ToolRunId(0),
+            turn: opened.turn,
+            tool: tool_call.name.clone(),
+            arguments: tool_call.arguments.clone(),
+            requested_by: Some((opened.call, tool_call.id.clone())),
+            agent: opened.agent.clone(),
+            phase: visit.map(|visit| visit.phase),
+        });
+        if !role_has_tool {
+            self.close_tool_run(run, ToolOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
+        } else if !phase_allows_tool {
+            self.close_tool_run(
+                run,
+                ToolOutcome::Refused,
+                format!("`{}` may not be used in this phase", tool_call.name),
+            );
+        }
+    }
+
+    /// Records a new pending tool run.
+    pub(crate) fn open_tool_run(&mut self, opened: ToolRunOpened) -> ToolRunId {
+        let run = ToolRunId(self.session().last_ids.tool_run.0 + 1);
+        self.record_event(Event::ToolRunOpened(ToolRunOpened { run, ..opened }));
+        run
+    }
+
+    /// Fails runs of the flow's own tools that the flow did not answer in the same decision.
+    pub(crate) fn fail_unanswered_flow_tools(&mut self) -> bool {
+        let mut answered = false;
+        for run in std::mem::take(&mut self.opened_tool_runs) {
+            let Some(opened) = self.session().open_tool_runs.get(&run) else { continue };
+            let runner = self.spec().tools.get(&opened.tool).map_or(ToolExecutionSite::Flow, |tool| tool.runner);
+            if runner == ToolExecutionSite::Flow {
+                let text = format!("the flow did not answer `{}`", opened.tool);
+                self.close_tool_run(run, ToolOutcome::Failed, text);
+                answered = true;
+            }
+        }
+        answered
+    }
+
+    pub(crate) fn handle_tool_result(
+        &mut self,
+        run: ToolRunId,
+        result: Result<String, String>,
+    ) -> Result<(), InputRefusal> {
+        if !self.session().open_tool_runs.contains_key(&run) {
+            return Err(InputRefusal::ToolRunNotPending { run });
+        }
+        let (outcome, text) = match result {
+            Ok(text) => (ToolOutcome::Done, text),
+            Err(text) => (ToolOutcome::Failed, text),
+        };
+        self.close_tool_run(run, outcome, text);
+        Ok(())
+    }
+
+    /// Ends a tool run.
+    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
+        truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
+        let text = self.store_text(text, BodyVisibility::Internal);
+        let failed = outcome != ToolOutcome::Done;
+        self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
+    }
+}
