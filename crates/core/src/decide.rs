@@ -24,6 +24,7 @@ use crate::ids::{
 };
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
+use crate::tool::ToolResult;
 use draft::DecisionDraft;
 
 pub use recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation};
@@ -63,11 +64,7 @@ pub enum SessionInput {
     /// A failed attempt of a call.
     CallFailure { call: CallId, attempt: u32, failure: CallFailure },
     /// A tool's result.
-    ToolResult {
-        run: ToolRunId,
-        /// The result, or the reason why there is none.
-        result: Result<String, String>,
-    },
+    ToolResult { run: ToolRunId, result: ToolResult },
     /// The passing of time: timers fire and phase limits expire.
     Tick,
     /// A restart after a crash: the outcome of everything in flight is unknown.

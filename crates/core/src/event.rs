@@ -24,6 +24,7 @@ use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
+use crate::tool::RecordedToolArtifact;
 
 pub(crate) use call::NO_CALL;
 pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
@@ -179,6 +180,12 @@ pub enum Event {
         /// must not change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
+        /// The result as data. Models do not see it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<Value>,
+        /// Files and diffs that the run produced.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        artifacts: Vec<RecordedToolArtifact>,
     },
     /// The tools requested by a reply have finished, but no call continues with their results.
     ToolRoundDropped {

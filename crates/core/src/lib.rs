@@ -143,3 +143,4 @@ pub mod session;
 pub mod signal;
 pub mod thread;
 pub mod token_ratio;
+pub mod tool;

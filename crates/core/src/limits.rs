@@ -14,6 +14,18 @@ pub(crate) const FALLBACK_RETRY_AFTER_MS_MIN: u64 = 5_000;
 pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
 /// The maximum length of a tool's result, in bytes. A longer result is cut and marked.
 pub(crate) const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
+/// The maximum duration of a tool run, unless its declaration says otherwise.
+pub const TOOL_RUN_MS_DEFAULT: u64 = 10 * 60 * 1_000;
+/// The maximum duration that a declaration can allow a tool run.
+pub const TOOL_RUN_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// The maximum size of a tool's value, in bytes of JSON. A larger value is not recorded.
+pub(crate) const TOOL_VALUE_BYTES_MAX: usize = 256 << 10;
+/// The maximum number of artifacts of a tool run. Further ones are not recorded.
+pub(crate) const TOOL_ARTIFACTS_MAX: usize = 16;
+/// The maximum length of an artifact, in bytes. A longer one is cut and marked.
+pub(crate) const TOOL_ARTIFACT_BYTES_MAX: usize = 1 << 20;
+/// The maximum length of the name or the media type of an artifact, in bytes.
+pub(crate) const TOOL_ARTIFACT_NAME_BYTES_MAX: usize = 1_024;
 /// The maximum number of queued messages in a session.
 pub(crate) const QUEUED_MESSAGES_MAX: usize = 64;
 /// The maximum number of messages in an agent's inbox.
@@ -150,6 +162,9 @@ pub struct SessionLimits {
     pub fallback_retry_after_ms_min: u64,
     pub reply_bytes_max: usize,
     pub tool_result_bytes_max: usize,
+    pub tool_value_bytes_max: usize,
+    pub tool_artifacts_max: usize,
+    pub tool_artifact_bytes_max: usize,
     pub queued_messages_max: usize,
     pub inbox_messages_max: usize,
     pub steps_per_input_max: usize,
@@ -182,6 +197,9 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     fallback_retry_after_ms_min: FALLBACK_RETRY_AFTER_MS_MIN,
     reply_bytes_max: REPLY_BYTES_MAX,
     tool_result_bytes_max: TOOL_RESULT_BYTES_MAX,
+    tool_value_bytes_max: TOOL_VALUE_BYTES_MAX,
+    tool_artifacts_max: TOOL_ARTIFACTS_MAX,
+    tool_artifact_bytes_max: TOOL_ARTIFACT_BYTES_MAX,
     queued_messages_max: QUEUED_MESSAGES_MAX,
     inbox_messages_max: INBOX_MESSAGES_MAX,
     steps_per_input_max: STEPS_PER_INPUT_MAX,

@@ -166,6 +166,7 @@ impl<'e> SessionFollower<'e> {
                         print::write_stdout(&self.live_reply.push_chunk(call, attempt, &text))?;
                     }
                 }
+                SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {
@@ -234,6 +235,7 @@ impl<'e> SessionFollower<'e> {
                     self.progress.clear();
                     print::write_stdout(&self.live_reply.push_chunk(call, attempt, &text))?;
                 }
+                SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {

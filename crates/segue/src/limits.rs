@@ -54,3 +54,5 @@ pub(crate) const RECONNECT_DELAY_MS: u64 = 500;
 pub(crate) const RECONNECTS_MAX: usize = 60;
 /// Events read at a time while a session is followed.
 pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
+/// The progress of a tool in the progress line, in characters.
+pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;

@@ -313,7 +313,8 @@ impl SessionHarness {
     pub fn finish_tool(&mut self, tool: &str, result: Result<&str, &str>) -> &mut Self {
         let mut runs = self.state.session.open_tool_runs.values();
         let run: ToolRunId = runs.find(|run| run.tool == *tool).expect("the tool is running").run;
-        self.apply_input(SessionInput::ToolResult { run, result: result.map(str::to_owned).map_err(str::to_owned) })
+        let result = result.map(str::to_owned).map_err(str::to_owned);
+        self.apply_input(SessionInput::ToolResult { run, result: result.into() })
     }
 
     /// Advances the clock and applies a tick.

@@ -1,5 +1,7 @@
 //! Opens and ends tool runs.
 
+use serde_json::Value;
+
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
@@ -7,8 +9,12 @@ use crate::body::BodyVisibility;
 use crate::event::{CallOpened, Event, ToolOutcome, ToolRunOpened};
 use crate::flow::ToolExecutionSite;
 use crate::ids::ToolRunId;
-use crate::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_RESULT_BYTES_MAX};
+use crate::limits::{
+    TOOL_ARGUMENTS_BYTES_MAX, TOOL_ARTIFACT_BYTES_MAX, TOOL_ARTIFACT_NAME_BYTES_MAX, TOOL_ARTIFACTS_MAX,
+    TOOL_RESULT_BYTES_MAX, TOOL_VALUE_BYTES_MAX,
+};
 use crate::prompt::ToolCall;
+use crate::tool::{RecordedToolArtifact, ToolArtifact, ToolResult};
 
 impl DecisionDraft<'_> {
     /// Drops tool calls with huge arguments, because the journal would keep them forever.
@@ -71,27 +77,61 @@ impl DecisionDraft<'_> {
         answered
     }
 
-    pub(crate) fn handle_tool_result(
-        &mut self,
-        run: ToolRunId,
-        result: Result<String, String>,
-    ) -> Result<(), InputRefusal> {
+    pub(crate) fn handle_tool_result(&mut self, run: ToolRunId, result: ToolResult) -> Result<(), InputRefusal> {
         if !self.session().open_tool_runs.contains_key(&run) {
             return Err(InputRefusal::ToolRunNotPending { run });
         }
-        let (outcome, text) = match result {
-            Ok(text) => (ToolOutcome::Done, text),
-            Err(text) => (ToolOutcome::Failed, text),
-        };
-        self.close_tool_run(run, outcome, text);
+        let outcome = if result.failed { ToolOutcome::Failed } else { ToolOutcome::Done };
+        self.record_tool_run_ended(run, outcome, result);
         Ok(())
     }
 
-    /// Ends a tool run.
-    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
-        truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
+    /// Ends a tool run with a text for the model.
+    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, text: String) {
+        self.record_tool_run_ended(run, outcome, ToolResult::done(text));
+    }
+
+    fn record_tool_run_ended(&mut self, run: ToolRunId, outcome: ToolOutcome, result: ToolResult) {
+        let ToolResult { mut text, value, artifacts, .. } = result;
+        truncate_to_bytes(&mut text, self.tool_output_bytes_max(run));
         let text = self.store_text(text, BodyVisibility::Internal);
         let failed = outcome != ToolOutcome::Done;
-        self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
+        let value = self.check_tool_value(run, value);
+        let artifacts = self.store_artifacts(run, artifacts);
+        self.record_event(Event::ToolRunEnded { run, outcome, text, failed, value, artifacts });
+    }
+
+    fn tool_output_bytes_max(&self, run: ToolRunId) -> usize {
+        let opened = self.session().open_tool_runs.get(&run);
+        let declared = opened.and_then(|opened| self.spec().tools.get(&opened.tool));
+        declared.map_or(TOOL_RESULT_BYTES_MAX, |tool| tool.output_bytes_max).min(TOOL_RESULT_BYTES_MAX)
+    }
+
+    /// Returns the value, unless it is too large for the journal.
+    fn check_tool_value(&mut self, run: ToolRunId, value: Option<Value>) -> Option<Value> {
+        let value = value?;
+        let bytes = value.to_string().len();
+        if bytes <= TOOL_VALUE_BYTES_MAX {
+            return Some(value);
+        }
+        let why = format!("it has {bytes} bytes of JSON, but at most {TOOL_VALUE_BYTES_MAX} are allowed");
+        self.refuse_step(format!("value of {run}"), why);
+        None
+    }
+
+    fn store_artifacts(&mut self, run: ToolRunId, artifacts: Vec<ToolArtifact>) -> Vec<RecordedToolArtifact> {
+        if artifacts.len() > TOOL_ARTIFACTS_MAX {
+            let why = format!("there are {}, but at most {TOOL_ARTIFACTS_MAX} are allowed", artifacts.len());
+            self.refuse_step(format!("further artifacts of {run}"), why);
+        }
+        let recorded = artifacts.into_iter().take(TOOL_ARTIFACTS_MAX).map(|artifact| {
+            let ToolArtifact { kind, mut name, mut media_type, mut text } = artifact;
+            truncate_to_bytes(&mut name, TOOL_ARTIFACT_NAME_BYTES_MAX);
+            truncate_to_bytes(&mut media_type, TOOL_ARTIFACT_NAME_BYTES_MAX);
+            truncate_to_bytes(&mut text, TOOL_ARTIFACT_BYTES_MAX);
+            let text = self.store_text(text, BodyVisibility::Internal);
+            RecordedToolArtifact { kind, name, media_type, text }
+        });
+        recorded.collect()
     }
 }

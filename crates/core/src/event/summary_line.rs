@@ -98,8 +98,12 @@ impl Event {
             }
             Self::HandoverRepairRequested { kind } => format!("repair of handover {kind} requested"),
             Self::ToolRunOpened(opened) => format!("{} {} {}", opened.run, opened.tool, opened.arguments),
-            Self::ToolRunEnded { run, outcome, text, .. } => {
-                format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), text_of(*text))
+            Self::ToolRunEnded { run, outcome, text, artifacts, .. } => {
+                let mut line = format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), text_of(*text));
+                for artifact in artifacts {
+                    let _ = write!(line, " [{}]", artifact.name);
+                }
+                line
             }
             Self::ToolRoundDropped { call, reason } => format!("tool results of {call} dropped: {reason}"),
             Self::TimerSet { timer, name, fires_at: at, .. } => format!("{timer} timer {name} set for {}", at.0),

@@ -6,6 +6,7 @@ use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_js
 use crate::context::{FragmentSpec, PromptRecipe};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
+use crate::limits::{TOOL_RESULT_BYTES_MAX, TOOL_RUN_MS_DEFAULT, TOOL_RUN_MS_MAX};
 use crate::phase::PhaseGraph;
 use crate::prompt::{ModelOutputFormat, ToolSpec};
 use crate::scope::{Scope, ThreadEndTrigger};
@@ -137,6 +138,10 @@ impl FlowSpec {
             if role.graph.is_none() && role.scope.is_ended_by(ThreadEndTrigger::Phase) {
                 add_error("its scope ends with the phase, but it has no phase graph".to_owned());
             }
+        }
+        for tool in self.tools.values() {
+            let name = &tool.spec.name;
+            errors.extend(tool.validation_errors().iter().map(|error| format!("tool `{name}`: {error}")));
         }
         for graph in self.graphs.values() {
             if let Err(found) = graph.validate() {
@@ -335,6 +340,35 @@ pub struct FlowToolDeclaration {
     pub runner: ToolExecutionSite,
     /// What happens to a run that was in progress when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
+    /// The maximum duration of a run. After that it is stopped and has failed.
+    pub run_ms_max: u64,
+    /// The maximum length of the text that the model is shown, in bytes. A longer text is cut and marked.
+    pub output_bytes_max: usize,
+}
+
+impl FlowToolDeclaration {
+    /// Declares a tool that the engine's tool host runs. A run that was in progress when the process died has failed.
+    #[must_use]
+    pub fn for_host(spec: ToolSpec) -> Self {
+        Self {
+            spec,
+            runner: ToolExecutionSite::Host,
+            unknown_outcome: UnknownOutcomePolicy::Fail,
+            run_ms_max: TOOL_RUN_MS_DEFAULT,
+            output_bytes_max: TOOL_RESULT_BYTES_MAX,
+        }
+    }
+
+    fn validation_errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if self.run_ms_max == 0 || self.run_ms_max > TOOL_RUN_MS_MAX {
+            errors.push(format!("`run_ms_max` must be between 1 and {TOOL_RUN_MS_MAX}"));
+        }
+        if self.output_bytes_max == 0 || self.output_bytes_max > TOOL_RESULT_BYTES_MAX {
+            errors.push(format!("`output_bytes_max` must be between 1 and {TOOL_RESULT_BYTES_MAX}"));
+        }
+        errors
+    }
 }
 
 /// Who runs a tool.

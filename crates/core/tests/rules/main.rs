@@ -14,6 +14,7 @@ mod recomputing;
 mod recovery;
 mod retries;
 mod token_ratios;
+mod tool_results;
 mod tool_rounds;
 mod turns;
 mod vendors;
@@ -38,7 +39,11 @@ fn note(role: &str, note: &str) -> FlowStep {
 /// A tool that the host or the flow runs.
 fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    FlowToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Retry }
+    FlowToolDeclaration {
+        runner: runs,
+        unknown_outcome: UnknownOutcomePolicy::Retry,
+        ..FlowToolDeclaration::for_host(spec)
+    }
 }
 
 /// A tool call.

@@ -430,6 +430,7 @@ impl<'e> ChatLoop<'e> {
                     self.display.show_chunk(&mut self.screen, call, attempt, &text)?;
                 }
             }
+            SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
             SessionUpdate::Event(recorded) => {
                 self.call_groups.apply_event(&recorded.event);
                 self.show_event(&recorded).await?;
