@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::AllowedToolUse;
 use crate::body::{ImageRef, TextRef};
 use crate::handover::Handover;
 use crate::ids::{
@@ -170,6 +171,34 @@ pub enum Event {
     HandoverRepairRequested { kind: crate::ids::HandoverKind },
     /// A tool run was opened; it is pending from now on.
     ToolRunOpened(ToolRunOpened),
+    /// A tool run waits for a person.
+    ToolRunHeld {
+        run: ToolRunId,
+        reason: ToolRunHoldReason,
+        /// The role that requested the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<RoleName>,
+    },
+    /// A person approved a tool run, which is started now.
+    ToolRunApproved {
+        run: ToolRunId,
+        /// The person, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// The arguments that the person chose instead of those that were requested.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edited_arguments: Option<Value>,
+    },
+    /// A tool run was denied. It ends without having started.
+    ToolRunDenied {
+        run: ToolRunId,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
+    /// An operator decided about a tool run whose outcome is unknown.
+    ToolRunResolved { run: ToolRunId, resolution: ToolRunResolution },
+    /// A person allowed a role to use a tool for the rest of the session.
+    ToolApprovalRuleAdded(AllowedToolUse),
     /// A tool run ended.
     ToolRunEnded {
         run: ToolRunId,
@@ -417,6 +446,28 @@ pub struct ToolRunOpened {
     /// The phase in which the tool runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseName>,
+}
+
+/// Why a tool run waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolRunHoldReason {
+    /// It has not started and needs approval.
+    Approval,
+    /// It was in progress when the process died, and may or may not have taken effect.
+    UnknownOutcome,
+}
+
+/// What happens to a tool run whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolRunResolution {
+    /// It runs again.
+    RunAgain,
+    /// It has failed.
+    Fail,
+    /// It is done, with a result that the operator gives.
+    Done,
 }
 
 /// The result of a tool run.

@@ -93,6 +93,7 @@
 //!     token_counter: &Outside,
 //!     texts: &Outside,
 //!     model_selector: &Outside,
+//!     approval_rules: &Default::default(),
 //!     dispatch: Dispatch::Immediate,
 //! };
 //!
@@ -125,6 +126,7 @@
 //! assert!(matches!(state.session.pending_effects(Flow::spec(&flow))[..], [Effect::CallModel { .. }]));
 //! ```
 
+pub mod approval;
 pub mod body;
 pub mod codec;
 pub mod context;

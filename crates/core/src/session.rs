@@ -12,11 +12,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::AllowedToolUse;
 use crate::body::{ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
     AgentMessageSent, CallOpened, CallQueuedOnThread, CallRequest, Event, MidTurnPolicy, PhaseGraphKey,
-    PhaseStateOwner, RecordedEvent, ToolRunOpened,
+    PhaseStateOwner, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
 };
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
@@ -107,6 +108,15 @@ pub struct Session {
     /// Answers whose tool calls have not all finished.
     pub tool_rounds: BTreeMap<CallId, ToolRound>,
     pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
+    /// The open tool runs that wait for a person.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_tool_runs: BTreeMap<ToolRunId, HeldToolRun>,
+    /// The open tool runs whose arguments a person changed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub edited_tool_runs: BTreeSet<ToolRunId>,
+    /// The tool uses that a person has allowed for the rest of the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_tool_uses: Vec<AllowedToolUse>,
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
@@ -253,6 +263,16 @@ pub struct ToolCallResult {
     pub failed: bool,
 }
 
+/// A tool run that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldToolRun {
+    pub reason: ToolRunHoldReason,
+    /// The role that requested the run; `None` for the flow itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<RoleName>,
+    pub since: UnixMillis,
+}
+
 /// A running timer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
@@ -311,7 +331,8 @@ impl Session {
             };
             Some(Effect::CallModel { call: *call, attempt: open.attempt, not_before })
         });
-        let tools = self.open_tool_runs.keys().map(|run| Effect::RunTool { run: *run });
+        let tools = self.open_tool_runs.keys().filter(|run| !self.held_tool_runs.contains_key(run));
+        let tools = tools.map(|run| Effect::RunTool { run: *run });
         calls.chain(tools).chain(self.next_wake_at(spec).map(|at| Effect::Wake { at })).collect()
     }
 
@@ -341,6 +362,27 @@ impl Session {
             // A finished round still has to be continued, even if the process that recorded it opens no calls.
             || !self.tool_rounds.is_empty();
         self.current_turn.is_none() && !has_pending_work && queue_is_done
+    }
+
+    /// Returns true if nothing happens until an input arrives or a timer fires: the session is idle, or all its pending
+    /// work waits for a person. A turn may be running.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        let waits_for_person = !self.held_tool_runs.is_empty() || self.calls_awaiting_operator().next().is_some();
+        self.is_idle() || (waits_for_person && !self.has_work_to_start())
+    }
+
+    /// Returns true if a process has to start, continue or await something now.
+    fn has_work_to_start(&self) -> bool {
+        let continues = |call: &CallId| self.deferred_calls.values().any(|wait| wait.continues == Some(*call));
+        let is_awaited = |call: &CallId| self.open_calls.contains_key(call) || self.tool_rounds.contains_key(call);
+        let starts_turn =
+            self.current_turn.is_none() && !self.queued_messages.is_empty() && self.closed_reason.is_none();
+        starts_turn
+            || self.open_calls.values().any(|open| open.status != OpenCallStatus::AwaitingOperator)
+            || self.open_tool_runs.keys().any(|run| !self.held_tool_runs.contains_key(run))
+            || self.tool_rounds.iter().any(|(call, round)| round.is_complete() && !continues(call))
+            || self.deferred_calls.values().any(|wait| !is_awaited(&wait.waits_for_call))
     }
 
     /// Returns true if the answer to an abandoned call should still be recorded: the flow continued without it, and its

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
@@ -50,6 +51,7 @@ pub(crate) struct EngineShared {
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
+    pub approval_rules: ToolApprovalRules,
     pub default_settings: BTreeMap<FlowName, Value>,
     pub rate_limiter: ModelRateLimiter,
     pub circuit_breaker: CircuitBreaker,
@@ -101,6 +103,7 @@ impl Engine {
             models: config.models,
             model_assignment: config.model_assignment,
             tools: config.tools,
+            approval_rules: config.approval_rules,
             default_settings: config.default_settings,
             rate_limiter: ModelRateLimiter::new(config.model_limits),
             circuit_breaker: CircuitBreaker::default(),
@@ -197,7 +200,8 @@ impl Engine {
             self.decide_new_session(&*flow, &SessionState::new(&*flow), SessionInput::Open(opened), &texts)?;
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
-        let (is_idle, wake_at) = (decision.state.session.is_idle(), decision.state.session.next_wake_at(flow.spec()));
+        let (is_at_rest, wake_at) =
+            (decision.state.session.is_at_rest(), decision.state.session.next_wake_at(flow.spec()));
         let cached = CachedSession { state: decision.state, texts, lease_epoch: Some(epoch), snapshot_seq: Seq(0) };
         let slot = SessionSlot::Parked(Box::new(cached), self.shared.clock.now());
         // Another caller that knew the name may already have activated the session.
@@ -206,7 +210,7 @@ impl Engine {
         if let Some(at) = wake_at {
             self.shared.registry.set_alarm(at, &session);
         }
-        if !is_idle {
+        if !is_at_rest {
             self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
         }
         Ok(session)
@@ -226,6 +230,7 @@ impl Engine {
             token_counter: &*self.shared.token_counter,
             texts,
             model_selector: &self.shared.model_assignment,
+            approval_rules: &self.shared.approval_rules,
             dispatch: self.shared.dispatch_mode(),
         };
         decide(flow, state, input, env).map_err(|error| match error {

@@ -119,6 +119,12 @@ impl TurnWaiters {
         }
     }
 
+    /// Removes and returns all waiting callers.
+    pub(crate) fn take_all(&mut self) -> Vec<(MessageId, TurnReportSender)> {
+        let waiters = std::mem::take(&mut self.by_message).into_iter();
+        waiters.flat_map(|(message, waiters)| waiters.into_iter().map(move |waiter| (message, waiter))).collect()
+    }
+
     /// Fails all waiting callers.
     pub(crate) fn fail_all(&mut self, error: &Error) {
         for waiter in std::mem::take(&mut self.by_message).into_values().flatten() {

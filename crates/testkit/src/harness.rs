@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
@@ -36,6 +37,7 @@ pub struct SessionHarness {
     logged: usize,
     check_mode: CheckMode,
     dispatch: EffectDispatchMode,
+    approval_rules: ToolApprovalRules,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,7 @@ impl SessionHarness {
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
             dispatch: EffectDispatchMode::Immediate,
+            approval_rules: ToolApprovalRules::default(),
         };
         harness.apply_input(SessionInput::Open(opened));
         harness
@@ -244,14 +247,28 @@ impl SessionHarness {
         self
     }
 
+    /// Returns the session with rules of the operator about tool runs that need approval.
+    #[must_use]
+    pub fn with_approval_rules(mut self, rules: ToolApprovalRules) -> Self {
+        self.approval_rules = rules;
+        self
+    }
+
     /// Decides about an input with these texts loaded. Nothing changes.
     ///
     /// # Errors
     /// Fails if the input is refused or texts are missing.
     pub fn decide(&self, input: SessionInput, texts: &dyn BodyTextLookup) -> Result<Decision, DecideError> {
         let (now, random, dispatch) = (self.now, self.random, self.dispatch);
-        let env =
-            DecisionEnv { now, random, token_counter: &WordCounter, texts, model_selector: &self.models, dispatch };
+        let env = DecisionEnv {
+            now,
+            random,
+            token_counter: &WordCounter,
+            texts,
+            model_selector: &self.models,
+            approval_rules: &self.approval_rules,
+            dispatch,
+        };
         decide(&*self.flow, &self.state, input, env)
     }
 
@@ -401,6 +418,7 @@ impl SessionHarness {
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
             dispatch: EffectDispatchMode::Immediate,
+            approval_rules: self.approval_rules.clone(),
         }
     }
 

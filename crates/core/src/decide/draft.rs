@@ -116,7 +116,11 @@ impl<'a> DecisionDraft<'a> {
                 about_turn(abandoned.and_then(|abandoned| abandoned.turn))
             }
             Event::ToolRunOpened(opened) => about_tool(Some(opened.clone())),
-            Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
+            Event::ToolRunHeld { run, .. }
+            | Event::ToolRunApproved { run, .. }
+            | Event::ToolRunDenied { run, .. }
+            | Event::ToolRunResolved { run, .. }
+            | Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
             Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
             Event::TimerFired { timer, .. } => about_turn(session.timers.get(timer).and_then(|timer| timer.turn)),
             _ => EventSubject { phase_graph: self.cause_graph.clone(), ..about_turn(self.cause_turn) },

@@ -318,6 +318,11 @@ impl DecisionDraft<'_> {
                 self.record_event(Event::CallResolved { call, next });
                 Ok(())
             }
+            OperatorCommand::Approve { run, arguments, remember, by } => {
+                self.approve_tool_run(run, arguments, remember, by)
+            }
+            OperatorCommand::Deny { run, reason } => self.deny_tool_run(run, reason),
+            OperatorCommand::ResolveToolRun { run, resolution, text } => self.resolve_tool_run(run, resolution, text),
             OperatorCommand::Grant { phase, to } => self.grant_skip(phase, &to),
             OperatorCommand::Propose { phase, to, reason } => self.propose_phase_as_user(phase, to, reason),
             OperatorCommand::RollBack { phase, visit } => self.roll_back_phase(phase, visit),

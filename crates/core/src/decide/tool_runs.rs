@@ -52,6 +52,8 @@ impl DecisionDraft<'_> {
                 ToolOutcome::Refused,
                 format!("`{}` may not be used in this phase", tool_call.name),
             );
+        } else {
+            self.hold_if_approval_needed(run, Some(opened.role.clone()));
         }
     }
 
@@ -78,7 +80,8 @@ impl DecisionDraft<'_> {
     }
 
     pub(crate) fn handle_tool_result(&mut self, run: ToolRunId, result: ToolResult) -> Result<(), InputRefusal> {
-        if !self.session().open_tool_runs.contains_key(&run) {
+        let session = self.session();
+        if !session.open_tool_runs.contains_key(&run) || session.held_tool_runs.contains_key(&run) {
             return Err(InputRefusal::ToolRunNotPending { run });
         }
         let outcome = if result.failed { ToolOutcome::Failed } else { ToolOutcome::Done };
@@ -93,6 +96,9 @@ impl DecisionDraft<'_> {
 
     fn record_tool_run_ended(&mut self, run: ToolRunId, outcome: ToolOutcome, result: ToolResult) {
         let ToolResult { mut text, value, artifacts, .. } = result;
+        if let Some(arguments) = self.session().edited_arguments_of_model(run) {
+            text = format!("(a person changed the arguments of this call to {arguments})\n{text}");
+        }
         truncate_to_bytes(&mut text, self.tool_output_bytes_max(run));
         let text = self.store_text(text, BodyVisibility::Internal);
         let failed = outcome != ToolOutcome::Done;

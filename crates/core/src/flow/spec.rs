@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
+use crate::approval::ToolApprovalPolicy;
 use crate::context::{FragmentSpec, PromptRecipe};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
@@ -344,6 +345,8 @@ pub struct FlowToolDeclaration {
     pub run_ms_max: u64,
     /// The maximum length of the text that the model is shown, in bytes. A longer text is cut and marked.
     pub output_bytes_max: usize,
+    /// Which runs wait until a person approves them. Does not apply to tools that the flow answers itself.
+    pub approval: ToolApprovalPolicy,
 }
 
 impl FlowToolDeclaration {
@@ -356,6 +359,7 @@ impl FlowToolDeclaration {
             unknown_outcome: UnknownOutcomePolicy::Fail,
             run_ms_max: TOOL_RUN_MS_DEFAULT,
             output_bytes_max: TOOL_RESULT_BYTES_MAX,
+            approval: ToolApprovalPolicy::NotRequired,
         }
     }
 

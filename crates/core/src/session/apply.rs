@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn,
+    HeldToolRun, OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound,
+    Turn,
 };
 use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
 use crate::event::{
@@ -31,6 +32,8 @@ impl Session {
                 self.id = Some(session.clone());
                 self.closed_reason = None;
                 self.open_calls.values_mut().for_each(OpenCall::mark_inherited);
+                // They were allowed for the original session.
+                self.allowed_tool_uses.clear();
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
@@ -120,6 +123,20 @@ impl Session {
                 self.last_ids.tool_run = self.last_ids.tool_run.max(opened.run);
                 self.open_tool_runs.insert(opened.run, opened.clone());
             }
+            Event::ToolRunHeld { run, reason, role } => {
+                self.held_tool_runs.insert(*run, HeldToolRun { reason: *reason, role: role.clone(), since: at });
+            }
+            Event::ToolRunApproved { run, edited_arguments, .. } => {
+                self.apply_tool_run_approved(*run, edited_arguments.as_ref());
+            }
+            Event::ToolRunResolved { run, .. } => {
+                self.held_tool_runs.remove(run);
+            }
+            Event::ToolApprovalRuleAdded(allowed) => {
+                if !self.allowed_tool_uses.contains(allowed) {
+                    self.allowed_tool_uses.push(allowed.clone());
+                }
+            }
             Event::ToolRunEnded { run, text, failed, .. } => self.apply_tool_run_ended(*run, *text, *failed),
             Event::ToolRoundDropped { call, .. } => self.close_tool_round(*call),
             Event::TimerSet { timer, name, fires_at, turn } => {
@@ -136,7 +153,9 @@ impl Session {
                     None => self.work_assignments.remove(agent),
                 };
             }
-            Event::PhaseTransitionRefused(_)
+            // The end of a denied run is an event of its own.
+            Event::ToolRunDenied { .. }
+            | Event::PhaseTransitionRefused(_)
             | Event::CommandIssued { .. }
             | Event::StepRefused { .. }
             | Event::FlowFactRecorded { .. } => {}

@@ -2,14 +2,45 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Session, ToolCallResult, ToolRound};
+use crate::approval::AllowedToolUse;
 use crate::body::TextRef;
-use crate::ids::{CallId, ToolRunId};
+use crate::ids::{CallId, RoleName, ToolRunId};
 use crate::prompt::{ChatRole, ToolCall};
 use crate::thread::ThreadEntry;
 
 impl Session {
+    /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
+    pub(crate) fn held_tool_use(&self, run: ToolRunId) -> Option<AllowedToolUse> {
+        let (held, opened) = (self.held_tool_runs.get(&run)?, self.open_tool_runs.get(&run)?);
+        Some(AllowedToolUse { tool: opened.tool.clone(), role: held.role.clone() })
+    }
+
+    /// Returns the role that requested an open run; `None` for the flow itself.
+    pub(crate) fn tool_run_role(&self, run: ToolRunId) -> Option<RoleName> {
+        let (call, _) = self.open_tool_runs.get(&run)?.requested_by.as_ref()?;
+        self.tool_rounds.get(call).map(|round| round.request.role.clone())
+    }
+
+    /// Returns the arguments of a run that a model requested with other arguments.
+    pub(crate) fn edited_arguments_of_model(&self, run: ToolRunId) -> Option<&Value> {
+        let opened = self.open_tool_runs.get(&run).filter(|_| self.edited_tool_runs.contains(&run))?;
+        opened.requested_by.as_ref().map(|_| &opened.arguments)
+    }
+
+    pub(super) fn apply_tool_run_approved(&mut self, run: ToolRunId, edited_arguments: Option<&Value>) {
+        self.held_tool_runs.remove(&run);
+        if let Some((opened, arguments)) = self.open_tool_runs.get_mut(&run).zip(edited_arguments) {
+            opened.arguments = arguments.clone();
+            self.edited_tool_runs.insert(run);
+        }
+    }
+
     pub(super) fn apply_tool_run_ended(&mut self, run: ToolRunId, text: TextRef, failed: bool) {
+        self.held_tool_runs.remove(&run);
+        self.edited_tool_runs.remove(&run);
         let Some(opened) = self.open_tool_runs.remove(&run) else { return };
         let Some((call, id)) = opened.requested_by else { return };
         let Some(round) = self.tool_rounds.get_mut(&call) else { return };

@@ -4,6 +4,7 @@ mod all;
 mod commanded;
 mod concierge;
 mod golden;
+mod held_tools;
 mod nodes;
 mod project;
 mod team;

@@ -1,5 +1,6 @@
 //! The rules of a session, tested through the harness.
 
+mod approval;
 mod cancelling;
 mod closing;
 mod compaction;

@@ -167,6 +167,7 @@ impl SessionActor {
             token_counter: &*self.shared.token_counter,
             texts: &self.cached.texts,
             model_selector: &self.shared.model_assignment,
+            approval_rules: &self.shared.approval_rules,
             dispatch: self.shared.dispatch_mode(),
         }
     }

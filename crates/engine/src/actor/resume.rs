@@ -40,7 +40,7 @@ pub(super) async fn resume_session(
     let lease = shared.store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await;
     let lease = lease.map_err(|error| Error::from_store_error(session, error))?;
     if let Some(cached) = parked
-        && cached.state.session.is_idle()
+        && cached.state.session.is_at_rest()
         && is_cache_current(shared, session, &cached, lease).await?
     {
         let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
