@@ -32,17 +32,27 @@ pub(crate) const QUEUED_MESSAGES_MAX: usize = 64;
 pub(crate) const INBOX_MESSAGES_MAX: usize = 256;
 /// The maximum number of steps that a flow may take for one input.
 pub(crate) const STEPS_PER_INPUT_MAX: usize = 2_000;
-/// The maximum number of calls in one turn. It stops a flow that loops.
-pub(crate) const CALLS_PER_TURN_MAX: u32 = 200;
-/// The maximum number of calls outside turns since the last message of the user. It stops agents that keep each other
-/// busy while nobody watches.
-pub(crate) const CALLS_OUTSIDE_TURNS_MAX: u32 = 1_000;
+/// The maximum number of calls of a role in one turn, unless the role says otherwise. It stops a flow that loops.
+pub(crate) const CALLS_PER_TURN_DEFAULT: u32 = 200;
+/// The maximum number of calls in one turn that a role can declare.
+pub(crate) const CALLS_PER_TURN_MAX: u32 = 10_000;
+/// The maximum number of calls of a role outside turns since the last message of the user, unless the role says otherwise.
+/// It stops agents that keep each other busy while nobody watches.
+pub(crate) const CALLS_OUTSIDE_TURNS_DEFAULT: u32 = 1_000;
+/// The maximum number of calls outside turns that a role can declare.
+pub(crate) const CALLS_OUTSIDE_TURNS_MAX: u32 = 100_000;
+/// The maximum number of tool calls of a role in one turn, unless the role says otherwise.
+pub(crate) const TOOL_CALLS_PER_TURN_DEFAULT: u32 = 1_000;
+/// The maximum number of tool calls in one turn that a role can declare.
+pub(crate) const TOOL_CALLS_PER_TURN_MAX: u32 = 100_000;
 /// The maximum number of open calls in a session.
 pub(crate) const OPEN_CALLS_MAX: usize = 64;
 /// The maximum number of calls that wait for a thread or a compaction.
 pub(crate) const DEFERRED_CALLS_MAX: usize = 64;
-/// The maximum number of tool rounds after one call.
-pub(crate) const TOOL_ROUNDS_MAX: u32 = 16;
+/// The maximum number of tool rounds after one call, unless the role says otherwise.
+pub(crate) const TOOL_ROUNDS_DEFAULT: u32 = 16;
+/// The maximum number of tool rounds after one call that a role can declare.
+pub(crate) const TOOL_ROUNDS_MAX: u32 = 1_000;
 /// The maximum length of the arguments of a tool call, in bytes of JSON.
 pub(crate) const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of tool calls in one answer.
@@ -203,11 +213,11 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     queued_messages_max: QUEUED_MESSAGES_MAX,
     inbox_messages_max: INBOX_MESSAGES_MAX,
     steps_per_input_max: STEPS_PER_INPUT_MAX,
-    calls_per_turn_max: CALLS_PER_TURN_MAX,
-    calls_outside_turns_max: CALLS_OUTSIDE_TURNS_MAX,
+    calls_per_turn_max: CALLS_PER_TURN_DEFAULT,
+    calls_outside_turns_max: CALLS_OUTSIDE_TURNS_DEFAULT,
     open_calls_max: OPEN_CALLS_MAX,
     deferred_calls_max: DEFERRED_CALLS_MAX,
-    tool_rounds_max: TOOL_ROUNDS_MAX,
+    tool_rounds_max: TOOL_ROUNDS_DEFAULT,
     tool_arguments_bytes_max: TOOL_ARGUMENTS_BYTES_MAX,
     tool_calls_per_reply_max: TOOL_CALLS_PER_REPLY_MAX,
     threads_max: THREADS_MAX,

@@ -96,9 +96,9 @@ pub struct Session {
     pub failed_turn: Option<Turn>,
     /// Messages that agents have not received yet, by recipient.
     pub inboxes: BTreeMap<AgentName, Vec<AgentMessageSent>>,
-    /// The number of calls outside turns since the last message of the user.
-    #[serde(default)]
-    pub calls_outside_turns: u32,
+    /// The number of calls of each role outside turns since the last message of the user.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls_outside_turns_by_role: BTreeMap<RoleName, u32>,
     /// Calls that are pending.
     pub open_calls: BTreeMap<CallId, OpenCall>,
     /// Calls that wait for another call.
@@ -173,13 +173,16 @@ pub struct QueuedMessage {
 }
 
 /// A turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Turn {
     pub id: TurnId,
     /// The messages that the turn answers.
     pub messages: Vec<QueuedMessage>,
     pub started_at: UnixMillis,
-    pub calls_opened: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls_by_role: BTreeMap<RoleName, u32>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_calls_by_role: BTreeMap<RoleName, u32>,
 }
 
 /// A pending call.

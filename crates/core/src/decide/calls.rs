@@ -66,7 +66,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, "the role has no such ask");
             return None;
         }
-        if let Some(why) = self.call_limit_error().or_else(|| self.calls_outside_turns_error()) {
+        if let Some(why) = self.call_limit_error(role).or_else(|| self.calls_outside_turns_error(role)) {
             self.refuse_step(step, why);
             return None;
         }

@@ -11,8 +11,7 @@ use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, TurnId};
 use crate::limits::{
     ATTEMPTS_PER_CALL_MAX, FAILURE_MESSAGE_BYTES_MAX, FALLBACK_RETRY_AFTER_MS_MIN, IDEMPOTENCY_KEY_BYTES_MAX,
     IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
-    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_ROUNDS_MAX, VENDOR_STATE_BYTES_MAX,
-    WINDOW_RESERVE_TOKENS,
+    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
 };
 use crate::phase::guard::Proposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
@@ -165,12 +164,7 @@ impl DecisionDraft<'_> {
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             reply.tool_calls.clear();
         }
-        if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
-            let why = format!("the call has already used {TOOL_ROUNDS_MAX} tool rounds, which is the maximum");
-            self.refuse_step("tool calls", why);
-            reply.tool_calls.clear();
-        }
-        reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        self.limit_tool_calls(&opened, round, &mut reply.tool_calls);
         self.drop_oversized_tool_calls(&mut reply.tool_calls);
         let text =
             self.store_text(reply.text, if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal });

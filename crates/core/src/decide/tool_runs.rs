@@ -11,12 +11,34 @@ use crate::flow::ToolExecutionSite;
 use crate::ids::ToolRunId;
 use crate::limits::{
     TOOL_ARGUMENTS_BYTES_MAX, TOOL_ARTIFACT_BYTES_MAX, TOOL_ARTIFACT_NAME_BYTES_MAX, TOOL_ARTIFACTS_MAX,
-    TOOL_RESULT_BYTES_MAX, TOOL_VALUE_BYTES_MAX,
+    TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_VALUE_BYTES_MAX,
 };
 use crate::prompt::ToolCall;
 use crate::tool::{RecordedToolArtifact, ToolArtifact, ToolResult};
 
 impl DecisionDraft<'_> {
+    /// Drops the tool calls of an answer that are beyond the limits of its role. `round` tool rounds preceded it.
+    pub(crate) fn limit_tool_calls(&mut self, opened: &CallOpened, round: u32, tool_calls: &mut Vec<ToolCall>) {
+        if tool_calls.is_empty() {
+            return;
+        }
+        let limits = self.spec().roles.get(&opened.role).map(|role| role.limits).unwrap_or_default();
+        if round >= limits.tool_rounds_max {
+            let why = format!("the call has already used {} tool rounds, which is the maximum", limits.tool_rounds_max);
+            self.refuse_step("tool calls", why);
+            tool_calls.clear();
+            return;
+        }
+        tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        let remaining = self.remaining_tool_calls(opened, limits);
+        if tool_calls.len() > remaining {
+            let most = limits.tool_calls_per_turn_max;
+            let why = format!("`{}` may make {most} tool calls in a turn, which are used up", opened.role);
+            self.refuse_step("tool calls", why);
+            tool_calls.truncate(remaining);
+        }
+    }
+
     /// Drops tool calls with huge arguments, because the journal would keep them forever.
     pub(crate) fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
         tool_calls.retain(|tool_call| {

@@ -7,7 +7,11 @@ use crate::approval::ToolApprovalPolicy;
 use crate::context::{FragmentSpec, PromptRecipe};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
-use crate::limits::{TOOL_RESULT_BYTES_MAX, TOOL_RUN_MS_DEFAULT, TOOL_RUN_MS_MAX};
+use crate::limits::{
+    CALLS_OUTSIDE_TURNS_DEFAULT, CALLS_OUTSIDE_TURNS_MAX, CALLS_PER_TURN_DEFAULT, CALLS_PER_TURN_MAX,
+    TOOL_CALLS_PER_TURN_DEFAULT, TOOL_CALLS_PER_TURN_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_DEFAULT, TOOL_ROUNDS_MAX,
+    TOOL_RUN_MS_DEFAULT, TOOL_RUN_MS_MAX,
+};
 use crate::phase::PhaseGraph;
 use crate::prompt::{ModelOutputFormat, ToolSpec};
 use crate::scope::{Scope, ThreadEndTrigger};
@@ -117,6 +121,7 @@ impl FlowSpec {
         for role in self.roles.values() {
             let mut add_error = |text: String| errors.push(format!("role `{}`: {text}", role.name));
             role.recipe.validation_errors().into_iter().for_each(&mut add_error);
+            role.limits.validation_errors().into_iter().for_each(&mut add_error);
             if let Some(graph) = role.graph.as_ref().filter(|graph| !self.graphs.contains_key(*graph)) {
                 add_error(format!("there is no graph `{graph}`"));
             }
@@ -182,6 +187,44 @@ pub struct RoleSpec {
     /// What happens to a call that was in flight when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
     pub compaction: CompactionPolicy,
+    pub limits: RoleLimits,
+}
+
+/// How much work a role may cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoleLimits {
+    /// The maximum number of tool rounds after one call.
+    pub tool_rounds_max: u32,
+    /// The maximum number of tool calls in one turn.
+    pub tool_calls_per_turn_max: u32,
+    /// The maximum number of calls in one turn.
+    pub calls_per_turn_max: u32,
+    /// The maximum number of calls outside turns since the last message of the user.
+    pub calls_outside_turns_max: u32,
+}
+
+impl Default for RoleLimits {
+    fn default() -> Self {
+        Self {
+            tool_rounds_max: TOOL_ROUNDS_DEFAULT,
+            tool_calls_per_turn_max: TOOL_CALLS_PER_TURN_DEFAULT,
+            calls_per_turn_max: CALLS_PER_TURN_DEFAULT,
+            calls_outside_turns_max: CALLS_OUTSIDE_TURNS_DEFAULT,
+        }
+    }
+}
+
+impl RoleLimits {
+    fn validation_errors(&self) -> Vec<String> {
+        let limits = [
+            ("tool_rounds_max", self.tool_rounds_max, TOOL_ROUNDS_MAX),
+            ("tool_calls_per_turn_max", self.tool_calls_per_turn_max, TOOL_CALLS_PER_TURN_MAX),
+            ("calls_per_turn_max", self.calls_per_turn_max, CALLS_PER_TURN_MAX),
+            ("calls_outside_turns_max", self.calls_outside_turns_max, CALLS_OUTSIDE_TURNS_MAX),
+        ];
+        let too_high = limits.into_iter().filter(|(_, limit, most)| limit > most);
+        too_high.map(|(name, limit, most)| format!("`{name}` is {limit}, but at most {most} is allowed")).collect()
+    }
 }
 
 impl RoleSpec {
@@ -202,6 +245,7 @@ impl RoleSpec {
             retry_policy: RetryPolicy::default(),
             unknown_outcome: UnknownOutcomePolicy::Retry,
             compaction: CompactionPolicy::default(),
+            limits: RoleLimits::default(),
         }
     }
 

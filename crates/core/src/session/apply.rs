@@ -39,7 +39,7 @@ impl Session {
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
             Event::UserMessageReceived(received) => {
                 self.last_ids.message = self.last_ids.message.max(received.message);
-                self.calls_outside_turns = 0;
+                self.calls_outside_turns_by_role.clear();
                 let UserMessageReceived { message, text, mid_turn_policy, images, .. } = received;
                 let waiting = QueuedMessage {
                     message: *message,
@@ -196,7 +196,7 @@ impl Session {
             self.queued_messages.drain(..).partition(|waiting| messages.contains(&waiting.message));
         self.queued_messages = remaining.into();
         turn_messages.extend(failed.into_iter().flat_map(|failed| failed.messages));
-        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, calls_opened: 0 });
+        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, ..Turn::default() });
         self.ledger.start_turn(turn);
     }
 
@@ -275,10 +275,10 @@ impl Session {
             status.state.count_turn_started();
         }
         if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
-            turn.calls_opened += 1;
+            *turn.calls_by_role.entry(opened.role.clone()).or_default() += 1;
         }
         if opened.turn.is_none() && opened.recomputation.is_none() {
-            self.calls_outside_turns += 1;
+            *self.calls_outside_turns_by_role.entry(opened.role.clone()).or_default() += 1;
         }
         self.open_calls.insert(
             opened.call,
@@ -325,6 +325,12 @@ impl Session {
         self.learn_token_ratio(opened, answered);
         let thread_id = opened.receipt.thread.thread_id();
         let waits_for_tools = !answered.tool_calls.is_empty();
+        let turn = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn);
+        if let Some(turn) = turn.filter(|_| waits_for_tools) {
+            let tool_calls = u32::try_from(answered.tool_calls.len()).unwrap_or(u32::MAX);
+            let made = turn.tool_calls_by_role.entry(opened.role.clone()).or_default();
+            *made = made.saturating_add(tool_calls);
+        }
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
