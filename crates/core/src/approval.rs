@@ -12,10 +12,10 @@ use crate::ids::{FlowName, PhaseName, RoleName, ToolName};
 /// Which runs of a tool a flow wants to have approved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolApprovalPolicy {
-    /// None.
+    /// No run needs approval.
     #[default]
     NotRequired,
-    /// All.
+    /// Every run needs approval.
     Required,
     /// Those that one of these roles requests in one of these phases. An empty list stands for all roles or phases.
     RequiredFor { roles: Vec<RoleName>, phases: Vec<PhaseName> },

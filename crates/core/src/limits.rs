@@ -17,7 +17,7 @@ pub(crate) const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
 /// The maximum duration of a tool run, unless its declaration says otherwise.
 pub const TOOL_RUN_MS_DEFAULT: u64 = 10 * 60 * 1_000;
 /// The maximum duration that a declaration can allow a tool run.
-pub const TOOL_RUN_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+pub(crate) const TOOL_RUN_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// The maximum size of a tool's value, in bytes of JSON. A larger value is not recorded.
 pub(crate) const TOOL_VALUE_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of artifacts of a tool run. Further ones are not recorded.

@@ -7,13 +7,13 @@ use crate::limits::OPEN_CALLS_MAX;
 
 impl DecisionDraft<'_> {
     /// Returns why no further call of any role may be opened now.
-    pub fn open_calls_error(&self) -> Option<String> {
+    pub(super) fn open_calls_error(&self) -> Option<String> {
         let is_reached = self.session().open_calls.len() >= OPEN_CALLS_MAX;
         is_reached.then(|| format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"))
     }
 
     /// Returns why no further call of the role may be opened now.
-    pub fn call_limit_error(&self, role: &RoleSpec) -> Option<String> {
+    pub(super) fn call_limit_error(&self, role: &RoleSpec) -> Option<String> {
         if let Some(why) = self.open_calls_error() {
             return Some(why);
         }
@@ -30,7 +30,7 @@ impl DecisionDraft<'_> {
 
     /// Returns why no further call of the role may be opened outside turns. Does not apply to calls that an operator
     /// repeats.
-    pub fn calls_outside_turns_error(&self, role: &RoleSpec) -> Option<String> {
+    pub(super) fn calls_outside_turns_error(&self, role: &RoleSpec) -> Option<String> {
         let most = role.limits.calls_outside_turns_max;
         let calls = self.session().calls_outside_turns_by_role.get(&role.name).copied().unwrap_or(0);
         (calls >= most && self.active_cause_turn().is_none()).then(|| {
@@ -43,7 +43,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns how many more tool calls the role of a call may make in the turn of the call.
-    pub fn remaining_tool_calls(&self, opened: &CallOpened, limits: RoleLimits) -> usize {
+    pub(super) fn remaining_tool_calls(&self, opened: &CallOpened, limits: RoleLimits) -> usize {
         let turn = self.session().current_turn.as_ref().filter(|turn| Some(turn.id) == opened.turn);
         let made = turn.and_then(|turn| turn.tool_calls_by_role.get(&opened.role)).copied().unwrap_or(0);
         usize::try_from(limits.tool_calls_per_turn_max.saturating_sub(made)).unwrap_or(usize::MAX)
