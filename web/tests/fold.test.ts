@@ -30,3 +30,14 @@ it('a cancelled call whose outcome arrives later counts once', () => {
   expect(counts(logAfter(cancelled, late))).toEqual(['late', 0, 0, 0, 1, 7]);
   expect(counts(logAfter(cancelled, failed))).toEqual(['cancelled', 0, 0, 1, 0, 0]);
 });
+
+it('a held tool run waits until a person decides, and shows edited arguments', () => {
+  const opened = { type: 'tool_run_opened', run: 1, tool: 'look', arguments: { at: 1 } };
+  const held = { type: 'tool_run_held', run: 1, reason: 'approval' };
+  const run = (...events: Record<string, unknown>[]) => logAfter(opened, ...events).turns[0]?.tool_runs[0];
+  expect(run(held)).toMatchObject({ held: 'approval', arguments: { at: 1 }, outcome: null });
+  expect(run(held, { type: 'tool_run_approved', run: 1 })).toMatchObject({ held: null, arguments: { at: 1 }, requested_arguments: null });
+  const edited = run(held, { type: 'tool_run_approved', run: 1, edited_arguments: { at: 2 } });
+  expect(edited).toMatchObject({ held: null, arguments: { at: 2 }, requested_arguments: { at: 1 } });
+  expect(run(held, { type: 'tool_run_ended', run: 1, outcome: 'refused' })).toMatchObject({ held: null, outcome: 'refused' });
+});

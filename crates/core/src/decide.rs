@@ -1,6 +1,7 @@
 //! Decides which events follow from an input: the events of the input itself, the flow's reactions, and what the rules
 //! add. A decision is pure: nothing is changed, and the same arguments give the same decision.
 
+mod approval;
 mod asks;
 mod call_limits;
 mod calls;
@@ -13,12 +14,14 @@ mod phases;
 mod recompute;
 mod steps;
 mod submissions;
+mod tool_runs;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::ToolApprovalRules;
 use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
-use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened};
+use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, ToolRunResolution};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext};
 use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
@@ -28,6 +31,7 @@ use crate::phase::Proposer;
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
 use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToSend};
+use crate::tool::ToolResult;
 use draft::DecisionDraft;
 
 pub use asks::{CLAIM_TOPIC, RELEASE_TOPIC};
@@ -69,11 +73,7 @@ pub enum SessionInput {
     /// A failed attempt of a call.
     CallFailure { call: CallId, attempt: u32, failure: CallFailure },
     /// A tool's result.
-    ToolResult {
-        run: ToolRunId,
-        /// The result, or the reason why there is none.
-        result: Result<String, String>,
-    },
+    ToolResult { run: ToolRunId, result: ToolResult },
     /// The passing of time: timers fire and phase limits expire.
     Tick,
     /// A restart after a crash: the outcome of everything in flight is unknown.
@@ -106,6 +106,33 @@ pub enum OperatorCommand {
     },
     /// Decides about a call whose outcome is unknown.
     Resolve { call: CallId, resolution: UnknownCallResolution },
+    /// Approves a tool run that waits for it.
+    Approve {
+        run: ToolRunId,
+        /// The arguments to use instead of those that were requested.
+        #[serde(default)]
+        arguments: Option<serde_json::Value>,
+        /// Also allows the same role to use the tool for the rest of the session.
+        #[serde(default)]
+        remember: bool,
+        /// The person who approves, if known.
+        #[serde(default)]
+        by: Option<String>,
+    },
+    /// Denies a tool run that waits for approval. The model is told the reason.
+    Deny {
+        run: ToolRunId,
+        #[serde(default)]
+        reason: String,
+    },
+    /// Decides about a tool run whose outcome is unknown.
+    ResolveToolRun {
+        run: ToolRunId,
+        resolution: ToolRunResolution,
+        /// The result for [`ToolRunResolution::Done`], or the reason for [`ToolRunResolution::Fail`].
+        #[serde(default)]
+        text: Option<String>,
+    },
     /// Grants permission to skip a requirement.
     Grant {
         phase: PhaseGraphKey,
@@ -158,6 +185,8 @@ pub struct DecisionEnv<'a> {
     pub model_selector: &'a dyn RoleModelResolver,
     /// Checks whether a child session can be opened.
     pub child_checker: &'a dyn ChildChecker,
+    /// The operator's rules about tool runs that need approval.
+    pub approval_rules: &'a ToolApprovalRules,
     pub dispatch: EffectDispatchMode,
 }
 
@@ -287,6 +316,16 @@ pub enum InputRefusal {
     /// The tool run is not pending.
     #[error("{run} is not waiting for a result")]
     ToolRunNotPending { run: ToolRunId },
+    /// A command is for a tool run that does not wait for it.
+    #[error("{run} is not waiting for this decision: it {why}")]
+    ToolRunNotHeld {
+        run: ToolRunId,
+        /// What the run does instead, to follow "it".
+        why: String,
+    },
+    /// The arguments that a person chose for a tool run cannot be used.
+    #[error("these arguments cannot be used: {why}")]
+    BadToolArguments { why: String },
     /// The call is not waiting for an operator.
     #[error("{call} is not waiting for a decision")]
     NoResolutionNeeded { call: CallId },

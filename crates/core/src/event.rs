@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::AllowedToolUse;
 use crate::body::{ImageRef, TextRef};
 use crate::handover::Handover;
 use crate::ids::{
@@ -26,6 +27,7 @@ use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
+use crate::tool::RecordedToolArtifact;
 
 pub(crate) use call::NO_CALL;
 pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
@@ -172,6 +174,34 @@ pub enum Event {
     HandoverRepairRequested { kind: crate::ids::HandoverKind },
     /// A tool run was opened; it is pending from now on.
     ToolRunOpened(ToolRunOpened),
+    /// A tool run waits for a person.
+    ToolRunHeld {
+        run: ToolRunId,
+        reason: ToolRunHoldReason,
+        /// The role that requested the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<RoleName>,
+    },
+    /// A person approved a tool run, which is started now.
+    ToolRunApproved {
+        run: ToolRunId,
+        /// The person, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// The arguments that the person chose instead of those that were requested.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edited_arguments: Option<Value>,
+    },
+    /// A tool run was denied. It ends without having started.
+    ToolRunDenied {
+        run: ToolRunId,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
+    /// An operator decided about a tool run whose outcome is unknown.
+    ToolRunResolved { run: ToolRunId, resolution: ToolRunResolution },
+    /// A person allowed a role to use a tool for the rest of the session.
+    ToolApprovalRuleAdded(AllowedToolUse),
     /// A tool run ended.
     ToolRunEnded {
         run: ToolRunId,
@@ -182,6 +212,12 @@ pub enum Event {
         /// must not change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
+        /// The result as data. Models do not see it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<Value>,
+        /// Files and diffs that the run produced.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        artifacts: Vec<RecordedToolArtifact>,
     },
     /// The tools requested by a reply have finished, but no call continues with their results.
     ToolRoundDropped {
@@ -451,6 +487,28 @@ pub struct ToolRunOpened {
     /// The phase in which the tool runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseName>,
+}
+
+/// Why a tool run waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolRunHoldReason {
+    /// It has not started and needs approval.
+    Approval,
+    /// It was in progress when the process died, and may or may not have taken effect.
+    UnknownOutcome,
+}
+
+/// What happens to a tool run whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolRunResolution {
+    /// It runs again.
+    RunAgain,
+    /// It has failed.
+    Fail,
+    /// It is done, with a result that the operator gives.
+    Done,
 }
 
 /// The result of a tool run.

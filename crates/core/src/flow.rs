@@ -30,8 +30,8 @@ pub use self::{
     },
     settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
     spec::{
-        AnswerVisibility, CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleSpec,
-        SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
+        AnswerVisibility, CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleLimits,
+        RoleSpec, SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
     },
     step::{ChildRequest, FlowStep, ReplyTextSource},
     text_lookup::{BodyTextLookup, TextResolver},

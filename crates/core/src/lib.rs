@@ -97,6 +97,7 @@
 //!     texts: &Outside,
 //!     model_selector: &Outside,
 //!     child_checker: &NoChildren,
+//!     approval_rules: &Default::default(),
 //!     dispatch: EffectDispatchMode::Immediate,
 //! };
 //!
@@ -130,6 +131,7 @@
 //! assert!(matches!(state.session.pending_effects(Flow::spec(&flow))[..], [Effect::CallModel { .. }]));
 //! ```
 
+pub mod approval;
 pub mod body;
 pub mod codec;
 pub mod context;
@@ -148,3 +150,4 @@ pub mod signal;
 pub mod submission;
 pub mod thread;
 mod token_ratio;
+pub mod tool;

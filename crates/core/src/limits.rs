@@ -14,23 +14,45 @@ pub(crate) const FALLBACK_RETRY_AFTER_MS_MIN: u64 = 5_000;
 pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
 /// The maximum length of a tool's result, in bytes. A longer result is cut and marked.
 pub(crate) const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
+/// The maximum duration of a tool run, unless its declaration says otherwise.
+pub const TOOL_RUN_MS_DEFAULT: u64 = 10 * 60 * 1_000;
+/// The maximum duration that a declaration can allow a tool run.
+pub(crate) const TOOL_RUN_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// The maximum size of a tool's value, in bytes of JSON. A larger value is not recorded.
+pub(crate) const TOOL_VALUE_BYTES_MAX: usize = 256 << 10;
+/// The maximum number of artifacts of a tool run. Further ones are not recorded.
+pub(crate) const TOOL_ARTIFACTS_MAX: usize = 16;
+/// The maximum length of an artifact, in bytes. A longer one is cut and marked.
+pub(crate) const TOOL_ARTIFACT_BYTES_MAX: usize = 1 << 20;
+/// The maximum length of the name or the media type of an artifact, in bytes.
+pub(crate) const TOOL_ARTIFACT_NAME_BYTES_MAX: usize = 1_024;
 /// The maximum number of queued messages in a session.
 pub(crate) const QUEUED_MESSAGES_MAX: usize = 64;
 /// The maximum number of messages in an agent's inbox.
 pub(crate) const INBOX_MESSAGES_MAX: usize = 256;
 /// The maximum number of steps that a flow may take for one input.
 pub(crate) const STEPS_PER_INPUT_MAX: usize = 2_000;
-/// The maximum number of calls in one turn. It stops a flow that loops.
-pub(crate) const CALLS_PER_TURN_MAX: u32 = 200;
-/// The maximum number of calls outside turns since the last message of the user. It stops agents that keep each other
-/// busy while nobody watches.
-pub(crate) const CALLS_OUTSIDE_TURNS_MAX: u32 = 1_000;
+/// The maximum number of calls of a role in one turn, unless the role says otherwise. It stops a flow that loops.
+pub(crate) const CALLS_PER_TURN_DEFAULT: u32 = 200;
+/// The maximum number of calls in one turn that a role can declare.
+pub(crate) const CALLS_PER_TURN_MAX: u32 = 10_000;
+/// The maximum number of calls of a role outside turns since the last message of the user, unless the role says otherwise.
+/// It stops agents that keep each other busy while nobody watches.
+pub(crate) const CALLS_OUTSIDE_TURNS_DEFAULT: u32 = 1_000;
+/// The maximum number of calls outside turns that a role can declare.
+pub(crate) const CALLS_OUTSIDE_TURNS_MAX: u32 = 100_000;
+/// The maximum number of tool calls of a role in one turn, unless the role says otherwise.
+pub(crate) const TOOL_CALLS_PER_TURN_DEFAULT: u32 = 1_000;
+/// The maximum number of tool calls in one turn that a role can declare.
+pub(crate) const TOOL_CALLS_PER_TURN_MAX: u32 = 100_000;
 /// The maximum number of open calls in a session.
 pub(crate) const OPEN_CALLS_MAX: usize = 64;
 /// The maximum number of calls that wait for a thread or a compaction.
 pub(crate) const DEFERRED_CALLS_MAX: usize = 64;
-/// The maximum number of tool rounds after one call.
-pub(crate) const TOOL_ROUNDS_MAX: u32 = 16;
+/// The maximum number of tool rounds after one call, unless the role says otherwise.
+pub(crate) const TOOL_ROUNDS_DEFAULT: u32 = 16;
+/// The maximum number of tool rounds after one call that a role can declare.
+pub(crate) const TOOL_ROUNDS_MAX: u32 = 1_000;
 /// The maximum length of the arguments of a tool call, in bytes of JSON.
 pub(crate) const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of tool calls in one answer.
@@ -167,6 +189,9 @@ pub struct SessionLimits {
     pub fallback_retry_after_ms_min: u64,
     pub reply_bytes_max: usize,
     pub tool_result_bytes_max: usize,
+    pub tool_value_bytes_max: usize,
+    pub tool_artifacts_max: usize,
+    pub tool_artifact_bytes_max: usize,
     pub queued_messages_max: usize,
     pub inbox_messages_max: usize,
     pub steps_per_input_max: usize,
@@ -209,14 +234,17 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     fallback_retry_after_ms_min: FALLBACK_RETRY_AFTER_MS_MIN,
     reply_bytes_max: REPLY_BYTES_MAX,
     tool_result_bytes_max: TOOL_RESULT_BYTES_MAX,
+    tool_value_bytes_max: TOOL_VALUE_BYTES_MAX,
+    tool_artifacts_max: TOOL_ARTIFACTS_MAX,
+    tool_artifact_bytes_max: TOOL_ARTIFACT_BYTES_MAX,
     queued_messages_max: QUEUED_MESSAGES_MAX,
     inbox_messages_max: INBOX_MESSAGES_MAX,
     steps_per_input_max: STEPS_PER_INPUT_MAX,
-    calls_per_turn_max: CALLS_PER_TURN_MAX,
-    calls_outside_turns_max: CALLS_OUTSIDE_TURNS_MAX,
+    calls_per_turn_max: CALLS_PER_TURN_DEFAULT,
+    calls_outside_turns_max: CALLS_OUTSIDE_TURNS_DEFAULT,
     open_calls_max: OPEN_CALLS_MAX,
     deferred_calls_max: DEFERRED_CALLS_MAX,
-    tool_rounds_max: TOOL_ROUNDS_MAX,
+    tool_rounds_max: TOOL_ROUNDS_DEFAULT,
     tool_arguments_bytes_max: TOOL_ARGUMENTS_BYTES_MAX,
     tool_calls_per_reply_max: TOOL_CALLS_PER_REPLY_MAX,
     threads_max: THREADS_MAX,

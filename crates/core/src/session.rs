@@ -6,6 +6,7 @@ mod apply;
 mod apply_exchange;
 mod prompt_plan;
 mod rest;
+mod tool_runs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::AllowedToolUse;
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
     AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
-    Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunOpened,
+    Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
 };
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
@@ -97,9 +99,9 @@ pub struct Session {
     pub failed_turn: Option<Turn>,
     /// Messages that agents have not received yet, by recipient.
     pub inboxes: BTreeMap<AgentName, Vec<AgentMessageSent>>,
-    /// The number of calls outside turns since the last message of the user.
-    #[serde(default)]
-    pub calls_outside_turns: u32,
+    /// The number of calls of each role outside turns since the last message of the user.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls_outside_turns_by_role: BTreeMap<RoleName, u32>,
     /// Calls that are pending.
     pub open_calls: BTreeMap<CallId, OpenCall>,
     /// Calls that wait for another call.
@@ -109,6 +111,15 @@ pub struct Session {
     /// Answers whose tool calls have not all finished.
     pub tool_rounds: BTreeMap<CallId, ToolRound>,
     pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
+    /// The open tool runs that wait for a person.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_tool_runs: BTreeMap<ToolRunId, HeldToolRun>,
+    /// The open tool runs whose arguments a person changed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub edited_tool_runs: BTreeSet<ToolRunId>,
+    /// The tool uses that a person has allowed for the rest of the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_tool_uses: Vec<AllowedToolUse>,
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
@@ -209,13 +220,16 @@ pub struct QueuedMessage {
 }
 
 /// A turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Turn {
     pub id: TurnId,
     /// The messages that the turn answers.
     pub messages: Vec<QueuedMessage>,
     pub started_at: UnixMillis,
-    pub calls_opened: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls_by_role: BTreeMap<RoleName, u32>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_calls_by_role: BTreeMap<RoleName, u32>,
 }
 
 /// A pending call.
@@ -299,6 +313,16 @@ pub(crate) struct ToolCallResult {
     pub(crate) failed: bool,
 }
 
+/// A tool run that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldToolRun {
+    pub reason: ToolRunHoldReason,
+    /// The role that requested the run; `None` for the flow itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<RoleName>,
+    pub since: UnixMillis,
+}
+
 /// A running timer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
@@ -357,7 +381,8 @@ impl Session {
             };
             Some(Effect::CallModel { call: *call, attempt: open.attempt, not_before })
         });
-        let tools = self.open_tool_runs.keys().map(|run| Effect::RunTool { run: *run });
+        let tools = self.open_tool_runs.keys().filter(|run| !self.held_tool_runs.contains_key(run));
+        let tools = tools.map(|run| Effect::RunTool { run: *run });
         calls.chain(tools).chain(self.next_wake_at(spec).map(|at| Effect::Wake { at })).collect()
     }
 

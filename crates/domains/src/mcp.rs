@@ -14,7 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorCode, Tool as McpTool};
 use rmcp::service::ServiceError;
-use segue_engine::tools::{Tool, ToolInvocation};
+use segue_core::tool::ToolResult;
+use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::{DomainSchema, McpServerConfig};
 use segue_flows::assistant::facts::AssistantStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
@@ -78,7 +79,13 @@ impl McpGatewayTool {
 
 #[async_trait]
 impl Tool for McpGatewayTool {
-    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
+        self.handle_request(&request).await.into()
+    }
+}
+
+impl McpGatewayTool {
+    async fn handle_request(&self, request: &ToolInvocation) -> Result<String, String> {
         let domain_request = DomainToolRequest::parse(&request.opened.arguments)
             .ok_or_else(|| "the request is not a domain tool request".to_owned())?;
         let domain = self.inner.domains.resolve_session_domain(&request.settings)?;

@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use segue_core::ids::UnixMillis;
-use segue_engine::tools::{Tool, ToolInvocation};
+use segue_core::tool::ToolResult;
+use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::facts::AssistantStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
@@ -137,11 +138,11 @@ impl SqliteRecordsTool {
 
 #[async_trait]
 impl Tool for SqliteRecordsTool {
-    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
         let inner = self.inner.clone();
         // A request whose caller has gone is executed completely or not at all; `resolve_run` tells which.
         let result = tokio::task::spawn_blocking(move || inner.handle_request(&request)).await;
-        result.map_err(|_| "the records tool crashed".to_owned())?
+        result.unwrap_or_else(|_| Err("the records tool crashed".to_owned())).into()
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, TurnId, UnixMillis};
-use segue_core::session::Session;
+use segue_core::session::{Session, Turn};
 use segue_store::{PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
@@ -27,6 +27,7 @@ use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
+use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
 use effects::InFlightTool;
@@ -206,7 +207,7 @@ impl SessionActor {
                 .await?
                 .map_err(FatalSessionError)?;
         } else if source == ResumedStateSource::Store
-            && !self.session().is_resting()
+            && !self.session().is_at_rest()
             && self.shared.recovery != SessionResumePolicy::Never
         {
             tracing::info!(session = %self.session, epoch = self.epoch.0, "recovering unfinished work");
@@ -225,12 +226,8 @@ impl SessionActor {
         if let Ok(message) = self.inbox.try_recv() {
             return Some(message);
         }
-        // An idle session has no pending calls, so a call that is still listed is about to return its result.
-        // A caller that waits for the end of a turn keeps the task.
-        let can_park = self.session().is_resting()
-            && self.uncertain_commit.is_none()
-            && self.calls.is_empty()
-            && self.turn_waiters.is_empty();
+        // A session at rest has no call in flight, so a call that is still listed is about to return its result.
+        let can_park = self.session().is_at_rest() && self.uncertain_commit.is_none() && self.calls.is_empty();
         if can_park || self.shared.recovery == SessionResumePolicy::Never {
             return None;
         }
@@ -323,6 +320,7 @@ impl SessionActor {
                 return Some(self);
             }
             tracing::trace!(session = %self.session, epoch = self.epoch.0, "session parked");
+            self.hand_over_turn_waiters();
             if SessionRegistry::is_current_mailbox(slots, &self.session, &self.mailbox) {
                 let now = self.shared.clock.now();
                 self.cached.lease_epoch = Some(self.epoch);
@@ -333,6 +331,17 @@ impl SessionActor {
             }
             None
         })
+    }
+
+    /// Lets the callers that wait for a turn follow the journal, because this task ends before the turn does.
+    fn hand_over_turn_waiters(&mut self) {
+        let session = &self.cached.state.session;
+        for (message, waiter) in self.turn_waiters.take_all() {
+            let answers = |turn: &&Turn| turn.messages.iter().any(|queued| queued.message == message);
+            let turn = session.current_turn.as_ref().filter(answers).map(|turn| turn.id);
+            let awaited = AwaitedMessage { session: self.session.clone(), message, turn };
+            follow_turn_in_background(&self.shared, awaited, session.last_seq, waiter);
+        }
     }
 
     /// Stops all work of a session that was lost to another process or cannot be read.
@@ -355,7 +364,7 @@ impl SessionActor {
 
 /// Returns what the session still has to do, for recovery.
 pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWorkStatus {
-    match (session.is_resting(), session.next_wake_at(spec)) {
+    match (session.is_at_rest(), session.next_wake_at(spec)) {
         (false, _) => PendingWorkStatus::Now,
         (true, Some(at)) => PendingWorkStatus::At(at),
         (true, None) => PendingWorkStatus::None,

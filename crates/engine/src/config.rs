@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use segue_core::approval::ToolApprovalRules;
 use segue_core::context::TokenCounter;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
@@ -29,6 +30,8 @@ pub struct EngineConfig {
     /// Which model plays each role.
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
+    /// The operator's rules about tool runs that wait for approval, in addition to what the flows declare.
+    pub approval_rules: ToolApprovalRules,
     /// Limits on the calls to each model.
     pub model_limits: BTreeMap<ModelName, ModelCallLimits>,
     /// Settings of new sessions, by flow; a session's own settings override them.
@@ -62,6 +65,7 @@ impl EngineConfig {
             model_assignment: ModelAssignment::new(models.clone(), model.into()),
             models,
             tools: ToolRegistry::default(),
+            approval_rules: ToolApprovalRules::default(),
             model_limits: BTreeMap::new(),
             default_settings: BTreeMap::new(),
             clock: Arc::new(SystemClock),

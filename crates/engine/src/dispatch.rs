@@ -1,5 +1,6 @@
 //! Performs effects: calls a model or runs a tool, and sends the result back to the session as an input.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +9,24 @@ use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::decide::SessionInput;
 use segue_core::event::CallOpened;
 use segue_core::flow::DynFlow;
-use segue_core::ids::{SessionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockStreamFilter;
+use segue_core::tool::ToolResult;
 use segue_models::{
     CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, RehearsalHints, ReplyChunk, ReplyChunkStream,
     collect_reply,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::abandoned_calls::{SharedAttemptState, deliver_late_result};
 use crate::commit_gate::CallStartGate;
 use crate::engine::EngineShared;
-use crate::limits::{ANSWER_MS_MAX, TOOL_RUN_MS_MAX};
+use crate::limits::{ANSWER_MS_MAX, TOOL_PROGRESS_MS_MIN};
 use crate::registry::ActorMessage;
-use crate::tools::ToolInvocation;
+use crate::tools::{ToolInvocation, ToolRunContext};
 
 /// How long to wait for an answer if the flow no longer has the role.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
@@ -196,25 +198,62 @@ fn timeout_failure(message: String) -> CallFailure {
     CallFailure::new(FailureKind::Timeout, message)
 }
 
-/// Runs a tool and sends its result to the session.
-pub(crate) async fn run_tool(
-    shared: Arc<EngineShared>,
-    request: ToolInvocation,
-    mailbox_sender: mpsc::Sender<ActorMessage>,
-) {
-    let (run, session) = (request.opened.run, request.session.clone());
-    let running = AssertUnwindSafe(shared.tools.run_tool(request)).catch_unwind();
-    let result = match tokio::time::timeout(Duration::from_millis(TOOL_RUN_MS_MAX), running).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(_)) => {
-            tracing::error!(%session, %run, "the tool panicked; this is a bug");
-            Err("the tool panicked".to_owned())
-        }
-        Err(_) => {
-            tracing::warn!(%session, %run, run_ms_max = TOOL_RUN_MS_MAX, "the tool did not answer and was stopped");
-            Err(format!("the tool did not answer within {} s and was stopped", TOOL_RUN_MS_MAX / 1_000))
-        }
+pub(crate) struct ToolTask {
+    pub shared: Arc<EngineShared>,
+    pub flow: Arc<dyn DynFlow>,
+    pub request: ToolInvocation,
+    pub lease_epoch: LeaseEpoch,
+    pub mailbox_sender: mpsc::Sender<ActorMessage>,
+}
+
+/// Runs a tool, publishes its progress, and sends its result to the session.
+pub(crate) async fn run_tool(task: ToolTask) {
+    let ToolTask { shared, flow, request, lease_epoch, mailbox_sender } = task;
+    let (session, run) = (request.session.clone(), request.opened.run);
+    let (context, progress) = ToolRunContext::new(flow.spec().tools.get(&request.opened.tool), lease_epoch);
+    let run_ms_max = context.run_ms_max;
+    // Also cancels if this future is dropped.
+    let cancel_on_drop = context.cancellation.clone().drop_guard();
+    let running = AssertUnwindSafe(shared.tools.run_tool(request, context)).catch_unwind();
+    let running = tokio::time::timeout(Duration::from_millis(run_ms_max), running);
+    let result = tokio::select! {
+        biased;
+        ended = running => match ended {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => {
+                tracing::error!(%session, %run, "the tool panicked; this is a bug");
+                ToolResult::failed("the tool panicked")
+            }
+            Err(_) => {
+                tracing::warn!(%session, %run, run_ms_max, "the tool did not answer and was stopped");
+                ToolResult::failed(describe_timeout(run_ms_max))
+            }
+        },
+        never = publish_progress(&shared, &session, run, progress) => match never {},
     };
+    drop(cancel_on_drop);
     // If the session's task has ended, the run is resumed or its outcome is unknown when the session is resumed.
     let _ = mailbox_sender.send(ActorMessage::without_reply(SessionInput::ToolResult { run, result })).await;
+}
+
+fn describe_timeout(run_ms_max: u64) -> String {
+    format!("the tool did not answer within {} s and was stopped", run_ms_max.div_ceil(1_000))
+}
+
+/// Publishes the newest progress report of a run, at a bounded rate, until it is dropped.
+async fn publish_progress(
+    shared: &EngineShared,
+    session: &SessionId,
+    run: ToolRunId,
+    mut latest: watch::Receiver<Arc<str>>,
+) -> Infallible {
+    loop {
+        if latest.changed().await.is_err() {
+            // The tool dropped its context and reports nothing more.
+            std::future::pending::<()>().await;
+        }
+        let text = latest.borrow_and_update().clone();
+        shared.subscriptions.publish_tool_progress(session, run, text);
+        tokio::time::sleep(Duration::from_millis(TOOL_PROGRESS_MS_MIN)).await;
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
@@ -54,6 +55,7 @@ pub(crate) struct EngineShared {
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
+    pub approval_rules: ToolApprovalRules,
     pub default_settings: BTreeMap<FlowName, Value>,
     pub rate_limiter: ModelRateLimiter,
     pub circuit_breaker: CircuitBreaker,
@@ -105,6 +107,7 @@ impl Engine {
             models: config.models,
             model_assignment: config.model_assignment,
             tools: config.tools,
+            approval_rules: config.approval_rules,
             default_settings: config.default_settings,
             rate_limiter: ModelRateLimiter::new(config.model_limits),
             circuit_breaker: CircuitBreaker::default(),
@@ -203,8 +206,8 @@ impl Engine {
         let decision = self.shared.decide_new_session(&*flow, &state, SessionInput::Open(opened), &texts)?;
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
-        let (is_idle, wake_at) =
-            (decision.state.session.is_resting(), decision.state.session.next_wake_at(flow.spec()));
+        let (is_at_rest, wake_at) =
+            (decision.state.session.is_at_rest(), decision.state.session.next_wake_at(flow.spec()));
         let cached = CachedSession { state: decision.state, texts, lease_epoch: Some(epoch), snapshot_seq: Seq(0) };
         let slot = SessionSlot::Parked(Box::new(cached), self.shared.clock.now());
         // Another caller that knew the name may already have activated the session.
@@ -213,7 +216,7 @@ impl Engine {
         if let Some(at) = wake_at {
             self.shared.registry.set_alarm(at, &session);
         }
-        if !is_idle {
+        if !is_at_rest {
             self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
         }
         Ok(session)
@@ -499,6 +502,10 @@ impl Engine {
         Self { shared }
     }
 
+    pub(crate) fn shared_arc(&self) -> &Arc<EngineShared> {
+        &self.shared
+    }
+
     pub(crate) fn shared(&self) -> &EngineShared {
         &self.shared
     }
@@ -528,6 +535,7 @@ impl EngineShared {
             texts,
             model_selector: &self.model_assignment,
             child_checker: self,
+            approval_rules: &self.approval_rules,
             dispatch: self.dispatch_mode(),
         };
         decide(flow, state, input, env).map_err(|error| match error {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use segue_core::codec;
 use segue_core::decide::{ChildChecker, Decision, SessionInput};
-use segue_core::event::{ChildOrigin, ChildOutcome, Event, SessionOpened};
+use segue_core::event::{ChildOrigin, ChildOutcome, SessionOpened};
 use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
 use segue_core::ledger::ChildUsage;
 use segue_core::session::SessionState;
 use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToSend};
 use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::actor::{find_pending_work, summarize_session};
 use crate::config::{SessionResumePolicy, merge_settings};
@@ -21,9 +22,9 @@ use crate::error::Error;
 use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_MS_MIN, OUTCOME_WAIT_MS_MAX};
 use crate::load::{encode_events, locate_bodies};
 use crate::registry::ActorMessage;
-use crate::subscriptions::SessionUpdate;
 use crate::text_cache::TextCache;
 use crate::tools::session_owner;
+use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
 use crate::turn_report::TurnReport;
 
 /// What became of a submission.
@@ -86,23 +87,10 @@ impl Engine {
 
     /// Waits for the end of the turn of a message that another process handles.
     pub(crate) async fn follow_turn(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
-        let mut updates = self.subscribe(session, Seq(0)).await?;
-        let mut turn_of_message = None;
-        loop {
-            let SessionUpdate::Event(recorded) = updates.next_update().await? else { continue };
-            match &recorded.event {
-                Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => {
-                    turn_of_message = Some(*turn);
-                }
-                Event::TurnEnded { turn, .. } if turn_of_message == Some(*turn) => {
-                    return self.shared().rebuild_turn_report(session, message).await;
-                }
-                Event::SessionClosed { reason } if turn_of_message.is_none() => {
-                    return Err(segue_core::decide::InputRefusal::Closed { reason: reason.clone() }.into());
-                }
-                _ => {}
-            }
-        }
+        let (waiter, report) = oneshot::channel();
+        let awaited = AwaitedMessage { session: session.clone(), message, turn: None };
+        follow_turn_in_background(self.shared_arc(), awaited, Seq(0), waiter);
+        report.await.unwrap_or_else(|_| Err(Error::ShuttingDown))
     }
 
     /// Lets a session look into its inbox, and resumes it for that if necessary.

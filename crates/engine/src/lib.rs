@@ -59,6 +59,7 @@ mod text_cache;
 mod token_counter;
 pub mod tools;
 mod transfer;
+mod turn_follower;
 mod turn_report;
 
 pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};

@@ -44,8 +44,10 @@ pub const SHUTDOWN_MS_MAX: u64 = 5_000;
 pub const DRAIN_MS_MAX: u64 = 1_000;
 /// Wait after a tick that changed nothing, before the next one.
 pub const TICK_RETRY_MS: u64 = 1_000;
-/// Longest run of a tool.
-pub const TOOL_RUN_MS_MAX: u64 = 10 * 60 * 1_000;
+/// Shortest time between two progress updates of a tool run. Of the reports in between, only the newest is published.
+pub const TOOL_PROGRESS_MS_MIN: u64 = 200;
+/// Longest progress text of a tool run, in bytes. Only the end of a longer text is published.
+pub const TOOL_PROGRESS_BYTES_MAX: usize = 4 << 10;
 /// How often the engine looks for sessions that a dead process left unfinished.
 pub const RECOVERY_POLL_MS: u64 = 30_000;
 /// Children of a session, or unfinished deletions, that are read at once.
@@ -70,7 +72,7 @@ pub const PENDING_SESSIONS_PAGE_MAX: usize = 256;
 pub const CONCURRENT_RESUMES_MAX: usize = 32;
 /// Wait before a session whose task panicked is resumed, unless a message arrives earlier.
 pub const PANIC_RESUME_MS: u64 = 5_000;
-/// Ended calls that a subscription remembers, so that it drops text of theirs that arrives late.
+/// Ended calls and tool runs that a subscription remembers, so that it drops text and progress that arrive late.
 pub const ENDED_CALLS_REMEMBERED_MAX: usize = 256;
 /// Longest word whose token count is cached, in bytes.
 pub(crate) const CACHED_WORD_BYTES_MAX: usize = 24;

@@ -3,13 +3,13 @@
 //!
 //! Events that other processes write are noticed by polling the store, once for all subscribers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use segue_core::event::RecordedEvent;
-use segue_core::ids::{CallId, Seq, SessionId};
+use segue_core::ids::{CallId, Seq, SessionId, ToolRunId};
 use segue_store::Store;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -35,6 +35,8 @@ pub enum SessionUpdate {
         offset: usize,
         text: Arc<str>,
     },
+    /// The progress of a tool run, which replaces the progress that it reported before. It is not recorded.
+    ToolProgress { run: ToolRunId, text: Arc<str> },
 }
 
 /// A message in a session's broadcast channel.
@@ -57,6 +59,8 @@ struct SessionBroadcast {
     head: Seq,
     /// The text so far of calls that are being answered, with the number of the attempt.
     partial_texts: BTreeMap<CallId, (u32, String)>,
+    /// The latest progress of tools that are running.
+    tool_progress: BTreeMap<ToolRunId, Arc<str>>,
 }
 
 /// All subscriptions of an engine.
@@ -86,6 +90,9 @@ impl SubscriptionHub {
             for event in events {
                 if let Some((call, _)) = find_ended_attempt(event) {
                     channel.partial_texts.remove(&call);
+                }
+                if let Some(run) = find_ended_tool_run(event) {
+                    channel.tool_progress.remove(&run);
                 }
                 channel.head = channel.head.max(event.seq);
                 channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::Event(Box::new(event.clone()))));
@@ -121,6 +128,16 @@ impl SubscriptionHub {
         });
     }
 
+    /// Publishes the progress of a tool run.
+    pub(crate) fn publish_tool_progress(&self, session: &SessionId, run: ToolRunId, text: Arc<str>) {
+        self.with_channels(|channels| {
+            // Kept even without subscribers: one may join in the middle.
+            let channel = channels.entry(session.clone()).or_default();
+            channel.tool_progress.insert(run, text.clone());
+            channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::ToolProgress { run, text }));
+        });
+    }
+
     /// Drops the partial texts of attempts that are no longer wanted.
     pub(crate) fn retain_partial_texts(&self, session: &SessionId, is_wanted: &dyn Fn(&(CallId, u32)) -> bool) {
         self.with_channels(|channels| {
@@ -149,6 +166,7 @@ impl SubscriptionHub {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             channel.partial_texts.clear();
+            channel.tool_progress.clear();
             if channel.updates.as_ref().is_none_or(|updates| updates.receiver_count() == 0) {
                 channels.remove(session);
             }
@@ -159,7 +177,7 @@ impl SubscriptionHub {
     fn join_channel(&self, session: &SessionId) -> (Vec<SessionUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
         self.with_channels(|channels| {
             let channel = channels.entry(session.clone()).or_default();
-            let partial_texts = channel.partial_text_updates();
+            let partial_texts = channel.unrecorded_updates();
             let updates = channel.updates.get_or_insert_with(|| broadcast::channel(UPDATES_BUFFERED_MAX).0);
             (partial_texts, updates.subscribe())
         })
@@ -170,7 +188,7 @@ impl SubscriptionHub {
         self.with_channels(|channels| {
             let is_last = channels.get(session).is_some_and(|channel| {
                 let subscribers = channel.updates.as_ref().map_or(0, broadcast::Sender::receiver_count);
-                channel.partial_texts.is_empty() && subscribers <= 1
+                channel.partial_texts.is_empty() && channel.tool_progress.is_empty() && subscribers <= 1
             });
             if is_last {
                 channels.remove(session);
@@ -244,7 +262,10 @@ impl SessionBroadcast {
         }
     }
 
-    fn partial_text_updates(&self) -> Vec<SessionUpdate> {
+    /// Returns what subscribers have seen beyond the recorded events.
+    fn unrecorded_updates(&self) -> Vec<SessionUpdate> {
+        let progress = self.tool_progress.iter();
+        let progress = progress.map(|(run, text)| SessionUpdate::ToolProgress { run: *run, text: text.clone() });
         let texts = self.partial_texts.iter().filter(|(_, (_, text))| !text.is_empty());
         texts
             .map(|(call, (attempt, text))| SessionUpdate::TextDelta {
@@ -253,6 +274,7 @@ impl SessionBroadcast {
                 offset: 0,
                 text: text.as_str().into(),
             })
+            .chain(progress)
             .collect()
     }
 }
@@ -272,6 +294,13 @@ fn find_ended_attempt(event: &RecordedEvent) -> Option<(CallId, u32)> {
     }
 }
 
+fn find_ended_tool_run(event: &RecordedEvent) -> Option<ToolRunId> {
+    match &event.event {
+        segue_core::event::Event::ToolRunEnded { run, .. } => Some(*run),
+        _ => None,
+    }
+}
+
 /// A stream of one session's updates, without gaps and repetitions.
 #[derive(Debug)]
 pub struct Subscription {
@@ -286,6 +315,8 @@ pub struct Subscription {
     /// The last ended attempt of calls that ended recently. The store may be ahead of the channel; then text arrives
     /// after the event that ended its call.
     ended_attempts: BTreeMap<CallId, u32>,
+    /// The tool runs that ended recently.
+    ended_tool_runs: BTreeSet<ToolRunId>,
     /// Events read from the store.
     missed: VecDeque<RecordedEvent>,
     /// Updates received from the channel.
@@ -306,6 +337,7 @@ impl Subscription {
             last_seq: after,
             delivered_bytes: BTreeMap::new(),
             ended_attempts: BTreeMap::new(),
+            ended_tool_runs: BTreeSet::new(),
             missed: VecDeque::new(),
             ready: partial_texts.into(),
             is_behind: true,
@@ -419,8 +451,16 @@ impl Subscription {
                         self.ended_attempts.pop_first();
                     }
                 }
+                if let Some(run) = find_ended_tool_run(&event) {
+                    self.ended_tool_runs.insert(run);
+                    if self.ended_tool_runs.len() > ENDED_CALLS_REMEMBERED_MAX {
+                        self.ended_tool_runs.pop_first();
+                    }
+                }
                 Some(SessionUpdate::Event(event))
             }
+            SessionUpdate::ToolProgress { run, .. } if self.ended_tool_runs.contains(&run) => None,
+            progress @ SessionUpdate::ToolProgress { .. } => Some(progress),
             SessionUpdate::TextDelta { call, attempt, .. }
                 if self.ended_attempts.get(&call).is_some_and(|last_ended| *last_ended >= attempt) =>
             {

@@ -1,18 +1,101 @@
-//! The tool host: the tools that models can call, by name.
+//! The tool host: the tools that models can call, by name, and what a tool gets for a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_core::event::ToolRunOpened;
-use segue_core::ids::{SessionId, ToolName, UnixMillis};
+use segue_core::flow::FlowToolDeclaration;
+use segue_core::ids::{LeaseEpoch, SessionId, ToolName, UnixMillis};
+use segue_core::limits::{SESSION_LIMITS, TOOL_RUN_MS_DEFAULT};
+use segue_core::tool::ToolResult;
 use serde_json::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::TOOL_PROGRESS_BYTES_MAX;
 
 /// A tool that models can call.
+///
+/// ```
+/// use segue_core::tool::ToolResult;
+/// use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
+///
+/// struct AddTool;
+///
+/// #[async_trait::async_trait]
+/// impl Tool for AddTool {
+///     async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
+///         context.progress.report("adding");
+///         let (a, b) = (&request.opened.arguments["a"], &request.opened.arguments["b"]);
+///         match (a.as_i64(), b.as_i64()) {
+///             (Some(a), Some(b)) => ToolResult::done((a + b).to_string()),
+///             _ => ToolResult::failed("`a` and `b` must be whole numbers"),
+///         }
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// Runs the tool. The model is shown the result, or the reason why it failed.
-    async fn run(&self, request: ToolInvocation) -> Result<String, String>;
+    /// Runs the tool.
+    ///
+    /// When the run is cancelled or out of time, this future is dropped. Work that must be stopped separately, such as a
+    /// spawned task, listens to the cancellation token of the context.
+    async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult;
+}
+
+/// What a tool gets for one run, besides the request.
+#[derive(Debug, Clone)]
+pub struct ToolRunContext {
+    /// Cancelled when the run is over: it has returned, is out of time, was cancelled, or its session was lost.
+    pub cancellation: CancellationToken,
+    /// The maximum duration of the run.
+    pub run_ms_max: u64,
+    /// The maximum length of the result's text, in bytes. A longer text is cut.
+    pub output_bytes_max: usize,
+    /// The epoch of the session's lease. A later run of the same session has the same or a higher epoch, so a tool can
+    /// refuse a run of a process that has lost the session.
+    pub lease_epoch: LeaseEpoch,
+    pub progress: ToolProgressSender,
+}
+
+impl ToolRunContext {
+    /// Creates the context of a run of a declared tool, and the receiver of its progress.
+    pub(crate) fn new(
+        declaration: Option<&FlowToolDeclaration>,
+        lease_epoch: LeaseEpoch,
+    ) -> (Self, watch::Receiver<Arc<str>>) {
+        let (latest, progress) = watch::channel(Arc::from(""));
+        let context = Self {
+            cancellation: CancellationToken::new(),
+            run_ms_max: declaration.map_or(TOOL_RUN_MS_DEFAULT, |tool| tool.run_ms_max),
+            output_bytes_max: declaration.map_or(SESSION_LIMITS.tool_result_bytes_max, |tool| tool.output_bytes_max),
+            lease_epoch,
+            progress: ToolProgressSender { latest },
+        };
+        (context, progress)
+    }
+
+    /// Creates the context of a run outside sessions, for tests of tools. It is never cancelled.
+    #[must_use]
+    pub fn detached() -> Self {
+        Self::new(None, LeaseEpoch::default()).0
+    }
+}
+
+/// Reports the progress of a tool run to the subscribers of its session.
+#[derive(Debug, Clone)]
+pub struct ToolProgressSender {
+    latest: watch::Sender<Arc<str>>,
+}
+
+impl ToolProgressSender {
+    /// Replaces the progress text that subscribers see. It is not recorded. Of frequent reports, only some are shown,
+    /// and of a long text only the end.
+    pub fn report(&self, text: &str) {
+        let start = text.ceil_char_boundary(text.len().saturating_sub(TOOL_PROGRESS_BYTES_MAX));
+        self.latest.send_replace(text[start..].into());
+    }
 }
 
 /// One run of a tool.
@@ -68,10 +151,10 @@ impl ToolRegistry {
     }
 
     /// Runs the requested tool, or fails if there is no such tool.
-    pub(crate) async fn run_tool(&self, request: ToolInvocation) -> Result<String, String> {
+    pub(crate) async fn run_tool(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
         match self.by_name.get(&request.opened.tool) {
-            Some(tool) => tool.run(request).await,
-            None => Err(format!("the tool `{}` is not connected", request.opened.tool)),
+            Some(tool) => tool.run(request, context).await,
+            None => ToolResult::failed(format!("the tool `{}` is not connected", request.opened.tool)),
         }
     }
 }

@@ -86,7 +86,7 @@ impl Engine {
         let mut state = SessionState::fold(&*flow, &events);
         // An import under another name is recorded as a fork when it is resumed. With pending tools it is recorded here, so
         // that the name in the file does not decide whether they run again.
-        if let Some(from) = state.session.id.clone().filter(|_| has_pending_tools(&state)) {
+        if let Some(from) = state.session.id.clone().filter(|_| inherits_tool_work(&state)) {
             let at = state.session.last_seq;
             let mut texts = TextCache::default();
             texts.insert_bodies(&bodies);
@@ -230,8 +230,11 @@ impl SessionImport {
     }
 }
 
-fn has_pending_tools(state: &SessionState) -> bool {
-    !state.session.open_tool_runs.is_empty() || !state.session.tool_rounds.is_empty()
+/// Returns whether the import must be recorded as a copy at once: it has tool runs that the original session runs, or
+/// permissions that a person gave to the original session.
+fn inherits_tool_work(state: &SessionState) -> bool {
+    let session = &state.session;
+    !session.open_tool_runs.is_empty() || !session.tool_rounds.is_empty() || !session.allowed_tool_uses.is_empty()
 }
 
 fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Error> {

@@ -68,11 +68,6 @@ impl TurnWaiters {
         Self { by_message: BTreeMap::new(), turn }
     }
 
-    /// Returns whether no caller waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_message.is_empty()
-    }
-
     pub(crate) fn add(&mut self, message: MessageId, waiter: TurnReportSender) {
         self.by_message.entry(message).or_default().push(waiter);
     }
@@ -122,6 +117,12 @@ impl TurnWaiters {
             // The caller may be gone.
             let _ = waiter.send(Err(error.clone()));
         }
+    }
+
+    /// Removes and returns all waiting callers.
+    pub(crate) fn take_all(&mut self) -> Vec<(MessageId, TurnReportSender)> {
+        let waiters = std::mem::take(&mut self.by_message).into_iter();
+        waiters.flat_map(|(message, waiters)| waiters.into_iter().map(move |waiter| (message, waiter))).collect()
     }
 
     /// Fails all waiting callers.

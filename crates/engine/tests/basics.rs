@@ -47,6 +47,7 @@ async fn a_late_subscriber_receives_everything_once() {
     loop {
         match subscription.next_update().await.expect("it can be read") {
             SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
+            SessionUpdate::ToolProgress { .. } => {}
             SessionUpdate::Event(event) => {
                 seqs.push(event.seq.0);
                 if matches!(event.event, Event::TurnEnded { .. }) {

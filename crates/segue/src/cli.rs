@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use segue_core::ids::TurnId;
+use segue_core::ids::{ToolRunId, TurnId};
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
@@ -89,8 +89,16 @@ pub(crate) enum CliCommand {
     /// Retry the last turn if it failed
     #[command(after_help = "Example:\n  segue retry home")]
     Retry(RetryArgs),
-    /// Decide what happens to a call with an unknown outcome
-    #[command(after_help = "Example:\n  segue resolve home c3 retry")]
+    /// Let a tool run that waits for approval start
+    #[command(after_help = "Example:\n  segue approve kitchen x3 --always")]
+    Approve(ApproveArgs),
+    /// Refuse a tool run that waits for approval
+    #[command(after_help = "Example:\n  segue deny kitchen x3 \"not before Monday\"")]
+    Deny(DenyArgs),
+    /// Decide what happens to a call or tool run with an unknown outcome
+    #[command(
+        after_help = "Example:\n  segue resolve home c3 retry\n  segue resolve home x2 done --text \"the mail was sent\""
+    )]
     Resolve(ResolveArgs),
     /// Run a command of the session's flow
     #[command(after_help = "`segue flows FLOW` lists the commands of a flow.\n\n\
@@ -406,13 +414,50 @@ pub(crate) struct RetryArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ResolveArgs {
-    /// Session with the call.
+pub(crate) struct ApproveArgs {
+    /// Session with the tool run.
     pub session: String,
-    /// Call id, such as `c3`.
-    pub call: String,
-    /// What to do with the call.
-    pub resolution: CallResolutionArg,
+    /// Id of the tool run, such as `x3`.
+    pub run: ToolRunId,
+    /// Run the tool with these arguments instead of those that were requested.
+    #[arg(long, value_name = "JSON")]
+    pub edit: Option<String>,
+    /// Do not ask again when the same role uses this tool in this session.
+    #[arg(long)]
+    pub always: bool,
+    /// Take the replies from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DenyArgs {
+    /// Session with the tool run.
+    pub session: String,
+    /// Id of the tool run, such as `x3`.
+    pub run: ToolRunId,
+    /// Why; the model is told.
+    pub reason: Option<String>,
+    /// Take the replies from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ResolveArgs {
+    /// Session with the call or tool run.
+    pub session: String,
+    /// Id of the call, such as `c3`, or of the tool run, such as `x2`.
+    #[arg(value_name = "CALL_OR_RUN")]
+    pub id: String,
+    /// What to do with it.
+    pub resolution: UnknownOutcomeResolutionArg,
+    /// Result of a tool run that is done, or why it failed; the model is told.
+    #[arg(long)]
+    pub text: Option<String>,
+    /// Take the replies from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -436,11 +481,13 @@ pub(crate) struct UndoWriteArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum CallResolutionArg {
-    /// Make the call again; it may be billed twice.
+pub(crate) enum UnknownOutcomeResolutionArg {
+    /// Make the call or the run again; it may be billed or take effect twice.
     Retry,
-    /// Treat the call as failed.
+    /// Treat it as failed.
     Fail,
+    /// Treat a tool run as done, with the result after --text.
+    Done,
 }
 
 #[derive(Debug, Clone, Args)]

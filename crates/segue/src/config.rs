@@ -1,6 +1,7 @@
 //! The configuration: where sessions are stored, which models exist, which role uses which model, and the defaults of a
 //! new session. Every value has an origin. Parsing is here; starting an engine from it is in [`crate::setup`].
 
+mod approval;
 mod locations;
 mod parser;
 mod records;
@@ -19,6 +20,7 @@ use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
 use serde_json::Value;
 
+pub(crate) use approval::ApprovalConfig;
 pub(crate) use locations::{ConfigLocation, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
 pub(crate) use records::{DomainFile, default_records_path};
@@ -65,6 +67,8 @@ pub(crate) struct Config {
     pub domains: Vec<ConfigValue<DomainFile>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
     pub server_limits: ServerLimitsConfig,
+    /// Which tool runs wait for a person.
+    pub approval: ApprovalConfig,
 }
 
 /// A value and its origin.
@@ -191,6 +195,7 @@ impl Config {
             domains: Vec::new(),
             model_limits: BTreeMap::new(),
             server_limits: ServerLimitsConfig::default(),
+            approval: ApprovalConfig::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome, UsageSource};
-use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, TurnId, UnixMillis};
+use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, ToolRunId, TurnId, UnixMillis};
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::session::Session;
@@ -108,6 +108,8 @@ pub(crate) enum FollowOutcome {
     TurnFinished(FollowedTurn),
     /// An operator must decide about this call first.
     AwaitingOperator(CallId),
+    /// A person must decide about this tool run first.
+    AwaitingToolDecision(ToolRunId),
     /// The user pressed Ctrl-C while this turn, if any, was running.
     Interrupted(Option<TurnId>),
 }
@@ -166,6 +168,7 @@ impl<'e> SessionFollower<'e> {
                         print::write_stdout(&self.live_reply.push_chunk(call, attempt, &text))?;
                     }
                 }
+                SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {
@@ -185,6 +188,13 @@ impl<'e> SessionFollower<'e> {
                             if self.is_awaiting_operator(*call).await? =>
                         {
                             return Ok(FollowOutcome::AwaitingOperator(*call));
+                        }
+                        Event::ToolRunHeld { .. } | Event::ToolRunEnded { .. } => {
+                            let (_, state) = self.engine.load_session(self.session).await?;
+                            if let Some(run) = blocking_tool_run(&state.session) {
+                                self.progress.clear();
+                                return Ok(FollowOutcome::AwaitingToolDecision(run));
+                            }
                         }
                         _ => {}
                     }
@@ -221,6 +231,10 @@ impl<'e> SessionFollower<'e> {
             if let Some(call) = blocking_call(&state.session) {
                 return Ok(FollowOutcome::AwaitingOperator(call));
             }
+            if let Some(run) = blocking_tool_run(&state.session) {
+                self.progress.clear();
+                return Ok(FollowOutcome::AwaitingToolDecision(run));
+            }
             let is_caught_up = self.updates.last_seq() >= state.session.last_seq;
             if state.session.is_idle() && is_caught_up {
                 let (turn, outcome) = last_turn.unwrap_or((state.session.last_ids.turn, TurnOutcome::Done));
@@ -234,6 +248,7 @@ impl<'e> SessionFollower<'e> {
                     self.progress.clear();
                     print::write_stdout(&self.live_reply.push_chunk(call, attempt, &text))?;
                 }
+                SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
                 SessionUpdate::Event(event) => {
                     self.track_calls(&event);
                     match &event.event {
@@ -360,6 +375,11 @@ fn blocking_call(session: &Session) -> Option<CallId> {
     let (call, _) = session.calls_awaiting_operator().next()?;
     (session.calls_awaiting_operator().count() == session.open_calls.len() && session.open_tool_runs.is_empty())
         .then_some(*call)
+}
+
+/// Returns a tool run that a person must decide about, if the session waits for nothing else.
+pub(crate) fn blocking_tool_run(session: &Session) -> Option<ToolRunId> {
+    session.held_tool_runs.keys().next().copied().filter(|_| session.is_at_rest())
 }
 
 /// Returns the total usage of several calls, with their lost attempts.

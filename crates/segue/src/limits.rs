@@ -56,3 +56,5 @@ pub(crate) const RECONNECTS_MAX: usize = 60;
 pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
 /// Sessions with pending work that are counted for a message.
 pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
+/// The progress of a tool in the progress line, in characters.
+pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;

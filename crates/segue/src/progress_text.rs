@@ -1,10 +1,13 @@
 //! Renders the progress of a turn on one line: the phase, the open calls and their models, the running tools, and the
 //! time since the turn started.
 
-use segue_core::event::{CallOpened, Event, RetryDecision};
-use segue_core::ids::{CallId, ModelName, UnixMillis};
+use std::collections::BTreeMap;
+
+use segue_core::event::{CallOpened, Event, RetryDecision, ToolRunOpened};
+use segue_core::ids::{CallId, ModelName, ToolRunId, UnixMillis};
 use segue_core::session::{OpenCall, OpenCallStatus, Session};
 
+use crate::limits::TOOL_PROGRESS_CHARS_MAX;
 use crate::print::number_format::format_duration;
 
 const SPINNER_FRAMES: &[&str] = &["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -25,6 +28,8 @@ pub(crate) fn call_label(opened: &CallOpened) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct ProgressCallGroups {
     groups: Vec<ProgressCallGroup>,
+    /// The newest progress that each running tool reported.
+    tool_progress: BTreeMap<ToolRunId, String>,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,22 @@ impl ProgressCallGroups {
             Event::CallFailed { call, next: RetryDecision::GiveUp, .. }
             | Event::CallOutcomeUnknown { call, next: RetryDecision::GiveUp, .. }
             | Event::CallCancelled { call, .. } => self.end_call(*call, ProgressCallEnd::Failed),
+            Event::ToolRunEnded { run, .. } => {
+                self.tool_progress.remove(run);
+            }
             _ => {}
+        }
+    }
+
+    /// Records the progress that a tool reported.
+    pub(crate) fn apply_tool_progress(&mut self, run: ToolRunId, text: &str) {
+        self.tool_progress.insert(run, shorten_progress(text));
+    }
+
+    fn describe_tool(&self, tool: &ToolRunOpened) -> String {
+        match self.tool_progress.get(&tool.run).filter(|progress| !progress.is_empty()) {
+            Some(progress) => format!("{}: {progress}", tool.tool),
+            None => tool.tool.to_string(),
         }
     }
 
@@ -130,7 +150,7 @@ pub(crate) fn render_progress(
             calls.push(description);
         }
     }
-    let tools: Vec<String> = session.open_tool_runs.values().map(|tool| tool.tool.to_string()).collect();
+    let tools: Vec<String> = session.open_tool_runs.values().map(|tool| groups.describe_tool(tool)).collect();
     let kinds = [("asking", calls), ("running", tools)].into_iter().filter(|(_, names)| !names.is_empty());
     let parts: Vec<String> = kinds.map(|(verb, names)| format!("{verb} {}", names.join("; "))).collect();
     let activity = match (&session.current_turn, parts.is_empty()) {
@@ -152,6 +172,17 @@ pub(crate) fn render_progress(
         phase => format!("{phase} · "),
     };
     format!("{} {phase}{activity} · {seconds} s{queued}", SPINNER_FRAMES[frame % SPINNER_FRAMES.len()])
+}
+
+/// Returns the last line of a tool's progress, shortened and without control characters.
+fn shorten_progress(text: &str) -> String {
+    let line = text.trim_end().lines().next_back().unwrap_or_default();
+    let mut printable = line.chars().filter(|c| !c.is_control());
+    let mut shortened: String = printable.by_ref().take(TOOL_PROGRESS_CHARS_MAX).collect();
+    if printable.next().is_some() {
+        shortened.push('…');
+    }
+    shortened
 }
 
 /// Renders the progress line of work outside the conversation.
@@ -186,6 +217,28 @@ mod tests {
             render_progress(&Session::default(), &ProgressCallGroups::default(), UnixMillis(0), UnixMillis(0), 0),
             ""
         );
+    }
+
+    #[test]
+    fn a_running_tool_shows_the_last_line_of_its_progress() {
+        let opened = ToolRunOpened {
+            run: ToolRunId(1),
+            turn: None,
+            tool: "build".into(),
+            arguments: serde_json::Value::Null,
+            requested_by: None,
+            agent: None,
+            phase: None,
+        };
+        let mut session = Session::default();
+        session.open_tool_runs.insert(opened.run, opened);
+        let mut groups = ProgressCallGroups::default();
+        let line = |groups: &ProgressCallGroups| render_progress(&session, groups, UnixMillis(0), UnixMillis(0), 0);
+        assert!(line(&groups).contains("running build ·"), "{}", line(&groups));
+        groups.apply_tool_progress(ToolRunId(1), "first\nsecond \u{1b}[2J\n");
+        assert!(line(&groups).contains("running build: second [2J ·"), "{}", line(&groups));
+        groups.apply_tool_progress(ToolRunId(1), &"x".repeat(1_000));
+        assert!(line(&groups).chars().count() < 150, "{}", line(&groups));
     }
 
     #[test]

@@ -103,6 +103,15 @@ impl RemoteEngine {
             OperatorCommand::Resolve { call, resolution: how } => {
                 (path(&format!("calls/{call}/resolve")), json!({ "action": how }))
             }
+            OperatorCommand::Approve { run, arguments, remember, .. } => {
+                (path(&format!("tool-runs/{run}/approve")), json!({ "arguments": arguments, "remember": remember }))
+            }
+            OperatorCommand::Deny { run, reason } => {
+                (path(&format!("tool-runs/{run}/deny")), json!({ "reason": reason }))
+            }
+            OperatorCommand::ResolveToolRun { run, resolution, text } => {
+                (path(&format!("tool-runs/{run}/resolve")), json!({ "action": resolution, "text": text }))
+            }
             OperatorCommand::Propose { phase, to, reason } => {
                 (path("phases/propose"), of(phase, json!({ "to": to, "reason": reason })))
             }

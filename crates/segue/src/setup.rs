@@ -154,6 +154,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         model_assignment: assigned.assignment,
         model_limits: engine_model_limits(&config),
         default_settings: config.settings_by_flow(),
+        approval_rules: config.approval.to_rules(),
         recovery: start.effective_recovery(),
         ..EngineConfig::new(Arc::new(store), flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };

@@ -1,6 +1,7 @@
 //! The interactive conversation of `segue chat`: input, slash commands and display. The engine decides what happens in
 //! the session; this module only sends it messages and commands and shows the events.
 
+mod approval_prompt;
 mod backend;
 mod chat_loop;
 mod command_handlers;

@@ -115,7 +115,7 @@ impl FolderTrust {
 pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: RequiredTrust) -> anyhow::Result<()> {
     let Some(trust) = trust.filter(|trust| !trust.status.allows_use()) else { return Ok(()) };
     let needed = |request: &&ActionRequiringTrust| {
-        scope == RequiredTrust::Everything || request.kind == ActionRequiringTrustKind::DomainServer
+        scope == RequiredTrust::Everything || request.kind != ActionRequiringTrustKind::Model
     };
     let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };

@@ -20,6 +20,7 @@ pub(crate) mod session_view;
 pub(crate) mod sessions;
 pub(crate) mod submissions;
 pub(crate) mod threads;
+pub(crate) mod tool_runs;
 pub(crate) mod transfer;
 pub(crate) mod turns;
 pub(crate) mod webhooks;
@@ -58,6 +59,9 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(session_changes::stream_session_changes))
         .routes(routes!(turns::list_turns))
         .routes(routes!(turns::get_turn))
+        .routes(routes!(tool_runs::approve_tool_run))
+        .routes(routes!(tool_runs::deny_tool_run))
+        .routes(routes!(tool_runs::resolve_tool_run))
         .routes(routes!(calls::list_calls))
         .routes(routes!(receipts::get_call_receipt))
         .routes(routes!(prompts::get_prompt))

@@ -15,7 +15,7 @@ pub(crate) use cache::SessionHistoryCache;
 pub(crate) use entries::{
     CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
     MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, ThreadLifetimeEntry,
-    ToolRunEntry, TurnHistoryEntry,
+    ToolRunEndEntry, ToolRunEntry, TurnHistoryEntry,
 };
 
 /// The history of a session up to an event.

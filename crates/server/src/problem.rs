@@ -216,6 +216,7 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
         | InputRefusal::ImageTooBig { .. }
         | InputRefusal::InvalidImage { .. }
         | InputRefusal::NoSuchCommand { .. }
+        | InputRefusal::BadToolArguments { .. }
         | InputRefusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
         InputRefusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         InputRefusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -226,6 +227,7 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
         | InputRefusal::CallNotPending { .. }
         | InputRefusal::ToolRunNotPending { .. }
         | InputRefusal::NoResolutionNeeded { .. }
+        | InputRefusal::ToolRunNotHeld { .. }
         | InputRefusal::TooManyCalls { .. }
         | InputRefusal::NoTurnRunning
         | InputRefusal::LastTurnNotFailed

@@ -137,6 +137,11 @@ impl SessionEventStream {
                     self.queue_event("delta", None, &delta);
                 }
             }
+            SessionUpdate::ToolProgress { run, text } => {
+                if self.include_deltas {
+                    self.queue_event("tool_progress", None, &json!({ "run": run.to_string(), "text": text }));
+                }
+            }
             SessionUpdate::Event(recorded) => {
                 match self.renderer.render_events(std::slice::from_ref(&*recorded)).await {
                     Ok(views) => views.iter().for_each(|event| self.queue_event("event", Some(recorded.seq), event)),

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use segue_core::event::{Event, RetryDecision};
+use segue_core::event::{Event, RetryDecision, ToolRunHoldReason};
 use segue_core::ids::SessionId;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -45,6 +45,10 @@ pub(crate) enum WebhookEventKind {
     CallFailed,
     /// A call waits for an operator's decision.
     CallAwaitingOperator,
+    /// A tool run waits for approval.
+    ApprovalNeeded,
+    /// A tool run of unknown outcome waits for an operator's decision.
+    ToolRunAwaitingOperator,
     PhaseEntered,
     PhaseTransitionRefused,
     HandoverCreated,
@@ -65,6 +69,8 @@ impl WebhookEventKind {
             Event::CallFailed { next: RetryDecision::GiveUp, .. }
             | Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. } => Self::CallFailed,
             Event::CallOutcomeUnknown { next: RetryDecision::AwaitOperator, .. } => Self::CallAwaitingOperator,
+            Event::ToolRunHeld { reason: ToolRunHoldReason::Approval, .. } => Self::ApprovalNeeded,
+            Event::ToolRunHeld { reason: ToolRunHoldReason::UnknownOutcome, .. } => Self::ToolRunAwaitingOperator,
             Event::PhaseEntered(_) => Self::PhaseEntered,
             Event::PhaseTransitionRefused(_) => Self::PhaseTransitionRefused,
             Event::HandoverCreated(_) => Self::HandoverCreated,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
@@ -36,6 +37,7 @@ pub struct SessionHarness {
     logged: usize,
     check_mode: CheckMode,
     dispatch: EffectDispatchMode,
+    approval_rules: ToolApprovalRules,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +141,7 @@ impl SessionHarness {
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
             dispatch: EffectDispatchMode::Immediate,
+            approval_rules: ToolApprovalRules::default(),
         };
         harness.apply_input(SessionInput::Open(opened));
         harness
@@ -254,6 +257,13 @@ impl SessionHarness {
         self
     }
 
+    /// Returns the session with rules of the operator about tool runs that need approval.
+    #[must_use]
+    pub fn with_approval_rules(mut self, rules: ToolApprovalRules) -> Self {
+        self.approval_rules = rules;
+        self
+    }
+
     /// Decides about an input with these texts loaded. Nothing changes.
     ///
     /// # Errors
@@ -267,6 +277,7 @@ impl SessionHarness {
             texts,
             model_selector: &self.models,
             child_checker: &TestChildChecker,
+            approval_rules: &self.approval_rules,
             dispatch,
         };
         decide(&*self.flow, &self.state, input, env)
@@ -330,7 +341,8 @@ impl SessionHarness {
     pub fn finish_tool(&mut self, tool: &str, result: Result<&str, &str>) -> &mut Self {
         let mut runs = self.state.session.open_tool_runs.values();
         let run: ToolRunId = runs.find(|run| run.tool == *tool).expect("the tool is running").run;
-        self.apply_input(SessionInput::ToolResult { run, result: result.map(str::to_owned).map_err(str::to_owned) })
+        let result = result.map(str::to_owned).map_err(str::to_owned);
+        self.apply_input(SessionInput::ToolResult { run, result: result.into() })
     }
 
     /// Advances the clock and applies a tick.
@@ -417,6 +429,7 @@ impl SessionHarness {
             logged: 0,
             check_mode: CheckMode::AfterEachInput,
             dispatch: EffectDispatchMode::Immediate,
+            approval_rules: self.approval_rules.clone(),
         }
     }
 

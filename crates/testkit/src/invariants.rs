@@ -128,6 +128,11 @@ fn assert_waits_resolvable(session: &Session) {
             "the tool round that it continues exists"
         );
     }
+    let mut waiting_runs = session.held_tool_runs.keys().chain(&session.edited_tool_runs);
+    assert!(
+        waiting_runs.all(|run| session.open_tool_runs.contains_key(run)),
+        "a run that is held or was edited is open"
+    );
     for (call, round) in &session.tool_rounds {
         let runs = session
             .open_tool_runs

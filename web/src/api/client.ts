@@ -159,6 +159,10 @@ export const api = {
   diff: (name: string, call: string, other?: string) => get<PromptDiff>(sessionPath(name, `/calls/${call}/diff`), { with: other }),
   recompute: (name: string, call: string, options: { model?: string; settings?: unknown }) =>
     post<Recomputation>(sessionPath(name, `/calls/${call}/recompute`), options),
+  approve: (name: string, run: string, remember: boolean) => post<Session>(sessionPath(name, `/tool-runs/${run}/approve`), { remember }),
+  deny: (name: string, run: string, reason: string) => post<Session>(sessionPath(name, `/tool-runs/${run}/deny`), { reason }),
+  resolveToolRun: (name: string, run: string, action: 'run_again' | 'fail' | 'done', text: string | null) =>
+    post<Session>(sessionPath(name, `/tool-runs/${run}/resolve`), { action, text }),
   resolve: (name: string, call: string, action: 'retry' | 'fail') => post<Session>(sessionPath(name, `/calls/${call}/resolve`), { action }),
   threads: async (name: string, at?: Seq | null, signal?: AbortSignal) =>
     (await get<{ threads: Thread[] }>(sessionPath(name, '/threads'), { at }, signal)).threads,

@@ -122,6 +122,7 @@ export interface Session {
   running_turn: { turn: string; started: Millis; messages: string[] } | null;
   queued_messages: { message: string; text: string; mid_turn_policy: MidTurnPolicy }[];
   open_calls: OpenCall[];
+  held_tool_runs: HeldToolRun[];
   forked_from: { session: string; at: Seq } | null;
   available_sections: SessionSection[];
   spent: CallTotals;
@@ -134,6 +135,28 @@ export interface OpenCall {
   attempt: number;
   status: { type: 'in_progress' } | { type: 'waiting'; until: Millis } | { type: 'awaiting_operator' };
   since: Millis;
+}
+
+/** A tool run that waits for a person. */
+export interface HeldToolRun {
+  run: string;
+  reason: ToolRunHoldReason;
+  tool: string;
+  arguments: unknown;
+  role: string | null;
+  agent: string | null;
+  phase: string | null;
+  turn: string | null;
+  call: string | null;
+  since: Millis;
+}
+
+export type ToolRunHoldReason = 'approval' | 'unknown_outcome';
+
+/** The newest progress of a running tool. It is not recorded. */
+export interface ToolProgress {
+  run: string;
+  text: string;
 }
 
 export interface SessionListItem {
@@ -189,12 +212,26 @@ export interface ToolRun {
   at: Millis;
   tool: string;
   arguments: unknown;
+  /** The arguments that were requested, if a person changed them. */
+  requested_arguments: unknown;
+  /** Why the run waits for a person, if it does. */
+  held: ToolRunHoldReason | null;
   call: string | null;
   agent: string | null;
   phase: string | null;
   ended: Millis | null;
   outcome: 'done' | 'failed' | 'refused' | 'unknown' | 'cancelled' | null;
   text: string | null;
+  value: unknown;
+  artifacts: ToolArtifact[];
+}
+
+/** A file or a diff that a tool run produced. */
+export interface ToolArtifact {
+  kind: 'file' | 'diff';
+  name: string;
+  media_type: string;
+  text: string;
 }
 
 export interface Turn {

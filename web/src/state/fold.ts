@@ -164,8 +164,16 @@ function changeTurn(turn: Turn, view: EventView, isVisible: IsVisible): Turn {
       return cancelCall(turn, view);
     case 'tool_run_opened':
       return { ...turn, tool_runs: [...turn.tool_runs, openedToolRun(view)] };
+    case 'tool_run_held':
+      return withToolRun(turn, view, (run) => ({ ...run, held: event['reason'] as ToolRun['held'] }));
+    case 'tool_run_approved': {
+      const edited = event['edited_arguments'];
+      return withToolRun(turn, view, (run) => (edited === undefined ? { ...run, held: null } : { ...run, held: null, requested_arguments: run.arguments, arguments: edited }));
+    }
+    case 'tool_run_resolved':
+      return withToolRun(turn, view, (run) => ({ ...run, held: null }));
     case 'tool_run_ended':
-      return { ...turn, tool_runs: turn.tool_runs.map((run) => (run.run === `x${event['run']}` ? { ...run, ended: view.at, outcome: event['outcome'] as ToolRun['outcome'] } : run)) };
+      return withToolRun(turn, view, (run) => ({ ...run, held: null, ended: view.at, outcome: event['outcome'] as ToolRun['outcome'] }));
     case 'phase_entered':
     case 'phase_transition_refused':
     case 'skip_granted':
@@ -280,6 +288,10 @@ function withCall(turn: Turn, view: EventView, change: (call: Call) => Call): Tu
   return { ...turn, calls: turn.calls.map((call) => (call.call === `c${view.event['call']}` ? change(call) : call)) };
 }
 
+function withToolRun(turn: Turn, view: EventView, change: (run: ToolRun) => ToolRun): Turn {
+  return { ...turn, tool_runs: turn.tool_runs.map((run) => (run.run === `x${view.event['run']}` ? change(run) : run)) };
+}
+
 /** A call that was cancelled in flight may have been billed. It counts as unknown until its outcome is recorded. */
 function cancelCall(turn: Turn, view: EventView): Turn {
   const event = view.event;
@@ -378,12 +390,16 @@ function openedToolRun(view: EventView): ToolRun {
     at: view.at,
     tool: event['tool'] as string,
     arguments: event['arguments'],
+    requested_arguments: null,
+    held: null,
     call: requestedBy ? `c${requestedBy[0]}` : null,
     agent: (event['agent'] as string | undefined) ?? null,
     phase: (event['phase'] as string | undefined) ?? null,
     ended: null,
     outcome: null,
     text: null,
+    value: null,
+    artifacts: [],
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { api, Problem, sessionPath, Unreachable } from '../api/client';
 import { follow, type ConnectionStatus } from '../api/follow';
-import type { EventView, Flow, InlineImage, Seq, Session, TextDelta, Turn } from '../api/types';
+import type { EventView, Flow, InlineImage, Seq, Session, TextDelta, ToolProgress, Turn } from '../api/types';
 import { loadFlow } from './catalog.svelte';
 import { applyEvent, EMPTY_LOG, idNumber, mergePage, runningTurn, type ConversationLog } from './fold';
 import { addDelta, discardsStreamedText, type StreamedText } from './streaming';
@@ -31,6 +31,8 @@ export class SessionState {
   header = $state.raw<Session | null>(null);
   log = $state.raw<ConversationLog>(EMPTY_LOG);
   streamed = $state.raw<ReadonlyMap<string, StreamedText>>(new Map());
+  /** The newest progress of each running tool, by run. */
+  toolProgress = $state.raw<ReadonlyMap<string, string>>(new Map());
   problem = $state.raw<Problem | null>(null);
   connection = $state.raw<ConnectionStatus>('connecting');
   /** All events recorded so far have been received. */
@@ -161,11 +163,16 @@ export class SessionState {
   #receive(type: string, data: unknown): void {
     if (type === 'event') this.#applyEvent(data as EventView);
     else if (type === 'delta') this.#queueDelta(data as TextDelta);
+    else if (type === 'tool_progress') this.#setToolProgress(data as ToolProgress);
     else if (type === 'live') this.live = true;
     else if (type === 'deleted') {
       this.deleted = true;
       this.stop();
     }
+  }
+
+  #setToolProgress({ run, text }: ToolProgress): void {
+    this.toolProgress = new Map(this.toolProgress).set(run, text);
   }
 
   #applyEvent(view: EventView): void {
@@ -187,6 +194,7 @@ export class SessionState {
   #reloadEndedTurn(turn: string): void {
     this.#pendingDeltas = [];
     this.streamed = new Map();
+    this.toolProgress = new Map();
     void api
       .turn(this.name, turn)
       .then((loaded) => {

@@ -1,40 +1,56 @@
-//! Limits of the number of calls: open at once, in a turn, and outside turns.
+//! Limits of the number of calls and tool calls: open at once in a session, and of each role in a turn and outside turns.
 
 use super::draft::DecisionDraft;
-use crate::limits::{CALLS_OUTSIDE_TURNS_MAX, CALLS_PER_TURN_MAX, OPEN_CALLS_MAX};
+use crate::event::CallOpened;
+use crate::flow::{RoleLimits, RoleSpec};
+use crate::limits::OPEN_CALLS_MAX;
 
 impl DecisionDraft<'_> {
-    /// Returns why no further call may be opened now.
-    pub(super) fn call_limit_error(&self) -> Option<String> {
+    /// Returns why no further call of any role may be opened now.
+    pub(super) fn open_calls_error(&self) -> Option<String> {
         let session = self.session();
         if session.open_calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
         }
-        if let Some(most) = session.child_origin.as_ref().and_then(|origin| origin.allotment.cost_microusd_max)
-            && session.ledger.usage_with_descendants().cost_microusd >= most
-        {
-            return Some(format!("the session has used the {most} millionths of a dollar that its parent gave it"));
+        let most = session.child_origin.as_ref()?.allotment.cost_microusd_max?;
+        (session.ledger.usage_with_descendants().cost_microusd >= most)
+            .then(|| format!("the session has used the {most} millionths of a dollar that its parent gave it"))
+    }
+
+    /// Returns why no further call of the role may be opened now.
+    pub(super) fn call_limit_error(&self, role: &RoleSpec) -> Option<String> {
+        if let Some(why) = self.open_calls_error() {
+            return Some(why);
         }
-        let calls = session
-            .current_turn
-            .as_ref()
-            .filter(|_| self.active_cause_turn().is_some())
-            .map_or(0, |turn| turn.calls_opened);
-        (calls >= CALLS_PER_TURN_MAX).then(|| {
+        let turn = self.session().current_turn.as_ref().filter(|_| self.active_cause_turn().is_some());
+        let calls = turn.and_then(|turn| turn.calls_by_role.get(&role.name)).copied().unwrap_or(0);
+        let most = role.limits.calls_per_turn_max;
+        (calls >= most).then(|| {
             format!(
-                "the turn has already made {CALLS_PER_TURN_MAX} calls, which is the maximum; the flow may be in a loop"
+                "`{}` has already made {most} calls in this turn, which is the maximum; the flow may be in a loop",
+                role.name
             )
         })
     }
 
-    /// Returns why no further call may be opened outside turns. Does not apply to calls that an operator repeats.
-    pub(super) fn calls_outside_turns_error(&self) -> Option<String> {
-        let is_reached = self.session().calls_outside_turns >= CALLS_OUTSIDE_TURNS_MAX;
-        (is_reached && self.active_cause_turn().is_none()).then(|| {
+    /// Returns why no further call of the role may be opened outside turns. Does not apply to calls that an operator
+    /// repeats.
+    pub(super) fn calls_outside_turns_error(&self, role: &RoleSpec) -> Option<String> {
+        let most = role.limits.calls_outside_turns_max;
+        let calls = self.session().calls_outside_turns_by_role.get(&role.name).copied().unwrap_or(0);
+        (calls >= most && self.active_cause_turn().is_none()).then(|| {
             format!(
-                "{CALLS_OUTSIDE_TURNS_MAX} calls were made outside turns since the last message, which is the maximum; \
-                 send a message to continue"
+                "`{}` has made {most} calls outside turns since the last message, which is the maximum; \
+                 send a message to continue",
+                role.name
             )
         })
+    }
+
+    /// Returns how many more tool calls the role of a call may make in the turn of the call.
+    pub(super) fn remaining_tool_calls(&self, opened: &CallOpened, limits: RoleLimits) -> usize {
+        let turn = self.session().current_turn.as_ref().filter(|turn| Some(turn.id) == opened.turn);
+        let made = turn.and_then(|turn| turn.tool_calls_by_role.get(&opened.role)).copied().unwrap_or(0);
+        usize::try_from(limits.tool_calls_per_turn_max.saturating_sub(made)).unwrap_or(usize::MAX)
     }
 }

@@ -7,11 +7,9 @@ use crate::context::{
     ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus, PromptOutline,
     PromptReceipt, RenderedFragment, ThreadHistorySize, ThreadUse, compare_prefix, fit_to_budget,
 };
-use crate::event::{
-    CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOutcome, ToolRunOpened,
-};
-use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec, ToolExecutionSite};
-use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
+use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision};
+use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
+use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec};
 use crate::scope::{
@@ -68,7 +66,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, "the role has no such ask");
             return None;
         }
-        if let Some(why) = self.call_limit_error().or_else(|| self.calls_outside_turns_error()) {
+        if let Some(why) = self.call_limit_error(role).or_else(|| self.calls_outside_turns_error(role)) {
             self.refuse_step(step, why);
             return None;
         }
@@ -447,7 +445,7 @@ impl<'a> DecisionDraft<'a> {
         serde_json::to_value(tools).ok().map(|value| canonical_json(&value))
     }
 
-    fn is_tool_allowed(&self, visit: Option<&PhaseVisit>, tool: &ToolName) -> bool {
+    pub(crate) fn is_tool_allowed(&self, visit: Option<&PhaseVisit>, tool: &ToolName) -> bool {
         let phase = visit.and_then(|visit| self.spec().graphs.get(&visit.graph)?.find_phase(&visit.phase));
         phase.is_none_or(|phase| phase.tools.allows(tool))
     }
@@ -471,53 +469,6 @@ impl<'a> DecisionDraft<'a> {
             }
             _ => {}
         }
-    }
-
-    fn open_requested_tool(&mut self, opened: &CallOpened, tool_call: &crate::prompt::ToolCall) {
-        let role = self.spec().roles.get(&opened.role);
-        let visit = self.session().current_visit(self.spec(), &opened.role, opened.agent.as_ref());
-        let role_has_tool = role.is_some_and(|role| role.tools.contains(&tool_call.name));
-        let phase_allows_tool = self.is_tool_allowed(visit.as_ref(), &tool_call.name);
-        let run = self.open_tool_run(ToolRunOpened {
-            run: ToolRunId(0),
-            turn: opened.turn,
-            tool: tool_call.name.clone(),
-            arguments: tool_call.arguments.clone(),
-            requested_by: Some((opened.call, tool_call.id.clone())),
-            agent: opened.agent.clone(),
-            phase: visit.map(|visit| visit.phase),
-        });
-        if !role_has_tool {
-            self.close_tool_run(run, ToolOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
-        } else if !phase_allows_tool {
-            self.close_tool_run(
-                run,
-                ToolOutcome::Refused,
-                format!("`{}` may not be used in this phase", tool_call.name),
-            );
-        }
-    }
-
-    /// Records a new pending tool run.
-    pub(crate) fn open_tool_run(&mut self, opened: ToolRunOpened) -> ToolRunId {
-        let run = ToolRunId(self.session().last_ids.tool_run.0 + 1);
-        self.record_event(Event::ToolRunOpened(ToolRunOpened { run, ..opened }));
-        run
-    }
-
-    /// Fails runs of the flow's own tools that the flow did not answer in the same decision.
-    pub(crate) fn fail_unanswered_flow_tools(&mut self) -> bool {
-        let mut answered = false;
-        for run in std::mem::take(&mut self.opened_tool_runs) {
-            let Some(opened) = self.session().open_tool_runs.get(&run) else { continue };
-            let runner = self.spec().tools.get(&opened.tool).map_or(ToolExecutionSite::Flow, |tool| tool.runner);
-            if runner == ToolExecutionSite::Flow {
-                let text = format!("the flow did not answer `{}`", opened.tool);
-                self.close_tool_run(run, ToolOutcome::Failed, text);
-                answered = true;
-            }
-        }
-        answered
     }
 
     /// Continues a call whose tools have all finished.

@@ -86,6 +86,7 @@ impl DecisionDraft<'_> {
     pub(crate) fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
         self.drop_inherited_waits();
+        self.deny_inherited_tool_runs();
         self.stop_turn("the session was forked in the middle of a turn", TurnOutcome::Cancelled);
         let calls = self.session().open_calls.iter();
         let repeated: Vec<CallId> =
@@ -149,23 +150,7 @@ impl DecisionDraft<'_> {
             self.record_event(Event::CallOutcomeUnknown { call, attempt, next });
         }
         self.resume_copied_calls();
-        let runs: Vec<(ToolRunId, UnknownOutcomePolicy)> = self
-            .session()
-            .open_tool_runs
-            .values()
-            .map(|tool| {
-                (
-                    tool.run,
-                    self.spec().tools.get(&tool.tool).map_or(UnknownOutcomePolicy::Fail, |def| def.unknown_outcome),
-                )
-            })
-            .collect();
-        for (run, policy) in runs {
-            if policy != UnknownOutcomePolicy::Retry {
-                let text = "the process died while this was running; it may or may not have taken effect".to_owned();
-                self.close_tool_run(run, ToolOutcome::Unknown, text);
-            }
-        }
+        self.recover_tool_runs();
         self.fire_due_timers();
         self.end_overdue_waits();
     }

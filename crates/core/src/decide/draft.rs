@@ -123,7 +123,11 @@ impl<'a> DecisionDraft<'a> {
                 about_turn(abandoned.and_then(|abandoned| abandoned.turn))
             }
             Event::ToolRunOpened(opened) => about_tool(Some(opened.clone())),
-            Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
+            Event::ToolRunHeld { run, .. }
+            | Event::ToolRunApproved { run, .. }
+            | Event::ToolRunDenied { run, .. }
+            | Event::ToolRunResolved { run, .. }
+            | Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
             Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
             Event::ChildSpawned(spawned) => about_turn(spawned.turn),
             Event::ChildEnded { child, .. } => {

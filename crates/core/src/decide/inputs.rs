@@ -4,18 +4,17 @@ use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
 use crate::body::{BodyVisibility, ImageRef};
 use crate::event::{
-    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, ToolOutcome, TurnOutcome,
-    UsageSource, UserMessageReceived,
+    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOutcome, UsageSource,
+    UserMessageReceived,
 };
-use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
+use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, TurnId};
 use crate::limits::{
     ATTEMPTS_PER_CALL_MAX, FAILURE_MESSAGE_BYTES_MAX, FALLBACK_RETRY_AFTER_MS_MIN, IDEMPOTENCY_KEY_BYTES_MAX,
     IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
-    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX,
-    TOOL_ROUNDS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
+    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
 };
 use crate::phase::guard::Proposer;
-use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage, ToolCall};
+use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadSlot;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
 
@@ -170,12 +169,7 @@ impl DecisionDraft<'_> {
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             reply.tool_calls.clear();
         }
-        if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
-            let why = format!("the call has already used {TOOL_ROUNDS_MAX} tool rounds, which is the maximum");
-            self.refuse_step("tool calls", why);
-            reply.tool_calls.clear();
-        }
-        reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        self.limit_tool_calls(&opened, round, &mut reply.tool_calls);
         self.drop_oversized_tool_calls(&mut reply.tool_calls);
         let text =
             self.store_text(reply.text, if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal });
@@ -201,19 +195,6 @@ impl DecisionDraft<'_> {
             duration_ms,
         })));
         Ok(())
-    }
-
-    /// Drops tool calls with huge arguments, because the journal would keep them forever.
-    fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
-        tool_calls.retain(|tool_call| {
-            let bytes = tool_call.arguments.to_string().len();
-            if bytes > TOOL_ARGUMENTS_BYTES_MAX {
-                let why =
-                    format!("its arguments have {bytes} bytes, but at most {TOOL_ARGUMENTS_BYTES_MAX} are allowed");
-                self.refuse_step(format!("call of tool `{}`", tool_call.name), why);
-            }
-            bytes <= TOOL_ARGUMENTS_BYTES_MAX
-        });
     }
 
     fn handle_failure(&mut self, call: CallId, attempt: u32, mut failure: CallFailure) -> Result<(), InputRefusal> {
@@ -291,26 +272,6 @@ impl DecisionDraft<'_> {
         (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
     }
 
-    fn handle_tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), InputRefusal> {
-        if !self.session().open_tool_runs.contains_key(&run) {
-            return Err(InputRefusal::ToolRunNotPending { run });
-        }
-        let (outcome, text) = match result {
-            Ok(text) => (ToolOutcome::Done, text),
-            Err(text) => (ToolOutcome::Failed, text),
-        };
-        self.close_tool_run(run, outcome, text);
-        Ok(())
-    }
-
-    /// Ends a tool run.
-    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
-        truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
-        let text = self.store_text(text, BodyVisibility::Internal);
-        let failed = outcome != ToolOutcome::Done;
-        self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
-    }
-
     pub(crate) fn fire_due_timers(&mut self) {
         let now = self.env.now;
         let mut due: Vec<(TimerId, String)> = Vec::new();
@@ -356,6 +317,11 @@ impl DecisionDraft<'_> {
                 self.record_event(Event::CallResolved { call, next });
                 Ok(())
             }
+            OperatorCommand::Approve { run, arguments, remember, by } => {
+                self.approve_tool_run(run, arguments, remember, by)
+            }
+            OperatorCommand::Deny { run, reason } => self.deny_tool_run(run, reason),
+            OperatorCommand::ResolveToolRun { run, resolution, text } => self.resolve_tool_run(run, resolution, text),
             OperatorCommand::Grant { phase, to } => self.grant_skip(phase, &to),
             OperatorCommand::Propose { phase, to, reason } => self.propose_phase_as_user(phase, to, reason),
             OperatorCommand::RollBack { phase, visit } => self.roll_back_phase(phase, visit),
@@ -494,7 +460,7 @@ pub(super) fn shorten_to_title(text: &str) -> String {
     short
 }
 
-fn truncate_to_bytes(text: &mut String, bytes_max: usize) {
+pub(super) fn truncate_to_bytes(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
         text.push_str(crate::context::CUT_MARK);

@@ -47,7 +47,7 @@ impl DecisionDraft<'_> {
             FlowStep::RunTool { tool, arguments, agent } => {
                 let turn = self.active_cause_turn();
                 let run = ToolRunId(0);
-                self.open_tool_run(ToolRunOpened {
+                let run = self.open_tool_run(ToolRunOpened {
                     run,
                     turn,
                     tool,
@@ -56,6 +56,7 @@ impl DecisionDraft<'_> {
                     agent,
                     phase: None,
                 });
+                self.hold_if_approval_needed(run, None);
             }
             FlowStep::AnswerTool { run, outcome, text } => {
                 if self.session().open_tool_runs.contains_key(&run) {

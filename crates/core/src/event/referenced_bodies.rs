@@ -37,7 +37,11 @@ impl Event {
                 let texts = [Some(answered.text), answered.reasoning].into_iter().flatten().map(|text| text.body);
                 texts.chain(answered.vendor_state).map(internal).collect()
             }
-            Self::CallAnsweredLate { text, .. } | Self::ToolRunEnded { text, .. } => vec![internal(text.body)],
+            Self::CallAnsweredLate { text, .. } => vec![internal(text.body)],
+            Self::ToolRunEnded { text, artifacts, .. } => {
+                let artifacts = artifacts.iter().map(|artifact| internal(artifact.text.body));
+                std::iter::once(internal(text.body)).chain(artifacts).collect()
+            }
             Self::ThreadCompacted(compacted) => compacted.summary.iter().map(|text| internal(text.body)).collect(),
             _ => Vec::new(),
         }

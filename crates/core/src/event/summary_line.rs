@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, TurnOutcome};
+use super::{
+    AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, ToolRunResolution,
+    TurnOutcome,
+};
+use crate::approval::AllowedToolUse;
 use crate::body::TextRef;
 use crate::context::{PrefixMatch, ThreadUse};
 
@@ -127,8 +131,37 @@ impl Event {
             }
             Self::HandoverRepairRequested { kind } => format!("repair of handover {kind} requested"),
             Self::ToolRunOpened(opened) => format!("{} {} {}", opened.run, opened.tool, opened.arguments),
-            Self::ToolRunEnded { run, outcome, text, .. } => {
-                format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), text_of(*text))
+            Self::ToolRunHeld { run, reason: ToolRunHoldReason::Approval, .. } => format!("{run} waits for approval"),
+            Self::ToolRunHeld { run, reason: ToolRunHoldReason::UnknownOutcome, .. } => {
+                format!("{run} was in progress when the process died; waiting for an operator")
+            }
+            Self::ToolRunResolved { run, resolution } => {
+                let decision = match resolution {
+                    ToolRunResolution::RunAgain => "run again",
+                    ToolRunResolution::Fail => "failed",
+                    ToolRunResolution::Done => "done",
+                };
+                format!("{run} resolved by an operator: {decision}")
+            }
+            Self::ToolRunApproved { run, by, edited_arguments } => {
+                let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+                let edited = edited_arguments.as_ref().map(|edited| format!(" with {edited}")).unwrap_or_default();
+                format!("{run} approved{by}{edited}")
+            }
+            Self::ToolRunDenied { run, reason } if reason.is_empty() => format!("{run} denied"),
+            Self::ToolRunDenied { run, reason } => format!("{run} denied: {reason}"),
+            Self::ToolApprovalRuleAdded(AllowedToolUse { tool, role: Some(role) }) => {
+                format!("{tool} allowed for {role} in this session")
+            }
+            Self::ToolApprovalRuleAdded(AllowedToolUse { tool, role: None }) => {
+                format!("{tool} allowed for the flow in this session")
+            }
+            Self::ToolRunEnded { run, outcome, text, artifacts, .. } => {
+                let mut line = format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), text_of(*text));
+                for artifact in artifacts {
+                    let _ = write!(line, " [{}]", artifact.name);
+                }
+                line
             }
             Self::ToolRoundDropped { call, reason } => format!("tool results of {call} dropped: {reason}"),
             Self::TimerSet { timer, name, fires_at: at, .. } => format!("{timer} timer {name} set for {}", at.0),

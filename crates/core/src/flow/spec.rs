@@ -3,9 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
+use crate::approval::ToolApprovalPolicy;
 use crate::context::{FragmentSpec, PromptRecipe};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
+use crate::limits::{
+    CALLS_OUTSIDE_TURNS_DEFAULT, CALLS_OUTSIDE_TURNS_MAX, CALLS_PER_TURN_DEFAULT, CALLS_PER_TURN_MAX,
+    TOOL_CALLS_PER_TURN_DEFAULT, TOOL_CALLS_PER_TURN_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_DEFAULT, TOOL_ROUNDS_MAX,
+    TOOL_RUN_MS_DEFAULT, TOOL_RUN_MS_MAX,
+};
 use crate::phase::PhaseGraph;
 use crate::prompt::{ModelOutputFormat, ToolSpec};
 use crate::scope::{Scope, ThreadEndTrigger};
@@ -120,6 +126,7 @@ impl FlowSpec {
         for role in self.roles.values() {
             let mut add_error = |text: String| errors.push(format!("role `{}`: {text}", role.name));
             role.recipe.validation_errors().into_iter().for_each(&mut add_error);
+            role.limits.validation_errors().into_iter().for_each(&mut add_error);
             if let Some(graph) = role.graph.as_ref().filter(|graph| !self.graphs.contains_key(*graph)) {
                 add_error(format!("there is no graph `{graph}`"));
             }
@@ -142,6 +149,10 @@ impl FlowSpec {
             if role.graph.is_none() && role.scope.is_ended_by(ThreadEndTrigger::Phase) {
                 add_error("its scope ends with the phase, but it has no phase graph".to_owned());
             }
+        }
+        for tool in self.tools.values() {
+            let name = &tool.spec.name;
+            errors.extend(tool.validation_errors().iter().map(|error| format!("tool `{name}`: {error}")));
         }
         for graph in self.graphs.values() {
             if let Err(found) = graph.validate() {
@@ -181,6 +192,44 @@ pub struct RoleSpec {
     /// What happens to a call that was in flight when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
     pub compaction: CompactionPolicy,
+    pub limits: RoleLimits,
+}
+
+/// How much work a role may cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoleLimits {
+    /// The maximum number of tool rounds after one call.
+    pub tool_rounds_max: u32,
+    /// The maximum number of tool calls in one turn.
+    pub tool_calls_per_turn_max: u32,
+    /// The maximum number of calls in one turn.
+    pub calls_per_turn_max: u32,
+    /// The maximum number of calls outside turns since the last message of the user.
+    pub calls_outside_turns_max: u32,
+}
+
+impl Default for RoleLimits {
+    fn default() -> Self {
+        Self {
+            tool_rounds_max: TOOL_ROUNDS_DEFAULT,
+            tool_calls_per_turn_max: TOOL_CALLS_PER_TURN_DEFAULT,
+            calls_per_turn_max: CALLS_PER_TURN_DEFAULT,
+            calls_outside_turns_max: CALLS_OUTSIDE_TURNS_DEFAULT,
+        }
+    }
+}
+
+impl RoleLimits {
+    fn validation_errors(&self) -> Vec<String> {
+        let limits = [
+            ("tool_rounds_max", self.tool_rounds_max, TOOL_ROUNDS_MAX),
+            ("tool_calls_per_turn_max", self.tool_calls_per_turn_max, TOOL_CALLS_PER_TURN_MAX),
+            ("calls_per_turn_max", self.calls_per_turn_max, CALLS_PER_TURN_MAX),
+            ("calls_outside_turns_max", self.calls_outside_turns_max, CALLS_OUTSIDE_TURNS_MAX),
+        ];
+        let too_high = limits.into_iter().filter(|(_, limit, most)| limit > most);
+        too_high.map(|(name, limit, most)| format!("`{name}` is {limit}, but at most {most} is allowed")).collect()
+    }
 }
 
 impl RoleSpec {
@@ -201,6 +250,7 @@ impl RoleSpec {
             retry_policy: RetryPolicy::default(),
             unknown_outcome: UnknownOutcomePolicy::Retry,
             compaction: CompactionPolicy::default(),
+            limits: RoleLimits::default(),
         }
     }
 
@@ -340,6 +390,38 @@ pub struct FlowToolDeclaration {
     pub runner: ToolExecutionSite,
     /// What happens to a run that was in progress when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
+    /// The maximum duration of a run. After that it is stopped and has failed.
+    pub run_ms_max: u64,
+    /// The maximum length of the text that the model is shown, in bytes. A longer text is cut and marked.
+    pub output_bytes_max: usize,
+    /// Which runs wait until a person approves them. Does not apply to tools that the flow answers itself.
+    pub approval: ToolApprovalPolicy,
+}
+
+impl FlowToolDeclaration {
+    /// Declares a tool that the engine's tool host runs. A run that was in progress when the process died has failed.
+    #[must_use]
+    pub fn for_host(spec: ToolSpec) -> Self {
+        Self {
+            spec,
+            runner: ToolExecutionSite::Host,
+            unknown_outcome: UnknownOutcomePolicy::Fail,
+            run_ms_max: TOOL_RUN_MS_DEFAULT,
+            output_bytes_max: TOOL_RESULT_BYTES_MAX,
+            approval: ToolApprovalPolicy::NotRequired,
+        }
+    }
+
+    fn validation_errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if self.run_ms_max == 0 || self.run_ms_max > TOOL_RUN_MS_MAX {
+            errors.push(format!("`run_ms_max` must be between 1 and {TOOL_RUN_MS_MAX}"));
+        }
+        if self.output_bytes_max == 0 || self.output_bytes_max > TOOL_RESULT_BYTES_MAX {
+            errors.push(format!("`output_bytes_max` must be between 1 and {TOOL_RESULT_BYTES_MAX}"));
+        }
+        errors
+    }
 }
 
 /// Who runs a tool.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn,
+    HeldToolRun, OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound,
+    Turn,
 };
 use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
 use crate::event::{
@@ -15,7 +16,7 @@ use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
 use crate::phase::PhaseGraphOwnerKind;
-use crate::prompt::{AttemptCost, ChatRole, FailureKind, ToolCall};
+use crate::prompt::{AttemptCost, ChatRole, FailureKind};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
 
@@ -34,12 +35,14 @@ impl Session {
                 // The original session reports to the parent.
                 self.child_origin = None;
                 self.result_reported = false;
+                // They were allowed for the original session.
+                self.allowed_tool_uses.clear();
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
             Event::UserMessageReceived(received) => {
                 self.last_ids.message = self.last_ids.message.max(received.message);
-                self.calls_outside_turns = 0;
+                self.calls_outside_turns_by_role.clear();
                 let UserMessageReceived { message, text, mid_turn_policy, images, .. } = received;
                 let waiting = QueuedMessage {
                     message: *message,
@@ -123,6 +126,20 @@ impl Session {
                 self.last_ids.tool_run = self.last_ids.tool_run.max(opened.run);
                 self.open_tool_runs.insert(opened.run, opened.clone());
             }
+            Event::ToolRunHeld { run, reason, role } => {
+                self.held_tool_runs.insert(*run, HeldToolRun { reason: *reason, role: role.clone(), since: at });
+            }
+            Event::ToolRunApproved { run, edited_arguments, .. } => {
+                self.apply_tool_run_approved(*run, edited_arguments.as_ref());
+            }
+            Event::ToolRunResolved { run, .. } => {
+                self.held_tool_runs.remove(run);
+            }
+            Event::ToolApprovalRuleAdded(allowed) => {
+                if !self.allowed_tool_uses.contains(allowed) {
+                    self.allowed_tool_uses.push(allowed.clone());
+                }
+            }
             Event::ToolRunEnded { run, text, failed, .. } => self.apply_tool_run_ended(*run, *text, *failed),
             Event::ToolRoundDropped { call, .. } => self.close_tool_round(*call),
             Event::TimerSet { timer, name, fires_at, turn } => {
@@ -155,6 +172,8 @@ impl Session {
             Event::PhaseTransitionRefused(_)
             | Event::SubmissionHandled { .. }
             | Event::ReplyUndelivered { .. }
+            // The end of a denied run is an event of its own.
+            | Event::ToolRunDenied { .. }
             | Event::CommandIssued { .. }
             | Event::StepRefused { .. }
             | Event::FlowFactRecorded { .. } => {}
@@ -196,7 +215,7 @@ impl Session {
             self.queued_messages.drain(..).partition(|waiting| messages.contains(&waiting.message));
         self.queued_messages = remaining.into();
         turn_messages.extend(failed.into_iter().flat_map(|failed| failed.messages));
-        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, calls_opened: 0 });
+        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, ..Turn::default() });
         self.ledger.start_turn(turn);
     }
 
@@ -275,10 +294,10 @@ impl Session {
             status.state.count_turn_started();
         }
         if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
-            turn.calls_opened += 1;
+            *turn.calls_by_role.entry(opened.role.clone()).or_default() += 1;
         }
         if opened.turn.is_none() && opened.recomputation.is_none() {
-            self.calls_outside_turns += 1;
+            *self.calls_outside_turns_by_role.entry(opened.role.clone()).or_default() += 1;
         }
         self.open_calls.insert(
             opened.call,
@@ -325,6 +344,12 @@ impl Session {
         self.learn_token_ratio(opened, answered);
         let thread_id = opened.receipt.thread.thread_id();
         let waits_for_tools = !answered.tool_calls.is_empty();
+        let turn = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn);
+        if let Some(turn) = turn.filter(|_| waits_for_tools) {
+            let tool_calls = u32::try_from(answered.tool_calls.len()).unwrap_or(u32::MAX);
+            let made = turn.tool_calls_by_role.entry(opened.role.clone()).or_default();
+            *made = made.saturating_add(tool_calls);
+        }
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
@@ -508,33 +533,6 @@ impl Session {
         }
     }
 
-    fn apply_tool_run_ended(&mut self, run: crate::ids::ToolRunId, text: crate::body::TextRef, failed: bool) {
-        let Some(opened) = self.open_tool_runs.remove(&run) else { return };
-        let Some((call, id)) = opened.requested_by else { return };
-        let Some(round) = self.tool_rounds.get_mut(&call) else { return };
-        if let Some(result) =
-            round.tool_results.iter_mut().find(|result| result.tool_call_id == id && result.text.is_none())
-        {
-            (result.text, result.failed) = (Some(text), failed);
-        }
-        if round.is_complete() {
-            let round = round.clone();
-            self.push_tool_results(call, &round);
-        }
-    }
-
-    fn push_tool_results(&mut self, call: CallId, round: &ToolRound) {
-        let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
-        for ToolCallResult { tool_call_id: id, text, failed } in &round.tool_results {
-            thread.push(ThreadEntry {
-                parts: text.iter().copied().collect(),
-                tool_call_id: Some(id.clone()),
-                failed: *failed,
-                ..ThreadEntry::empty(call, ChatRole::Tool)
-            });
-        }
-    }
-
     pub(crate) fn phase_graph_status_mut(
         &mut self,
         spec: &FlowSpec,
@@ -567,20 +565,6 @@ impl OpenCall {
                 unchanged
             }
         };
-    }
-}
-
-impl ToolRound {
-    /// Returns true if every tool call has finished.
-    #[must_use]
-    pub(crate) fn is_complete(&self) -> bool {
-        self.tool_results.iter().all(|result| result.text.is_some())
-    }
-}
-
-impl ToolCallResult {
-    fn from_tool_call(tool_call: &ToolCall) -> Self {
-        Self { tool_call_id: tool_call.id.clone(), text: None, failed: false }
     }
 }
 

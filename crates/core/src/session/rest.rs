@@ -1,24 +1,31 @@
 //! Whether a session has something to do now, or waits for a person, another session or a point in time.
 
 use super::{OpenCallStatus, Session};
+use crate::ids::CallId;
 
 impl Session {
-    /// Returns true if the session does nothing until its next input or its next wake-up, also in the middle of a turn.
-    /// Such a session needs no task and no lease.
+    /// Returns true if nothing happens until an input arrives or a timer fires: the session is idle, or all its pending
+    /// work waits for a person, another session or a timer. A turn may be running. Such a session needs no task and no
+    /// lease.
     #[must_use]
-    pub fn is_resting(&self) -> bool {
-        let has_effects = self.open_calls.values().any(|open| open.status != OpenCallStatus::AwaitingOperator)
-            || !self.open_tool_runs.is_empty()
-            || self.tool_rounds.values().any(super::ToolRound::is_complete)
-            // A deferred call waits for an open call; otherwise it waits for a process that makes calls.
-            || (!self.deferred_calls.is_empty() && self.open_calls.is_empty());
-        let can_start_turn =
-            self.current_turn.is_none() && self.closed_reason.is_none() && !self.queued_messages.is_empty();
-        let is_stalled = self.current_turn.is_some() && !self.waits_in_turn();
-        !has_effects && !can_start_turn && !is_stalled
+    pub fn is_at_rest(&self) -> bool {
+        self.is_idle() || (self.waits_in_turn() && !self.has_work_to_start())
     }
 
-    /// Returns true if the current turn waits for something, so that it is not stalled.
+    /// Returns true if a process has to start, continue or await something now.
+    fn has_work_to_start(&self) -> bool {
+        let continues = |call: &CallId| self.deferred_calls.values().any(|wait| wait.continues == Some(*call));
+        let is_awaited = |call: &CallId| self.open_calls.contains_key(call) || self.tool_rounds.contains_key(call);
+        let starts_turn =
+            self.current_turn.is_none() && !self.queued_messages.is_empty() && self.closed_reason.is_none();
+        starts_turn
+            || self.open_calls.values().any(|open| open.status != OpenCallStatus::AwaitingOperator)
+            || self.open_tool_runs.keys().any(|run| !self.held_tool_runs.contains_key(run))
+            || self.tool_rounds.iter().any(|(call, round)| round.is_complete() && !continues(call))
+            || self.deferred_calls.values().any(|wait| !is_awaited(&wait.waits_for_call))
+    }
+
+    /// Returns true if the session waits for something, so that a running turn is not stalled.
     pub(crate) fn waits_in_turn(&self) -> bool {
         !self.open_calls.is_empty()
             || !self.open_tool_runs.is_empty()

@@ -67,7 +67,7 @@ fn graph() -> PhaseGraph {
 
 fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    FlowToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Fail }
+    FlowToolDeclaration { runner: runs, ..FlowToolDeclaration::for_host(spec) }
 }
 
 impl All {

@@ -19,7 +19,7 @@ use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTea
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::{commanded, exchange, project};
+use super::{commanded, exchange, held_tools, project};
 
 /// A journal of format 1: its name, its flow, and the script that produced it.
 struct Golden {
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> SessionHarness,
 }
 
-const FORMAT_1: [Golden; 13] = [
+const FORMAT_1: [Golden; 14] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
@@ -42,6 +42,7 @@ const FORMAT_1: [Golden; 13] = [
     Golden { name: "cancelled", flow: || Box::new(MiniConcierge::new()), play: cancelled },
     Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
     Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
+    Golden { name: "held_tools", flow: || Box::new(held_tools::flow()), play: held_tools::play },
 ];
 
 fn concierge() -> SessionHarness {
@@ -409,6 +410,11 @@ fn kind(event: &Event) -> &'static str {
         Event::HandoverCreated(_) => "handover_created",
         Event::HandoverRepairRequested { .. } => "handover_repair_requested",
         Event::ToolRunOpened(_) => "tool_run_opened",
+        Event::ToolRunHeld { .. } => "tool_run_held",
+        Event::ToolRunApproved { .. } => "tool_run_approved",
+        Event::ToolRunDenied { .. } => "tool_run_denied",
+        Event::ToolRunResolved { .. } => "tool_run_resolved",
+        Event::ToolApprovalRuleAdded(_) => "tool_approval_rule_added",
         Event::ToolRunEnded { .. } => "tool_run_ended",
         Event::ToolRoundDropped { .. } => "tool_round_dropped",
         Event::TimerSet { .. } => "timer_set",
@@ -436,7 +442,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 54;
+const KINDS: usize = 59;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

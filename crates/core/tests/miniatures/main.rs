@@ -5,6 +5,7 @@ mod commanded;
 mod concierge;
 mod exchange;
 mod golden;
+mod held_tools;
 mod nodes;
 mod project;
 mod team;

@@ -56,7 +56,7 @@ fn a_question_is_sent_with_the_commit_and_its_reply_ends_the_wait() {
     let [sent] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
     assert_eq!(sent.to, "peer");
     assert_eq!(sent.bounce, Some(Submission::AskBounced { ask: AskId(1) }));
-    assert!(harness.session().is_resting() && harness.session().current_turn.is_some());
+    assert!(harness.session().is_at_rest() && harness.session().current_turn.is_some());
     let reply = Submission::Reply { ask: AskId(1), reply: AskOutcome::Answered { body: json!("sunny") } };
     let stranger = submit(&mut harness, Some("stranger"), reply.clone());
     assert!(matches!(stranger.submission_outcome, Some(Err(InputRefusal::NotWaiting(_)))));

@@ -89,7 +89,7 @@ fn a_child_is_part_of_the_decision_and_its_result_an_event() {
     let decision = harness.try_input(input).expect("accepted");
     let [started] = &decision.children[..] else { panic!("{:?}", decision.children) };
     assert_eq!(started.spawned.session, "test~1");
-    assert!(harness.session().is_resting() && !harness.session().is_idle(), "the turn waits, without a task");
+    assert!(harness.session().is_at_rest() && !harness.session().is_idle(), "the turn waits, without a task");
     submit(&mut harness, Some("test~1"), ended(json!({"answer": 42}), 30));
     assert_eq!(outcomes(&harness), ["done"]);
     assert_eq!(harness.session().ledger.descendants.cost_microusd, 30);
@@ -183,7 +183,7 @@ fn a_cancelled_turn_tells_its_children_to_close() {
     let [told] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
     assert_eq!(told.to, "test~1");
     assert!(matches!(&told.submission, Submission::CloseChild { child: ChildId(1), .. }));
-    assert!(harness.session().is_resting());
+    assert!(harness.session().is_at_rest());
     submit(
         &mut harness,
         Some("test~1"),

@@ -7,6 +7,7 @@ use segue_core::flow::FlowStep;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
 use segue_core::scope::Scope;
+use segue_core::tool::ToolResult;
 use segue_testkit::{ClosureFlow, InMemoryTexts, SessionHarness};
 use serde_json::json;
 
@@ -83,7 +84,7 @@ fn a_refused_input_changes_nothing() {
             resolution: segue_core::decide::UnknownCallResolution::Fail,
         }),
         SessionInput::Operator(OperatorCommand::Forget { role: "nobody".into(), agent: None, peer: None }),
-        SessionInput::ToolResult { run: segue_core::ids::ToolRunId(1), result: Ok(String::new()) },
+        SessionInput::ToolResult { run: segue_core::ids::ToolRunId(1), result: ToolResult::default() },
     ] {
         assert!(harness.try_input(input).is_err());
         assert_eq!(harness.session(), &before);

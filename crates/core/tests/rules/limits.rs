@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{outcomes, refused_steps, tool, wants};
 use segue_core::event::CallRequest;
-use segue_core::flow::ToolExecutionSite;
+use segue_core::flow::{RoleLimits, ToolExecutionSite};
 use segue_core::handover::{
     HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverProvenance, HandoverSpec,
 };
@@ -234,8 +234,56 @@ fn calls_outside_turns_are_bounded_until_the_next_message() {
     });
     let refused = refused_steps(&harness);
     assert_eq!(refused.len(), 1, "{refused:?}");
-    assert!(refused[0].contains("1000 calls were made outside turns since the last message"), "{refused:?}");
+    assert!(refused[0].contains("`speaker` has made 1000 calls outside turns since the last message"), "{refused:?}");
     assert!(harness.session().open_calls.is_empty());
     harness.send_message("continue");
     assert_eq!(harness.session().open_calls.len(), 1, "a message allows more");
+}
+
+#[test]
+fn each_role_has_its_own_limits() {
+    let limits = RoleLimits {
+        tool_rounds_max: 2,
+        tool_calls_per_turn_max: 3,
+        calls_per_turn_max: 3,
+        calls_outside_turns_max: 1,
+    };
+    let with_limits = |limits| {
+        let mut speaker = ClosureFlow::speaker_role().with_tool("look");
+        speaker.limits = limits;
+        ClosureFlow::spec_with_role(speaker).with_tool(tool("look", ToolExecutionSite::Host))
+    };
+    let look = |harness: &mut SessionHarness, times: usize| {
+        let tool_calls = (0..times).map(|n| wants(&n.to_string(), "look")).collect();
+        harness.reply_to_call("speaker", ModelReply { tool_calls, ..ModelReply::default() });
+        while !harness.session().open_tool_runs.is_empty() {
+            harness.finish_tool("look", Ok("seen"));
+        }
+    };
+    let open = |limits| SessionHarness::open(ClosureFlow::new(with_limits(limits), ClosureFlow::react_as_chat));
+
+    let mut rounds = open(RoleLimits { calls_per_turn_max: 9, ..limits });
+    rounds.send_message("look");
+    (0..3).for_each(|_| look(&mut rounds, 1));
+    assert!(refused_steps(&rounds)[0].contains("already used 2 tool rounds"), "{:?}", refused_steps(&rounds));
+
+    let mut tool_calls = open(RoleLimits { tool_rounds_max: 9, ..limits });
+    tool_calls.send_message("look");
+    look(&mut tool_calls, 2);
+    look(&mut tool_calls, 2);
+    assert!(
+        refused_steps(&tool_calls)[0].contains("may make 3 tool calls in a turn"),
+        "{:?}",
+        refused_steps(&tool_calls)
+    );
+    assert_eq!(tool_calls.session().last_ids.tool_run.0, 3);
+
+    let mut calls = open(RoleLimits { tool_rounds_max: 9, tool_calls_per_turn_max: 9, ..limits });
+    calls.send_message("look");
+    (0..3).for_each(|_| look(&mut calls, 1));
+    assert!(refused_steps(&calls)[0].contains("`speaker` has already made 3 calls"), "{:?}", refused_steps(&calls));
+
+    let too_high = RoleLimits { calls_per_turn_max: u32::MAX, ..RoleLimits::default() };
+    assert_eq!(with_limits(too_high).validation_errors().len(), 1);
+    assert!(with_limits(RoleLimits::default()).validation_errors().is_empty());
 }

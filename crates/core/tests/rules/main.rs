@@ -1,5 +1,6 @@
 //! The rules of a session, tested through the harness.
 
+mod approval;
 mod asks;
 mod cancelling;
 mod children;
@@ -16,6 +17,7 @@ mod recomputing;
 mod recovery;
 mod retries;
 mod token_ratios;
+mod tool_results;
 mod tool_rounds;
 mod turns;
 mod vendors;
@@ -40,7 +42,11 @@ fn note(role: &str, note: &str) -> FlowStep {
 /// A tool that the host or the flow runs.
 fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    FlowToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Retry }
+    FlowToolDeclaration {
+        runner: runs,
+        unknown_outcome: UnknownOutcomePolicy::Retry,
+        ..FlowToolDeclaration::for_host(spec)
+    }
 }
 
 /// A tool call.

@@ -1,9 +1,9 @@
 //! Calls and tools that were in flight when the process died.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
-use segue_core::event::{Event, RetryDecision};
+use segue_core::event::{Event, RetryDecision, ToolRunResolution};
 use segue_core::flow::{RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
-use segue_core::ids::CallId;
+use segue_core::ids::{CallId, ToolRunId};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -141,5 +141,43 @@ fn running_tool_is_retried_or_its_outcome_is_unknown() {
             harness.finish_tool("look", Ok("found it"));
         }
         assert!(harness.prompt_lines("speaker").ends_with(&format!("Tool: {told}\n")));
+    }
+}
+
+#[test]
+fn tool_run_of_unknown_outcome_waits_for_an_operator_if_its_declaration_says_so() {
+    let resolve = |resolution, text: Option<&str>| OperatorCommand::ResolveToolRun {
+        run: ToolRunId(1),
+        resolution,
+        text: text.map(str::to_owned),
+    };
+    let cases = [
+        (ToolRunResolution::RunAgain, None, "Tool: found it\n", false),
+        (ToolRunResolution::Fail, None, "it may or may not have taken effect\n", true),
+        (ToolRunResolution::Fail, Some("it was not sent"), "Tool: it was not sent\n", true),
+        (ToolRunResolution::Done, Some("it was sent"), "Tool: it was sent\n", false),
+    ];
+    for (resolution, text, told, failed) in cases {
+        let look = segue_core::flow::FlowToolDeclaration {
+            unknown_outcome: UnknownOutcomePolicy::AskOperator,
+            ..tool("look", ToolExecutionSite::Host)
+        };
+        let role = ClosureFlow::test_role("speaker", segue_core::scope::Scope::per_session()).with_tool("look");
+        let spec = ClosureFlow::spec_with_role(role).with_tool(look);
+        let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
+        harness.send_message("look").answer_with_tool_call("speaker", "look", json!({}));
+        let early = harness.try_input(SessionInput::Operator(resolve(resolution, text))).err();
+        assert!(matches!(early, Some(InputRefusal::ToolRunNotHeld { .. })), "it is running: {early:?}");
+        harness.crash_and_recover().crash_and_recover();
+        assert_eq!(harness.session().held_tool_runs.len(), 1);
+        assert!(harness.session().is_at_rest());
+        let approve = OperatorCommand::Approve { run: ToolRunId(1), arguments: None, remember: false, by: None };
+        assert!(harness.try_input(SessionInput::Operator(approve)).is_err(), "nobody asked for approval");
+        harness.run_command(resolve(resolution, text));
+        if resolution == ToolRunResolution::RunAgain {
+            harness.finish_tool("look", Ok("found it"));
+        }
+        assert!(harness.prompt_lines("speaker").ends_with(told), "{}", harness.prompt_lines("speaker"));
+        assert_eq!(harness.prompt_for_role("speaker").messages.last().map(|message| message.failed), Some(failed));
     }
 }

@@ -7,6 +7,7 @@ use segue_core::ids::{CallId, Seq, ToolRunId, UnixMillis};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
 use segue_core::scope::Scope;
+use segue_core::tool::ToolResult;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
@@ -31,7 +32,7 @@ fn results_are_sent_in_the_order_of_the_tool_calls() {
     let mut harness = looking(Scope::per_session());
     harness.send_message("look twice");
     both(&mut harness, ["a", "b"]);
-    let result = |run, text: &str| SessionInput::ToolResult { run: ToolRunId(run), result: Ok(text.to_owned()) };
+    let result = |run, text: &str| SessionInput::ToolResult { run: ToolRunId(run), result: ToolResult::done(text) };
     harness.apply_input(result(2, "second")).apply_input(result(1, "first"));
     assert_eq!(
         harness.prompt_lines("speaker"),
@@ -148,7 +149,7 @@ fn turn_cancelled_during_a_round_leaves_a_usable_thread() {
         harness.prompt_lines("speaker"),
         "System: be speaker\nUser: look twice\nAssistant: looking\nTool: first\nTool: cancelled: cancelled on request\nUser: well?\n"
     );
-    let late = SessionInput::ToolResult { run: ToolRunId(2), result: Ok("second".into()) };
+    let late = SessionInput::ToolResult { run: ToolRunId(2), result: ToolResult::done("second") };
     assert_eq!(harness.try_input(late).err(), Some(InputRefusal::ToolRunNotPending { run: ToolRunId(2) }));
 }
 

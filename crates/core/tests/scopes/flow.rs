@@ -7,7 +7,7 @@ use segue_core::event::{
 };
 use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, RoleSpec, SummarizerRole,
-    ToolExecutionSite, UnknownOutcomePolicy,
+    UnknownOutcomePolicy,
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
 use segue_core::phase::PhaseProposal;
@@ -118,9 +118,8 @@ impl Everything {
             .with_role(role("coder", Scope::per_phase().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("steps"))
             .with_role(scribe)
             .with_tool(FlowToolDeclaration {
-                spec: look,
-                runner: ToolExecutionSite::Host,
                 unknown_outcome: UnknownOutcomePolicy::Retry,
+                ..FlowToolDeclaration::for_host(look)
             });
         Self { spec }
     }

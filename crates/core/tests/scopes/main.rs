@@ -14,6 +14,7 @@ use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::CallId;
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
+use segue_core::tool::ToolResult;
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -184,7 +185,7 @@ impl Play {
                     let born = opened.requested_by.as_ref().map_or_else(String::new, |(call, _)| marker(*call));
                     let text = format!("result {born} {}", "word ".repeat(*size));
                     let result = if *fine { Ok(text) } else { Err(text) };
-                    self.give(SessionInput::ToolResult { run: opened.run, result });
+                    self.give(SessionInput::ToolResult { run: opened.run, result: result.into() });
                 }
             }
             Op::Wait { ms, tick } => {
@@ -266,7 +267,7 @@ impl Play {
                     call,
                     resolution: UnknownCallResolution::Retry,
                 })),
-                (_, Some(run), _) => self.give(SessionInput::ToolResult { run, result: Ok("done".into()) }),
+                (_, Some(run), _) => self.give(SessionInput::ToolResult { run, result: ToolResult::done("done") }),
                 (_, _, Some((call, attempt))) => self.answer(call, attempt, 1, 0, &[]),
                 (None, None, None) if session.timers.is_empty() => break,
                 (None, None, None) => self.play(&Op::Wait { ms: 300, tick: true }),

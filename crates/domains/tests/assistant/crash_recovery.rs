@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use segue_core::event::{Event, TurnOutcome};
+use segue_core::tool::ToolResult;
 use segue_domains::SqliteRecordsTool;
-use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
@@ -26,9 +27,9 @@ struct SilentRecordsTool {
 
 #[async_trait]
 impl Tool for SilentRecordsTool {
-    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
         let is_write = request.opened.arguments["operation"] == "create";
-        let result = self.inner.run(request).await;
+        let result = self.inner.run(request, context).await;
         if is_write && self.writes.fetch_add(1, Ordering::Relaxed) == 0 {
             let _ = self.done.send(());
             std::future::pending::<()>().await;

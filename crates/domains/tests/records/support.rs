@@ -3,7 +3,7 @@
 use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_domains::SqliteRecordsTool;
-use segue_engine::tools::{Tool, ToolInvocation};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::DomainToolResult;
@@ -78,7 +78,11 @@ impl RecordsHarness {
             opened,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let text = runtime.block_on(self.host.run(request))?;
+        let result = runtime.block_on(self.host.run(request, ToolRunContext::detached()));
+        let text = result.text;
+        if result.failed {
+            return Err(text);
+        }
         Ok(DomainToolResult::parse(&text).unwrap_or_else(|| panic!("a result: {text}")))
     }
 

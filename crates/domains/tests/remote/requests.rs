@@ -7,7 +7,7 @@ use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_domains::McpGatewayTool;
 use segue_domains::limits::{MCP_TEXT_BYTES_MAX, RESULT_BYTES_MAX};
-use segue_engine::tools::{Tool, ToolInvocation};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainToolResult, MCP_TOOL};
@@ -76,10 +76,12 @@ pub(crate) fn tool_request(op: &str, rest: Value) -> Value {
 }
 
 pub(crate) async fn run(host: &McpGatewayTool, arguments: Value) -> Result<DomainToolResult, String> {
-    host.run(request(arguments)).await.map(|text| {
-        assert!(text.len() < RESULT_BYTES_MAX, "the engine would cut it");
-        DomainToolResult::parse(&text).expect("a result")
-    })
+    let result = host.run(request(arguments), ToolRunContext::detached()).await;
+    if result.failed {
+        return Err(result.text);
+    }
+    assert!(result.text.len() < RESULT_BYTES_MAX, "the engine would cut it");
+    Ok(DomainToolResult::parse(&result.text).expect("a result"))
 }
 
 /// Calls a tool in a step of this kind.
@@ -128,8 +130,9 @@ async fn each_owner_has_its_own_server_process() {
     let host = McpGatewayTool::new(domain(&format!("command = {:?}", ["sh", "-c", &start]), ""));
     for session in ["ada.notes", "bob.notes", "ada.other", "notes"] {
         let list = json!({"domain": "notes", "operation": "list_tools", "for": "list_tools"});
-        let text = host.run(ToolInvocation { session: session.into(), ..request(list) }).await.expect("listed");
-        assert_eq!(DomainToolResult::parse(&text).expect("a result").tools.len(), 3);
+        let request = ToolInvocation { session: session.into(), ..request(list) };
+        let result = host.run(request, ToolRunContext::detached()).await;
+        assert_eq!(DomainToolResult::parse(&result.text).expect("a result").tools.len(), 3);
     }
     let started = std::fs::read_to_string(log).expect("logged");
     assert_eq!(started.lines().collect::<Vec<_>>(), ["owner=ada", "owner=bob", "owner="]);

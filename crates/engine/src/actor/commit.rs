@@ -190,6 +190,7 @@ impl SessionActor {
             texts: &self.cached.texts,
             model_selector: &self.shared.model_assignment,
             child_checker: &*self.shared,
+            approval_rules: &self.shared.approval_rules,
             dispatch: self.shared.dispatch_mode(),
         }
     }

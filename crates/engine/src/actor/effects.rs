@@ -18,7 +18,7 @@ use tracing::Instrument;
 use super::{FatalSessionError, SessionActor};
 use crate::abandoned_calls::{AttemptId, InFlightCall, SharedAttemptState};
 use crate::config::SessionResumePolicy;
-use crate::dispatch::{CallTask, run_call, run_tool};
+use crate::dispatch::{CallTask, ToolTask, run_call, run_tool};
 use crate::error::Error;
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::tools::ToolInvocation;
@@ -167,11 +167,16 @@ impl SessionActor {
         let Some(opened) = self.session().open_tool_runs.get(&run).cloned() else { return };
         let (opened_at, settings) = (self.session().opened_at, (*self.session().settings).clone());
         let request = ToolInvocation { session: self.session.clone(), session_opened_at: opened_at, settings, opened };
+        let task = ToolTask {
+            shared: self.shared.clone(),
+            flow: self.flow.clone(),
+            request,
+            lease_epoch: self.epoch,
+            mailbox_sender: self.mailbox.sender.clone(),
+        };
         let span =
-            tracing::debug_span!(parent: &self.current_turn_span(), "tool_run", %run, tool = %request.opened.tool);
-        let running = run_tool(self.shared.clone(), request, self.mailbox.sender.clone());
-        let task = tokio::spawn(running.instrument(span));
-        self.tools.insert(run, InFlightTool(task));
+            tracing::debug_span!(parent: &self.current_turn_span(), "tool_run", %run, tool = %task.request.opened.tool);
+        self.tools.insert(run, InFlightTool(tokio::spawn(run_tool(task).instrument(span))));
     }
 
     /// Waits while the store fails. Callers that ask for something meanwhile get the error; results of calls and tools

@@ -41,7 +41,7 @@ pub(super) async fn resume_session(
     let lease = lease.map_err(|error| Error::from_store_error(session, error))?;
     tracing::debug!(%session, epoch = lease.epoch.0, head = lease.head.0, "lease acquired");
     if let Some(cached) = parked
-        && cached.state.session.is_resting()
+        && cached.state.session.is_at_rest()
         && is_cache_current(shared, session, &cached, lease).await?
     {
         let flow = shared.find_flow(cached.state.session.flow.as_ref())?;

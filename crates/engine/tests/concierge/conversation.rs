@@ -32,6 +32,7 @@ async fn read_turns(mut subscription: Subscription, turns: usize) -> (Vec<Event>
     while ended < turns {
         match subscription.next_update().await.expect("it can be read") {
             SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
+            SessionUpdate::ToolProgress { .. } => {}
             SessionUpdate::Event(event) => {
                 ended += usize::from(matches!(event.event, Event::TurnEnded { .. }));
                 events.push(event.event);

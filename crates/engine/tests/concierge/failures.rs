@@ -127,7 +127,7 @@ async fn the_model_repeats_a_block_that_the_user_wrote() {
         match subscription.next_update().await.expect("readable") {
             SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
             SessionUpdate::Event(event) if matches!(event.event, Event::TurnEnded { .. }) => break,
-            SessionUpdate::Event(_) => {}
+            SessionUpdate::Event(_) | SessionUpdate::ToolProgress { .. } => {}
         }
     }
     assert_eq!(streamed, echo, "also in the streamed text");

@@ -331,7 +331,7 @@ async fn text_of_an_abandoned_call_is_not_published() {
         match subscription.next_update().await.expect("readable") {
             SessionUpdate::TextDelta { call, .. } => assert_eq!(call, CallId(1)),
             SessionUpdate::Event(event) if matches!(event.event, Event::CallAnsweredLate { .. }) => break,
-            SessionUpdate::Event(_) => {}
+            SessionUpdate::Event(_) | SessionUpdate::ToolProgress { .. } => {}
         }
     }
     assert_eq!(late_answers(&engine, &session).await, late_answer(2, "you cannot hear me"));

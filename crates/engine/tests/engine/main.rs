@@ -1,5 +1,6 @@
 //! Tests of the engine by topic, with a memory store, paused time, and a model that each test controls call by call.
 
+mod approval;
 mod calls;
 mod children;
 mod disk_errors;

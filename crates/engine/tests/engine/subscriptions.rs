@@ -18,6 +18,7 @@ async fn read_until(subscription: &mut Subscription, after: Seq, last: fn(&Event
     loop {
         match subscription.next_update().await.expect("it can be read") {
             SessionUpdate::TextDelta { text, .. } => streamed.push_str(&text),
+            SessionUpdate::ToolProgress { .. } => {}
             SessionUpdate::Event(event) => {
                 assert_eq!(event.seq, seen.next(), "events come without gap and repetition");
                 seen = event.seq;
@@ -79,6 +80,7 @@ async fn a_subscriber_slower_than_the_buffer_misses_nothing() {
                 streamed_bytes += text.len();
             }
             SessionUpdate::Event(event) => assert_eq!(event.seq, slow.last_seq()),
+            SessionUpdate::ToolProgress { .. } => {}
         }
     }
     call.answer("!");
@@ -124,7 +126,7 @@ async fn the_text_of_another_attempt_starts_over() {
                 received.push((attempt, offset, text.to_string()))
             }
             SessionUpdate::Event(event) if is_turn_end(&event.event) => break,
-            SessionUpdate::Event(_) => {}
+            SessionUpdate::Event(_) | SessionUpdate::ToolProgress { .. } => {}
         }
     }
     assert_eq!(received, [(1, 0, "I th".to_owned()), (2, 0, "yes".to_owned())]);

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::event::{Event, ToolOutcome};
-use segue_core::flow::{DynFlow, FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::flow::{DynFlow, FlowToolDeclaration, UnknownOutcomePolicy};
+use segue_core::ids::{Seq, ToolRunId};
+use segue_core::limits::TOOL_RUN_MS_DEFAULT;
 use segue_core::prompt::ToolSpec;
-use segue_engine::limits::TOOL_RUN_MS_MAX;
-use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry};
-use segue_engine::{Engine, EngineConfig};
+use segue_core::tool::ToolResult;
+use segue_engine::limits::{TOOL_PROGRESS_BYTES_MAX, TOOL_PROGRESS_MS_MIN};
+use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
+use segue_engine::{Engine, EngineConfig, SessionUpdate};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
 
@@ -20,11 +23,8 @@ use crate::harness::{ReceivedCalls, engine_config, open_session, read_events, se
 fn chat_with_tool(unknown: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
     let parameters = serde_json::json!({"type": "object"});
     let spec = ToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
-    let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look")).with_tool(FlowToolDeclaration {
-        spec,
-        runner: ToolExecutionSite::Host,
-        unknown_outcome: unknown,
-    });
+    let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look"))
+        .with_tool(FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) });
     Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
 }
 
@@ -35,18 +35,34 @@ enum LookTool {
     Fails,
     Panics,
     Hangs(Arc<AtomicU32>),
+    /// Reports its progress 100 times within a second, then waits as long as it may.
+    Reports,
+    /// Sends its context, then waits as long as it may.
+    SendsContext(tokio::sync::mpsc::UnboundedSender<ToolRunContext>),
 }
 
 #[async_trait]
 impl Tool for LookTool {
-    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
         match self {
-            Self::Returns(what) => Ok(format!("{what} at {}", request.opened.arguments["at"])),
-            Self::Fails => Err("it is dark".to_owned()),
+            Self::Returns(what) => ToolResult::done(format!("{what} at {}", request.opened.arguments["at"])),
+            Self::Fails => ToolResult::failed("it is dark"),
             // Does not call the panic hook, so that the test prints nothing.
             Self::Panics => std::panic::resume_unwind(Box::new("the tool panics")),
             Self::Hangs(runs) => {
                 runs.fetch_add(1, Ordering::Relaxed);
+                std::future::pending().await
+            }
+            Self::Reports => {
+                for number in 1..=100 {
+                    context.progress.report(&format!("{} step {number}", "x".repeat(TOOL_PROGRESS_BYTES_MAX)));
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                context.progress.report("almost");
+                std::future::pending().await
+            }
+            Self::SendsContext(contexts) => {
+                contexts.send(context).expect("the test receives it");
                 std::future::pending().await
             }
         }
@@ -94,7 +110,7 @@ async fn a_tool_that_hangs_is_stopped() {
     let started = first.at;
     first.call_tool("look");
     let call = calls.next().await;
-    assert_eq!(call.at - started, Duration::from_millis(TOOL_RUN_MS_MAX));
+    assert_eq!(call.at - started, Duration::from_millis(TOOL_RUN_MS_DEFAULT));
     assert!(call.last_message().contains("did not answer within 600 s"), "{}", call.last_message());
 }
 
@@ -160,5 +176,75 @@ async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import(
         assert_eq!(events.iter().filter(cancelled).count(), 1, "{imported}");
         let forked = |event: &&Event| matches!(event, Event::SessionForked { .. });
         assert_eq!(events.iter().filter(forked).count(), 1, "{imported}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r18_progress_is_shown_live_within_bounds_and_never_recorded() {
+    let (engine, mut calls) =
+        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Reports)).await;
+    let session = open_session(&engine).await;
+    let mut early = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let _pending_turn = send_in_background(&engine, &session, "what is there?");
+    calls.next().await.call_tool("look");
+    let mut reports: Vec<Arc<str>> = Vec::new();
+    while reports.last().is_none_or(|report| &**report != "almost") {
+        match early.next_update().await.expect("it can be read") {
+            SessionUpdate::ToolProgress { run: ToolRunId(1), text } => reports.push(text),
+            SessionUpdate::ToolProgress { run, .. } => panic!("{run} does not exist"),
+            SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } => {}
+        }
+    }
+    let possible = usize::try_from(1_000 / TOOL_PROGRESS_MS_MIN).expect("small") + 2;
+    assert!((3..=possible).contains(&reports.len()), "100 reports in a second are {} updates", reports.len());
+    assert!(reports.iter().all(|report| report.len() <= TOOL_PROGRESS_BYTES_MAX));
+    assert!(reports[1].contains(" step "), "the end of a long report is shown");
+
+    let mut late = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let shown_late = loop {
+        if let SessionUpdate::ToolProgress { text, .. } = late.next_update().await.expect("it can be read") {
+            break text;
+        }
+    };
+    assert_eq!(&*shown_late, "almost", "a late subscriber sees the newest report");
+
+    let call = calls.next().await;
+    assert!(call.last_message().contains("did not answer"), "{}", call.last_message());
+    let recorded = format!("{:?}", read_events(&engine, &session).await);
+    assert!(!recorded.contains("almost") && !recorded.contains(" step "), "{recorded}");
+    let mut afterwards = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let until_opened = async {
+        loop {
+            match afterwards.next_update().await.expect("it can be read") {
+                SessionUpdate::ToolProgress { text, .. } => panic!("the run has ended: {text}"),
+                SessionUpdate::Event(event) if matches!(event.event, Event::ToolRunEnded { .. }) => return,
+                SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } => {}
+            }
+        }
+    };
+    until_opened.await;
+    call.answer("I see");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_token_of_a_run_is_cancelled_when_the_run_is_over() {
+    for is_cancelled_by_user in [true, false] {
+        let (contexts, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let tool = Some(LookTool::SendsContext(contexts));
+        let (engine, mut calls) = engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
+        let session = open_session(&engine).await;
+        let _pending_turn = send_in_background(&engine, &session, "what is there?");
+        calls.next().await.call_tool("look");
+        let context = received.recv().await.expect("the tool runs");
+        assert_eq!(context.run_ms_max, TOOL_RUN_MS_DEFAULT);
+        assert!(!context.cancellation.is_cancelled());
+        let cancelled = context.cancellation.clone();
+        if is_cancelled_by_user {
+            let cancel = segue_core::decide::OperatorCommand::Cancel { turn: None };
+            engine.apply_command(&session, cancel).await.expect("a turn is running");
+        }
+        let limit_ms = if is_cancelled_by_user { 10 } else { TOOL_RUN_MS_DEFAULT + 10 };
+        let waited = tokio::time::timeout(Duration::from_millis(limit_ms), cancelled.cancelled()).await;
+        assert!(waited.is_ok(), "by the user: {is_cancelled_by_user}");
     }
 }

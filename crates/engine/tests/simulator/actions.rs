@@ -284,6 +284,8 @@ fn apply_update(log: &mut ListenerLog, partial_texts: &mut BTreeMap<CallId, (u32
             let is_over = log.events.iter().any(|event| ends_attempt(&event.event, (call, attempt)));
             assert!(!is_over, "text of {call} (attempt {attempt}) arrives after its end");
         }
+        // The tool of the simulator reports no progress.
+        SessionUpdate::ToolProgress { .. } => {}
         SessionUpdate::Event(event) => {
             if let Event::CallAnswered(answered) = &event.event {
                 let (attempt, text) = partial_texts.remove(&answered.call).unwrap_or_default();

@@ -117,6 +117,7 @@ async fn start_engine(
             "sim".into(),
             ModelCallLimits { concurrent_calls_max: plan.calls_max, ..Default::default() },
         )]),
+        approval_rules: segue_core::approval::ToolApprovalRules::default(),
         default_settings: BTreeMap::new(),
         clock: Arc::new(clock),
         random: RandomSource::from_seed(random.next_u64()),
@@ -209,6 +210,10 @@ async fn list_pending_work(client: &SimClient) -> Vec<String> {
         let (session, head) = (&entry.session, entry.head);
         if entry.summary.pending_work == PendingWorkStatus::Now {
             pending_work.push(format!("{session} has pending work"));
+        }
+        // Such a session is at rest, so nothing but a decision continues it.
+        if call_awaiting_operator(client, session).await.is_some() {
+            pending_work.push(format!("{session} waits for an operator"));
             resolve_unknown_calls(client, session).await;
         }
         // Even the slowest subscriber gets the last event.

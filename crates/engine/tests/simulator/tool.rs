@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_engine::tools::{Tool, ToolInvocation};
+use segue_core::tool::ToolResult;
+use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 
 use crate::actions::read_head;
 use crate::seeded_random::SeededRandom;
@@ -23,7 +24,7 @@ impl SimTool {
 
 #[async_trait]
 impl Tool for SimTool {
-    async fn run(&self, request: ToolInvocation) -> Result<String, String> {
+    async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
         let head = read_head(&self.world.disk, &request.session);
         self.world.observations().runs.push(StartedToolRun { session: request.session, run: request.opened.run, head });
         let (kind, ms) = {
@@ -34,8 +35,8 @@ impl Tool for SimTool {
         match kind {
             0 => std::future::pending().await,
             1..=4 => std::panic::resume_unwind(Box::new("the tool breaks down")),
-            5..=20 => Err("it is dark".to_owned()),
-            _ => Ok(format!("two files by {}", request.opened.run)),
+            5..=20 => ToolResult::failed("it is dark"),
+            _ => ToolResult::done(format!("two files by {}", request.opened.run)),
         }
     }
 }

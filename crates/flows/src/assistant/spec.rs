@@ -2,9 +2,7 @@
 //! remembers earlier turns; its prompts show what it needs of them.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
-use segue_core::flow::{
-    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy,
-};
+use segue_core::flow::{FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, UnknownOutcomePolicy};
 use segue_core::prompt::{ModelOutputFormat, ToolSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -88,7 +86,7 @@ pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
 fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {
     let parameters = json!({"type": "object"});
     let spec = ToolSpec { name: name.into(), description: description.to_owned(), parameters };
-    FlowToolDeclaration { spec, runner: ToolExecutionSite::Host, unknown_outcome: unknown }
+    FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) }
 }
 
 fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {

@@ -14,6 +14,8 @@ pub(crate) const COMMAND_GROUPS: [(&str, &[&str]); 4] = [
         &[
             "retry",
             "cancel",
+            "approve",
+            "deny",
             "resolve",
             "undo",
             "run-command",

@@ -4,15 +4,16 @@ use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, bail};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::TurnOutcome;
-use segue_core::ids::{CallId, SessionId};
+use segue_core::event::{ToolRunHoldReason, TurnOutcome};
+use segue_core::ids::{CallId, SessionId, ToolRunId};
 use segue_core::ledger::UsageTotals;
 use segue_engine::{Engine, Error, SessionOptions, UserMessage};
 use serde_json::{Value, json};
 
 use crate::cli::{ConversationArgs, GlobalArgs, SendArgs};
 use crate::follow::{
-    FollowOutcome, FollowedCall, FollowedCallOutcome, FollowedTurn, LiveOutputTarget, SessionFollower, sum_call_usage,
+    FollowOutcome, FollowedCall, FollowedCallOutcome, FollowedTurn, LiveOutputTarget, SessionFollower,
+    blocking_tool_run, sum_call_usage,
 };
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, stderr_paint};
@@ -62,6 +63,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
             check_turn_outcome(&turn.outcome)
         }
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
+        FollowOutcome::AwaitingToolDecision(run) => Err(awaiting_tool_decision_error(engine, &session, run).await),
         FollowOutcome::Interrupted(turn) => {
             if turn.is_some() {
                 engine.apply_command(&session, OperatorCommand::Cancel { turn }).await?;
@@ -123,6 +125,9 @@ async fn send_and_follow(
     if let Some((call, _)) = before.calls_awaiting_operator().next() {
         return Ok(FollowOutcome::AwaitingOperator(*call));
     }
+    if let Some(run) = blocking_tool_run(before) {
+        return Ok(FollowOutcome::AwaitingToolDecision(run));
+    }
     // A message that repeats an idempotency key was answered earlier, so the whole journal is read.
     let after = if id > before.last_ids.message { before.last_seq } else { segue_core::ids::Seq(0) };
     SessionFollower::start_after(engine, session, after, live).await?.follow_message(id).await
@@ -152,6 +157,32 @@ pub(crate) async fn awaiting_operator_error(engine: &Engine, session: &SessionId
         "{call} was in flight when the process died and may have been billed; continue with `segue resolve {session} {call} retry` \
          or `segue resolve {session} {call} fail`"
     )
+}
+
+/// Returns the error for a session that is blocked until a person decides about a tool run.
+pub(crate) async fn awaiting_tool_decision_error(
+    engine: &Engine,
+    session: &SessionId,
+    run: ToolRunId,
+) -> anyhow::Error {
+    let state = match engine.load_session(session).await {
+        Ok((_, state)) => state.session,
+        Err(error) => return error.into(),
+    };
+    // The error may be dropped: the session is blocked, so no write is pending.
+    let _ = engine.store().close().await;
+    let opened = state.open_tool_runs.get(&run);
+    let what = opened.map(|opened| format!("{} {}", opened.tool, opened.arguments)).unwrap_or_default();
+    match state.held_tool_runs.get(&run).map(|held| held.reason) {
+        Some(ToolRunHoldReason::UnknownOutcome) => anyhow::anyhow!(
+            "{run} ({what}) was in progress when the process died and may have taken effect; continue with \
+             `segue resolve {session} {run} retry`, `… fail` or `… done --text RESULT`"
+        ),
+        Some(ToolRunHoldReason::Approval) | None => anyhow::anyhow!(
+            "{run} waits for your approval: {what}; `segue approve {session} {run}` runs it, \
+             `segue deny {session} {run}` refuses it"
+        ),
+    }
 }
 
 /// Returns an error if the turn did not complete.

@@ -1,17 +1,22 @@
-//! Commands of an operator on one session: rename, cancel, retry, resolve, run-command and undo.
+//! Commands of an operator on one session: rename, cancel, retry, approve, deny, resolve,
+//! run-command and undo.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use segue_core::decide;
+use segue_core::event::ToolRunResolution;
 use segue_core::flow::FlowSpec;
-use segue_core::ids::{Seq, SessionId};
+use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_engine::{Engine, SessionResumePolicy};
 use segue_flows::assistant::spec::UNDO_COMMAND;
 use serde_json::{Value, json};
 
-use super::send::{EXIT_CODE_INTERRUPTED, awaiting_operator_error, check_turn_outcome, turn_json};
+use super::send::{
+    EXIT_CODE_INTERRUPTED, awaiting_operator_error, awaiting_tool_decision_error, check_turn_outcome, turn_json,
+};
 use crate::SilentExit;
 use crate::cli::{
-    CallResolutionArg, CancelArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunFlowCommandArgs, UndoWriteArgs,
+    ApproveArgs, CancelArgs, DenyArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunFlowCommandArgs,
+    UndoWriteArgs, UnknownOutcomeResolutionArg,
 };
 use crate::follow::{FollowOutcome, FollowedTurn, LiveOutputTarget, SessionFollower};
 use crate::print::{self, RenderOptions};
@@ -72,15 +77,57 @@ pub(crate) async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> any
     send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry { turn: arguments.turn }).await
 }
 
-pub(crate) async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
-    let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
+pub(crate) async fn resolve_unknown_outcome(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
-    let call = name_lookup::parse_call_id(&arguments.call)?;
-    let resolution = match arguments.resolution {
-        CallResolutionArg::Retry => decide::UnknownCallResolution::Retry,
-        CallResolutionArg::Fail => decide::UnknownCallResolution::Fail,
+    let command = parse_resolution(&arguments)?;
+    send_command_and_follow(global, &running, &session, command).await
+}
+
+/// Returns the decision about a call or a tool run of unknown outcome.
+fn parse_resolution(arguments: &ResolveArgs) -> anyhow::Result<decide::OperatorCommand> {
+    let ResolveArgs { id, resolution, text, .. } = arguments;
+    if let Ok(run) = id.parse::<ToolRunId>()
+        && id.starts_with('x')
+    {
+        let resolution = match resolution {
+            UnknownOutcomeResolutionArg::Retry => ToolRunResolution::RunAgain,
+            UnknownOutcomeResolutionArg::Fail => ToolRunResolution::Fail,
+            UnknownOutcomeResolutionArg::Done => ToolRunResolution::Done,
+        };
+        return Ok(decide::OperatorCommand::ResolveToolRun { run, resolution, text: text.clone() });
+    }
+    let call = name_lookup::parse_call_id(id)?;
+    if text.is_some() {
+        bail!("--text is for tool runs, and {call} is a call");
+    }
+    let resolution = match resolution {
+        UnknownOutcomeResolutionArg::Retry => decide::UnknownCallResolution::Retry,
+        UnknownOutcomeResolutionArg::Fail => decide::UnknownCallResolution::Fail,
+        UnknownOutcomeResolutionArg::Done => bail!("{call} is a call, which can only be retried or failed"),
     };
-    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Resolve { call, resolution }).await
+    Ok(decide::OperatorCommand::Resolve { call, resolution })
+}
+
+pub(crate) async fn approve_tool_run(global: &GlobalArgs, arguments: ApproveArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
+    let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
+    let edited = arguments.edit.as_deref().map(serde_json::from_str).transpose();
+    let command = decide::OperatorCommand::Approve {
+        run: arguments.run,
+        arguments: edited.context("the arguments after --edit are not JSON")?,
+        remember: arguments.always,
+        by: None,
+    };
+    send_command_and_follow(global, &running, &session, command).await
+}
+
+pub(crate) async fn deny_tool_run(global: &GlobalArgs, arguments: DenyArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
+    let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
+    let reason = arguments.reason.unwrap_or_default();
+    let command = decide::OperatorCommand::Deny { run: arguments.run, reason };
+    send_command_and_follow(global, &running, &session, command).await
 }
 
 pub(crate) async fn run_flow_command(global: &GlobalArgs, arguments: RunFlowCommandArgs) -> anyhow::Result<()> {
@@ -165,6 +212,7 @@ pub(crate) async fn follow_until_idle(
     match SessionFollower::start_after(engine, session, after, live).await?.follow_until_idle().await? {
         FollowOutcome::TurnFinished(turn) => Ok(turn),
         FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),
+        FollowOutcome::AwaitingToolDecision(run) => Err(awaiting_tool_decision_error(engine, session, run).await),
         FollowOutcome::Interrupted(_) => {
             print::write_stderr_line("stopped waiting; pending work resumes at the next use of the session");
             engine.store().close().await?;

@@ -1,5 +1,6 @@
 use segue_core::flow::DynFlow;
 
+use super::approval::APPROVAL_KEYS;
 use super::parser::{
     CATALOG_KEYS, MODEL_KEYS, MODEL_LIMIT_KEYS, PRICE_KEYS, REHEARSAL_KEYS, RESERVED_MODEL_KEYS, ROLE_KEYS, ROLES_KEY,
     SCRIPTED_KEYS, SESSION_KEYS, STORE_KEYS, TOP_KEYS,
@@ -73,6 +74,8 @@ fn documented_example_is_valid() {
         ("models.replayed.price", "input $3, output $15, cache_read $0.3"),
         ("models.strong.provider", "anthropic"),
         ("server.streams_max", "20"),
+        ("approval.ask", "assistant:records"),
+        ("approval.allow", "assistant:mcp"),
         ("models.strong.effort", "high"),
         ("models.local.key_env", "MY_SERVER_KEY"),
         ("models.openai/gpt-6.1-terra.model", "gpt-6.1-terra"),
@@ -107,6 +110,7 @@ fn every_key_is_documented() {
         &RECORDS_KEYS,
         &MODEL_LIMIT_KEYS,
         &SERVER_KEYS,
+        &APPROVAL_KEYS,
     ];
     for key in keys.concat().iter().chain(&[ROLES_KEY]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
@@ -118,7 +122,7 @@ fn every_key_is_documented() {
 fn mistakes_name_their_line_and_the_expected_value() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`, `server`"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `approval` and 2 more"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a string, found the number 3");

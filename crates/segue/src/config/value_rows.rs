@@ -72,6 +72,7 @@ pub(crate) fn config_rows(
             rows.push((format!("limits.{name}.idle_s_max"), (idle.value / 1_000).to_string(), idle.origin));
         }
     }
+    rows.extend(config.approval.config_rows());
     rows.extend(config.server_limits.config_rows());
     rows
 }

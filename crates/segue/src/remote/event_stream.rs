@@ -120,7 +120,7 @@ impl RemoteSubscription {
 fn parse_update(kind: &str, data: &str) -> anyhow::Result<Option<SessionUpdate>> {
     let invalid = || format!("the server sent an invalid `{kind}` update");
     let value: Value = match kind {
-        "event" | "delta" => serde_json::from_str(data).with_context(invalid)?,
+        "event" | "delta" | "tool_progress" => serde_json::from_str(data).with_context(invalid)?,
         "deleted" => anyhow::bail!("the session was deleted"),
         _ => return Ok(None),
     };
@@ -130,9 +130,13 @@ fn parse_update(kind: &str, data: &str) -> anyhow::Result<Option<SessionUpdate>>
         let recorded = codec::decode_event(Seq(seq), UnixMillis(at), value["event"].to_string().as_bytes())?;
         return Ok(Some(SessionUpdate::Event(Box::new(recorded))));
     }
+    let text = value["text"].as_str().with_context(invalid)?.into();
+    if kind == "tool_progress" {
+        let run = value["run"].as_str().and_then(|run| run.parse().ok()).with_context(invalid)?;
+        return Ok(Some(SessionUpdate::ToolProgress { run, text }));
+    }
     let call = value["call"].as_str().and_then(|call| call.parse().ok()).with_context(invalid)?;
     let attempt = value["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).with_context(invalid)?;
     let offset = value["offset"].as_u64().and_then(|offset| usize::try_from(offset).ok()).with_context(invalid)?;
-    let text = value["text"].as_str().with_context(invalid)?.into();
     Ok(Some(SessionUpdate::TextDelta { call, attempt, offset, text }))
 }

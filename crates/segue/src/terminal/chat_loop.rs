@@ -10,7 +10,7 @@ use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::{AnswerVisibility, DynFlow, FactDisplay};
 use segue_core::ids::{MessageId, Seq, SessionId, UnixMillis};
 use segue_core::prompt::PromptImage;
-use segue_core::session::{OpenCallStatus, SessionState};
+use segue_core::session::SessionState;
 use segue_engine::{Engine, Error, SessionUpdate, UserMessage};
 use tokio::time::{Instant, interval_at};
 
@@ -113,7 +113,7 @@ pub(super) async fn chat_in_session(
     keyboard: (InputReader, TerminalModeGuard),
 ) -> anyhow::Result<()> {
     session.print_introduction(&mut screen, options, backend.engine())?;
-    let is_resumed = !session.state.session.is_idle();
+    let is_resumed = !session.state.session.is_at_rest();
     let recap = session.recap.clone();
     let mut chat = ChatLoop::new(backend, screen, session, keyboard).await?;
     match chat.run(&recap, is_resumed).await {
@@ -163,6 +163,10 @@ impl<'e> ChatLoop<'e> {
         self.print_calls_awaiting_operator()?;
         let mut control = self.follow_to_head().await?;
         while control == LoopControl::Continue {
+            control = self.ask_about_held_runs().await?;
+            if control == LoopControl::Exit {
+                break;
+            }
             control = match self.read_message().await? {
                 Some(written) => self.handle_message(written).await?,
                 None => LoopControl::Exit,
@@ -235,7 +239,7 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    async fn next_input_event(&mut self, prompt: &str) -> io::Result<TerminalInputEvent> {
+    pub(super) async fn next_input_event(&mut self, prompt: &str) -> io::Result<TerminalInputEvent> {
         let mut interrupts = InterruptSignalListener::listen()?;
         self.reader.request_line(prompt);
         Ok(tokio::select! {
@@ -326,7 +330,7 @@ impl<'e> ChatLoop<'e> {
         let mut interrupts = InterruptSignalListener::listen()?;
         let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
         let (from, mut is_cancelling) = (now_millis(), false);
-        while !(self.has_reached(until) && self.is_idle() && self.is_caught_up().await?) {
+        while !(self.has_reached(until) && self.state.session.is_at_rest() && self.is_caught_up().await?) {
             tokio::select! {
                 biased;
                 () = self.shutdown_signal.recv() => return Ok(LoopControl::Exit),
@@ -409,13 +413,6 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    /// Whether the session only waits for a message or for an operator.
-    fn is_idle(&self) -> bool {
-        let session = &self.state.session;
-        let all_wait = session.open_calls.values().all(|open| open.status == OpenCallStatus::AwaitingOperator);
-        session.is_idle() || (!session.open_calls.is_empty() && all_wait && session.open_tool_runs.is_empty())
-    }
-
     /// Whether every recorded event was shown. A session may look idle in the middle of a commit.
     async fn is_caught_up(&self) -> anyhow::Result<bool> {
         Ok(self.engine.read_events(&self.session, self.state.session.last_seq, 1).await?.is_empty())
@@ -430,6 +427,7 @@ impl<'e> ChatLoop<'e> {
                     self.display.show_chunk(&mut self.screen, call, attempt, &text)?;
                 }
             }
+            SessionUpdate::ToolProgress { run, text } => self.call_groups.apply_tool_progress(run, &text),
             SessionUpdate::Event(recorded) => {
                 self.call_groups.apply_event(&recorded.event);
                 self.show_event(&recorded).await?;

@@ -1,5 +1,6 @@
 //! Whole conversations on a terminal in memory, with an engine, a scenario and a flow for tests.
 
+mod approval;
 mod play;
 
 use std::sync::Arc;

@@ -21,6 +21,8 @@ pub(crate) enum ActionRequiringTrustKind {
     Model,
     /// To start or call the MCP server of a domain.
     DomainServer,
+    /// To run tools without asking, although their flow wants them to be approved.
+    ToolApproval,
 }
 
 /// Returns everything in a configuration file that needs trust. Models that were discovered do not: they have the keys
@@ -44,6 +46,10 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         let Some(server) = &domain.server else { continue };
         let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
         requests.push(request(ActionRequiringTrustKind::DomainServer, description));
+    }
+    for pattern in &config.approval.allow {
+        let description = format!("run tools without asking you (`approval.allow` has `{}`)", pattern.value);
+        requests.push(request(ActionRequiringTrustKind::ToolApproval, description));
     }
     requests
 }

@@ -92,3 +92,25 @@ fn a_scenario_of_four_turns_writes_records() {
     let words = receipt.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("loaded") && words.contains("records that need not be read again"), "{receipt}");
 }
+
+#[test]
+fn tool_runs_wait_for_approval_if_the_configuration_asks_for_it() {
+    let place = Place::new();
+    place.write("segue.toml", &format!("{INSTANT}\n[approval]\nask = [\"assistant:records\"]\n"));
+    let waiting = place.fails(&["send", "--flow", "assistant", "--session", "k", "show me the recipes"]);
+    assert!(waiting.contains("x1 waits for your approval: records {"), "{waiting}");
+    assert!(waiting.contains("`segue approve k x1` runs it"), "{waiting}");
+    let second = place.fails(&["send", "--session", "k", "and now?"]);
+    assert!(second.contains("x1 waits for your approval"), "{second}");
+    place.ok(&["cancel", "k"]);
+    assert!(place.fails(&["approve", "k", "x1"]).contains("x1 is not waiting for this decision: it has ended"));
+
+    let waiting = place.fails(&["send", "--flow", "assistant", "--session", "l", "show me the recipes"]);
+    assert!(waiting.contains("x1 waits for your approval"), "{waiting}");
+    assert!(place.fails(&["approve", "l", "x1", "--edit", "{"]).contains("the arguments after --edit are not JSON"));
+    let reply = place.ok(&["approve", "l", "x1", "--always"]);
+    assert!(reply.contains("Mushroom Omelette"), "{reply}");
+    let run = place.run(&["send", "--session", "l", "show me the recipes"]);
+    assert!(run.code == 0 && run.out.contains("Mushroom Omelette"), "it is not asked again: {}", run.err);
+    assert!(place.fails(&["resolve", "l", "c1", "done"]).contains("c1 is a call, which can only be retried or failed"));
+}

@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::common_types::{CallTotalsView, MidTurnPolicyView};
+use super::tool_runs::{HeldToolRunView, held_tool_run_views};
 use crate::extract::RequestedSession;
 use crate::history::SessionHistory;
 use crate::problem::HttpProblem;
@@ -38,6 +39,8 @@ pub(crate) struct SessionView {
     pub queued_messages: Vec<QueuedMessageView>,
     /// Calls without an answer.
     pub open_calls: Vec<OpenCallView>,
+    /// Tool runs that wait for a person.
+    pub held_tool_runs: Vec<HeldToolRunView>,
     /// The session that this one was forked from.
     pub forked_from: Option<ForkOriginView>,
     /// The views that have something to show.
@@ -173,6 +176,7 @@ pub(crate) async fn build_session_view(
         }),
         queued_messages: queued_messages.collect(),
         open_calls: open_call_views(session),
+        held_tool_runs: held_tool_run_views(session),
         forked_from: forked_from
             .map(|(from, at)| ForkOriginView { session: session_ref.caller.public_session_name(&from), at: at.0 }),
         available_sections,

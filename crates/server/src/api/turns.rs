@@ -9,6 +9,7 @@ use segue_core::body::{BodyId, TextRef};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::TurnId;
 use segue_core::prompt::ImageMediaType;
+use segue_core::tool::RecordedToolArtifact;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -19,7 +20,7 @@ use super::phases::{PhaseEventView, phase_event_view};
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPath};
 use crate::extract::{self, QueryParams, RequestedSession};
-use crate::history::{MessageEntry, SessionHistory, TurnHistoryEntry};
+use crate::history::{MessageEntry, SessionHistory, ToolRunEndEntry, TurnHistoryEntry};
 use crate::limits::{TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX};
 use crate::problem::HttpProblem;
 
@@ -100,16 +101,34 @@ pub(crate) struct ToolRunView {
     pub at: u64,
     pub tool: String,
     pub arguments: Value,
+    /// The arguments that were requested, if a person changed them.
+    pub requested_arguments: Option<Value>,
+    /// Why the run waits for a person: `approval` or `unknown_outcome`; `null` if it does not.
+    pub held: Option<String>,
     /// The call that requested the run.
     pub call: Option<String>,
     /// The agent on whose behalf the tool runs.
     pub agent: Option<String>,
     pub phase: Option<String>,
     pub ended: Option<u64>,
-    /// `done`, `failed`, `refused`, `unknown` or `cancelled`; `null` while the tool is running.
+    /// `done`, `failed`, `refused`, `unknown` or `cancelled`; `null` until the run has ended.
     pub outcome: Option<String>,
     /// The tool's result, or the reason of its failure.
     pub text: Option<String>,
+    /// The result as data, if the tool returned any.
+    pub value: Option<Value>,
+    /// Files and diffs that the run produced.
+    pub artifacts: Vec<ToolArtifactView>,
+}
+
+/// A file or a diff that a tool run produced.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolArtifactView {
+    /// `file` or `diff`.
+    pub kind: String,
+    pub name: String,
+    pub media_type: String,
+    pub text: String,
 }
 
 /// A fact without its value.
@@ -218,7 +237,7 @@ struct TurnWithoutTexts {
     view: TurnView,
     messages: Vec<MessageEntry>,
     reply_texts: Vec<TextRef>,
-    tool_texts: Vec<Option<TextRef>>,
+    tool_ends: Vec<Option<ToolRunEndEntry>>,
 }
 
 fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
@@ -282,8 +301,8 @@ fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowS
             .collect(),
         spent: entry.spent.into(),
     };
-    let tool_texts = tools.iter().map(|tool| tool.end.map(|(_, _, text)| text)).collect();
-    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|reply| reply.text).collect(), tool_texts }
+    let tool_ends = tools.iter().map(|tool| tool.end.clone()).collect();
+    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|reply| reply.text).collect(), tool_ends }
 }
 
 fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
@@ -293,12 +312,16 @@ fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
         at: tool.position.at.0,
         tool: tool.tool.to_string(),
         arguments: tool.arguments.clone(),
+        requested_arguments: tool.requested_arguments.clone(),
+        held: tool.hold_reason.as_ref().map(serialized_name),
         call: tool.call.map(|call| call.to_string()),
         agent: tool.agent.as_ref().map(ToString::to_string),
         phase: tool.phase.as_ref().map(ToString::to_string),
-        ended: tool.end.map(|(position, ..)| position.at.0),
-        outcome: tool.end.map(|(_, outcome, _)| serialized_name(&outcome)),
+        ended: tool.end.as_ref().map(|end| end.position.at.0),
+        outcome: tool.end.as_ref().map(|end| serialized_name(&end.outcome)),
         text: None,
+        value: tool.end.as_ref().and_then(|end| end.value.clone()),
+        artifacts: Vec::new(),
     }
 }
 
@@ -306,15 +329,31 @@ impl TurnWithoutTexts {
     fn collect_body_ids(&self, texts: &mut BTreeSet<BodyId>) {
         texts.extend(self.messages.iter().map(|message| message.text.body));
         texts.extend(self.reply_texts.iter().map(|text| text.body));
-        texts.extend(self.tool_texts.iter().flatten().map(|text| text.body));
+        for end in self.tool_ends.iter().flatten() {
+            texts.insert(end.text.body);
+            texts.extend(end.artifacts.iter().map(|artifact| artifact.text.body));
+        }
     }
 
     fn fill_texts(self, texts: &SessionTexts) -> TurnView {
-        let Self { mut view, messages, reply_texts: reply, tool_texts: tools } = self;
+        let Self { mut view, messages, reply_texts: reply, tool_ends } = self;
         view.messages = messages.iter().map(|entry| message_view(entry, texts)).collect();
         view.replies.iter_mut().zip(reply).for_each(|(reply, text)| reply.text = texts.lookup(text));
-        view.tool_runs.iter_mut().zip(tools).for_each(|(tool, text)| tool.text = text.map(|text| texts.lookup(text)));
+        for (tool, end) in view.tool_runs.iter_mut().zip(tool_ends) {
+            let Some(end) = end else { continue };
+            tool.text = Some(texts.lookup(end.text));
+            tool.artifacts = end.artifacts.iter().map(|artifact| artifact_view(artifact, texts)).collect();
+        }
         view
+    }
+}
+
+fn artifact_view(artifact: &RecordedToolArtifact, texts: &SessionTexts) -> ToolArtifactView {
+    ToolArtifactView {
+        kind: serialized_name(&artifact.kind),
+        name: artifact.name.clone(),
+        media_type: artifact.media_type.clone(),
+        text: texts.lookup(artifact.text),
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use segue_core::body::{ImageRef, TextRef};
 use segue_core::context::{ContextLayer, PrefixMatch};
-use segue_core::event::{MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolOutcome, TurnOutcome, UsageSource};
+use segue_core::event::{
+    MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolOutcome, ToolRunHoldReason, TurnOutcome, UsageSource,
+};
 use segue_core::handover::Handover;
 use segue_core::ids::{
     AgentName, AskName, CallId, FragmentName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, ThreadId,
@@ -15,6 +17,7 @@ use segue_core::phase::PhaseRefusal;
 use segue_core::phase::{PhaseTransition, SkipGrant};
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
+use segue_core::tool::RecordedToolArtifact;
 use serde_json::Value;
 
 /// The sequence number and time of an event.
@@ -223,8 +226,22 @@ pub(crate) struct ToolRunEntry {
     pub call: Option<CallId>,
     pub agent: Option<AgentName>,
     pub phase: Option<PhaseName>,
+    /// Why the run waits for a person, if it does.
+    pub hold_reason: Option<ToolRunHoldReason>,
+    /// The arguments that were requested, if a person changed them.
+    pub requested_arguments: Option<Value>,
     /// `None` while the tool is running.
-    pub end: Option<(JournalPosition, ToolOutcome, TextRef)>,
+    pub end: Option<ToolRunEndEntry>,
+}
+
+/// The end of a tool run.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolRunEndEntry {
+    pub position: JournalPosition,
+    pub outcome: ToolOutcome,
+    pub text: TextRef,
+    pub value: Option<Value>,
+    pub artifacts: Vec<RecordedToolArtifact>,
 }
 
 /// A fact of the flow, without its value.

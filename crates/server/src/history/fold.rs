@@ -12,7 +12,7 @@ use segue_core::prompt::TokenUsage;
 use super::{
     CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
     MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, SessionHistory,
-    ThreadLifetimeEntry, ToolRunEntry, TurnHistoryEntry,
+    ThreadLifetimeEntry, ToolRunEndEntry, ToolRunEntry, TurnHistoryEntry,
 };
 
 impl SessionHistory {
@@ -175,6 +175,8 @@ impl SessionHistory {
                     call: opened.requested_by.as_ref().map(|(call, _)| *call),
                     agent: opened.agent.clone(),
                     phase: opened.phase.clone(),
+                    hold_reason: None,
+                    requested_arguments: None,
                     end: None,
                 };
                 self.tool_runs.insert(opened.run, entry);
@@ -182,9 +184,30 @@ impl SessionHistory {
                     turn.tool_runs.push(opened.run);
                 }
             }
-            Event::ToolRunEnded { run, outcome, text, .. } => {
+            Event::ToolRunHeld { run, reason, .. } => {
                 if let Some(entry) = self.tool_runs.get_mut(run) {
-                    entry.end = Some((position, *outcome, *text));
+                    entry.hold_reason = Some(*reason);
+                }
+            }
+            Event::ToolRunResolved { run, .. } => {
+                if let Some(entry) = self.tool_runs.get_mut(run) {
+                    entry.hold_reason = None;
+                }
+            }
+            Event::ToolRunApproved { run, edited_arguments, .. } => {
+                if let Some(entry) = self.tool_runs.get_mut(run) {
+                    entry.hold_reason = None;
+                    if let Some(edited) = edited_arguments {
+                        let requested = std::mem::replace(&mut entry.arguments, edited.clone());
+                        entry.requested_arguments = Some(requested);
+                    }
+                }
+            }
+            Event::ToolRunEnded { run, outcome, text, value, artifacts, .. } => {
+                if let Some(entry) = self.tool_runs.get_mut(run) {
+                    entry.hold_reason = None;
+                    let (outcome, text, value, artifacts) = (*outcome, *text, value.clone(), artifacts.clone());
+                    entry.end = Some(ToolRunEndEntry { position, outcome, text, value, artifacts });
                 }
             }
             _ => {}

@@ -119,7 +119,7 @@ impl TurnReplyStream {
                         return Ok(Some(ReplyUpdate::TextDelta(text)));
                     }
                 }
-                SessionUpdate::TextDelta { .. } => {}
+                SessionUpdate::TextDelta { .. } | SessionUpdate::ToolProgress { .. } => {}
                 SessionUpdate::Event(recorded) => {
                     if let Some(update) = self.handle_event(&recorded.event).await? {
                         return Ok(Some(update));

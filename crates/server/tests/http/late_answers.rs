@@ -52,7 +52,7 @@ async fn wait_for_event(engine: &Engine, session: &SessionId, matches_event: imp
     loop {
         match subscription.next_update().await.expect("the subscription continues") {
             SessionUpdate::Event(event) if matches_event(&event.event) => return,
-            SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } => {}
+            SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } | SessionUpdate::ToolProgress { .. } => {}
         }
     }
 }

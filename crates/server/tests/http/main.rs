@@ -12,5 +12,6 @@ mod openai;
 mod sessions;
 mod streams;
 mod test_server;
+mod tool_runs;
 mod views;
 mod webhooks;

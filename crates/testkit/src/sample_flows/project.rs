@@ -42,7 +42,7 @@ fn work_phase_key() -> PhaseGraphKey {
 
 fn declare_tool(name: &str, runner: ToolExecutionSite) -> FlowToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    FlowToolDeclaration { spec, runner, unknown_outcome: UnknownOutcomePolicy::Retry }
+    FlowToolDeclaration { runner, unknown_outcome: UnknownOutcomePolicy::Retry, ..FlowToolDeclaration::for_host(spec) }
 }
 
 impl MiniProject {

@@ -59,7 +59,14 @@ mod tests {
             results.apply_event(&Event::ToolRunOpened(opened));
         }
         let text = TextRef { body: BodyId::hash_text("x"), tokens: 1 };
-        let ended = |run, outcome, failed| Event::ToolRunEnded { run: ToolRunId(run), outcome, text, failed };
+        let ended = |run, outcome, failed| Event::ToolRunEnded {
+            run: ToolRunId(run),
+            outcome,
+            text,
+            failed,
+            value: None,
+            artifacts: Vec::new(),
+        };
         results.apply_event(&ended(2, ToolOutcome::Failed, true));
         results.apply_event(&ended(1, ToolOutcome::Done, false));
         let without_flag = json!({"type": "tool_run_ended", "run": 3, "outcome": "refused", "text": text});

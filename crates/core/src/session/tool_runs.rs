@@ -1,0 +1,83 @@
+//! Applies the events of tool runs to a session's state.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Session, ToolCallResult, ToolRound};
+use crate::approval::AllowedToolUse;
+use crate::body::TextRef;
+use crate::ids::{CallId, RoleName, ToolRunId};
+use crate::prompt::{ChatRole, ToolCall};
+use crate::thread::ThreadEntry;
+
+impl Session {
+    /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
+    pub(crate) fn held_tool_use(&self, run: ToolRunId) -> Option<AllowedToolUse> {
+        let (held, opened) = (self.held_tool_runs.get(&run)?, self.open_tool_runs.get(&run)?);
+        Some(AllowedToolUse { tool: opened.tool.clone(), role: held.role.clone() })
+    }
+
+    /// Returns the role that requested an open run; `None` for the flow itself.
+    pub(crate) fn tool_run_role(&self, run: ToolRunId) -> Option<RoleName> {
+        let (call, _) = self.open_tool_runs.get(&run)?.requested_by.as_ref()?;
+        self.tool_rounds.get(call).map(|round| round.request.role.clone())
+    }
+
+    /// Returns the arguments of a run that a model requested with other arguments.
+    pub(crate) fn edited_arguments_of_model(&self, run: ToolRunId) -> Option<&Value> {
+        let opened = self.open_tool_runs.get(&run).filter(|_| self.edited_tool_runs.contains(&run))?;
+        opened.requested_by.as_ref().map(|_| &opened.arguments)
+    }
+
+    pub(super) fn apply_tool_run_approved(&mut self, run: ToolRunId, edited_arguments: Option<&Value>) {
+        self.held_tool_runs.remove(&run);
+        if let Some((opened, arguments)) = self.open_tool_runs.get_mut(&run).zip(edited_arguments) {
+            opened.arguments = arguments.clone();
+            self.edited_tool_runs.insert(run);
+        }
+    }
+
+    pub(super) fn apply_tool_run_ended(&mut self, run: ToolRunId, text: TextRef, failed: bool) {
+        self.held_tool_runs.remove(&run);
+        self.edited_tool_runs.remove(&run);
+        let Some(opened) = self.open_tool_runs.remove(&run) else { return };
+        let Some((call, id)) = opened.requested_by else { return };
+        let Some(round) = self.tool_rounds.get_mut(&call) else { return };
+        if let Some(result) =
+            round.tool_results.iter_mut().find(|result| result.tool_call_id == id && result.text.is_none())
+        {
+            (result.text, result.failed) = (Some(text), failed);
+        }
+        if round.is_complete() {
+            let round = round.clone();
+            self.push_tool_results(call, &round);
+        }
+    }
+
+    pub(super) fn push_tool_results(&mut self, call: CallId, round: &ToolRound) {
+        let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
+        for ToolCallResult { tool_call_id: id, text, failed } in &round.tool_results {
+            thread.push(ThreadEntry {
+                parts: text.iter().copied().collect(),
+                tool_call_id: Some(id.clone()),
+                failed: *failed,
+                ..ThreadEntry::empty(call, ChatRole::Tool)
+            });
+        }
+    }
+}
+
+impl ToolRound {
+    /// Returns true if every tool call has finished.
+    #[must_use]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.tool_results.iter().all(|result| result.text.is_some())
+    }
+}
+
+impl ToolCallResult {
+    pub(super) fn from_tool_call(tool_call: &ToolCall) -> Self {
+        Self { tool_call_id: tool_call.id.clone(), text: None, failed: false }
+    }
+}
