@@ -68,6 +68,25 @@ pub use self::{
     stream_filter::BlockStreamFilter,
 };
 
+/// How a model is asked for signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalForm {
+    /// As blocks in its replies to the user.
+    #[default]
+    Inline,
+    /// With private questions, whose answers are JSON.
+    Structured,
+}
+
+impl SignalForm {
+    /// Returns whether signals are blocks in replies.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        *self == Self::Inline
+    }
+}
+
 /// Texts up to about this length are searched for JSON completely.
 pub(crate) const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 

@@ -235,9 +235,14 @@ impl Session {
                 ask_status: PromptAskStatus::Unanswered,
                 tools: opened.tools_body,
             });
-            thread.last_prompt = Some(outline.clone());
+            // The next prompt of the thread continues the last one that stays in it.
+            if !opened.is_detached {
+                thread.last_prompt = Some(outline.clone());
+            }
             // A late tool round in a replaced thread must not affect the thread that replaced it.
-            if thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id) {
+            let is_current =
+                thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id);
+            if is_current && !opened.is_detached {
                 self.last_prompts.insert(thread.slot.clone(), outline);
             }
         }
@@ -306,7 +311,8 @@ impl Session {
         self.learn_token_ratio(opened, answered);
         let thread_id = opened.receipt.thread.thread_id();
         let waits_for_tools = !answered.tool_calls.is_empty();
-        if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
+        let added_to = self.threads.get_mut(&thread_id).filter(|_| !opened.is_detached);
+        if let Some(thread) = added_to.map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
@@ -587,6 +593,7 @@ pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
         model: Some(opened.model.clone()),
         sample: opened.sample,
         metadata: opened.metadata.clone(),
+        output_schema: serde_json::Value::Null,
     }
 }
 
