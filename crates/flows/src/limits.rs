@@ -57,6 +57,10 @@ pub const PLAN_STEPS_MAX: usize = 50;
 pub const STEP_TITLE_CHARS_MAX: usize = 160;
 /// Longest description or done-when condition of a step, in characters.
 pub const STEP_TEXT_CHARS_MAX: usize = 2_000;
+/// Most items of a list in the answer to a private question.
+pub const QUESTION_LIST_ITEMS_MAX: usize = 24;
+/// Longest user message or unusable answer that a private question quotes, in characters.
+pub const QUESTION_TEXT_CHARS_MAX: usize = 4_000;
 /// Most notices that are pending for the concierge.
 pub const PENDING_NOTICES_MAX: usize = 8;
 /// Longest text copied into a handover that is built by the flow, in characters.

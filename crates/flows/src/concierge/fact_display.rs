@@ -57,6 +57,10 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
             detail_display(format!("the user is asked whether the experts may be asked {purpose}"))
         }
         ConciergeFact::BatchConfirmed => detail_display("the user said yes"),
+        ConciergeFact::ConfirmationRepeated => {
+            detail_display("the answer can be read both ways, so the user is asked again")
+        }
+        ConciergeFact::PlanDropped { goal, .. } => notice_display(format!("the plan was dropped: {goal}")),
         ConciergeFact::ConfirmationUnclear => detail_display("the user said neither yes nor no"),
         ConciergeFact::BatchDeclined => detail_display("the user did not say yes"),
         ConciergeFact::PlanRequested { phrase, count, .. } => {

@@ -5,7 +5,7 @@ use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment}
 use segue_core::flow::FragmentRenderContext;
 use segue_core::flow::SettingSpec;
 use segue_core::ids::MessageId;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{SignalForm, wrap_in_code_fence};
 use serde::Serialize;
 use serde_json::json;
 
@@ -15,11 +15,11 @@ use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
     FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT,
-    PLAN_UPDATE_FRAGMENT, STARTER_PHASE,
+    PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
 };
 use super::state::ConciergeContext;
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
-use super::{brief, claim_map, handovers, messages, stance};
+use super::{brief, claim_map, handovers, messages, questions, stance};
 use crate::chat;
 use crate::limits::{BATCH_RESULT_TOKENS_MAX, MAPPER_QUESTION_CHARS_MAX, MAPPER_SOURCES_TOKENS_MAX};
 use crate::template::fill_template;
@@ -45,19 +45,34 @@ pub(super) fn render_fragment(
         ("sources", _) => render_expert_answers(view),
         ("repair", MAPPER_ROLE) => render_mapper_repair(view, request),
         ("repair", _) => render_repair_request(request),
+        (QUESTION_FRAGMENT, _) => {
+            let text =
+                questions::render_question(view, request.call_request.ask.as_str(), &request.call_request.metadata);
+            state_fragment(text, "what the rules need to know")
+        }
         ("task", _) => render_expert_task(view),
         (MESSAGE_FRAGMENT, _) => render_user_message(view, request),
         (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, request),
         (FINDINGS_FRAGMENT, _) => render_findings(view),
-        (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, specs),
+        (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         ("guidance", _) => render_guidance(view, specs),
-        _ => render_opening_fragment(view, name),
+        _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
 }
 
+/// Returns how the call requests signals.
+fn request_signal_form(
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    specs: &[SettingSpec],
+) -> SignalForm {
+    Settings::parse(specs, &view.session.settings).0.signal_form(request.signal_form)
+}
+
 /// Renders the opening fragments of the concierge, which depend on the phase.
-fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment {
+fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: SignalForm) -> RenderedFragment {
+    let inline = form == SignalForm::Inline;
     let phase = current_phase(view);
     let has_plan = view.state.active_plan.is_some();
     match (name, phase.as_str()) {
@@ -82,7 +97,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedF
         ("part", EXPLORER_PHASE) => template_fragment(
             "explorer",
             include_str!("../../prompts/concierge/explorer.md"),
-            &(),
+            &json!({"inline": inline, "guide": questions::expert_prompt_guide()}),
             "the explorer's instruction",
         ),
         ("part", _) if has_plan => template_fragment(
@@ -94,12 +109,12 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedF
         ("part", _) => template_fragment(
             "executor",
             include_str!("../../prompts/concierge/executor.md"),
-            &(),
+            &json!({"inline": inline}),
             "the executor's instruction",
         ),
         ("capabilities", EXECUTOR_PHASE) => {
             let text = include_str!("../../prompts/concierge/executing.md");
-            template_fragment("executing", text, &(), "the signals of the executor")
+            template_fragment("executing", text, &json!({"inline": inline}), "how the executor works with the plan")
         }
         ("capabilities", EXPLORER_PHASE) => omit_fragment("the explorer's instruction says how to ask for a plan"),
         ("capabilities", _) => omit_fragment("the starter can ask for nothing"),
@@ -406,8 +421,15 @@ fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {
 
 /// Renders the request for a handover. It is left out of turns in which none is due, and when an empty reply is asked
 /// for again.
-fn render_handover_request(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+fn render_handover_request(
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    specs: &[SettingSpec],
+) -> RenderedFragment {
     let (settings, _) = Settings::parse(specs, &view.session.settings);
+    if settings.signal_form(request.signal_form) == SignalForm::Structured {
+        return omit_fragment("the handover is asked for separately");
+    }
     let has_answered = view.state.opening_exchange.reply.is_some();
     let is_due = has_answered || turns_in_phase(view) >= settings.handover_by_turn;
     if current_phase(view) != STARTER_PHASE || !is_due {

@@ -12,8 +12,10 @@ use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::PAST_PHASE_STATES_MAX;
 use segue_core::phase::TransitionCause;
+use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
+use super::commands::ConciergeCommand;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
 use super::messages;
 use super::plan::ConciergePlan;
@@ -78,6 +80,12 @@ pub struct ConciergeState {
     pub call_contents: BTreeMap<CallId, ConciergePromptContents>,
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
+    /// How signals are requested from the concierge's model, by its latest call.
+    #[serde(skip_serializing_if = "SignalForm::is_inline")]
+    pub model_signal_form: SignalForm,
+    /// The command that started the current turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_command: Option<ConciergeCommand>,
 }
 
 /// The state of one phase visit.
@@ -227,6 +235,7 @@ impl ConciergeState {
                     self.unanswered_messages.extend(self.queued_messages.remove(message).map(|text| (*message, text)));
                 }
             }
+            Event::CommandIssued { command, .. } => self.turn_command = ConciergeCommand::from_name(command),
             Event::TurnEnded { outcome, .. } => self.apply_turn_ended(outcome),
             Event::CallOpened(opened) => self.apply_call_opened(opened),
             Event::CallAnswered(answered) => self.apply_call_answered(answered),
@@ -263,6 +272,7 @@ impl ConciergeState {
     }
 
     fn apply_turn_ended(&mut self, outcome: &TurnOutcome) {
+        self.turn_command = None;
         match outcome {
             // Unanswered messages stay open, so the user need not repeat them.
             TurnOutcome::Failed { .. } | TurnOutcome::Done => {}
@@ -286,6 +296,7 @@ impl ConciergeState {
         }
         if opened.role == *CONCIERGE_ROLE && opened.compacts_thread.is_none() && opened.recomputation.is_none() {
             self.concierge_thread = Some(opened.receipt.thread.thread_id());
+            self.model_signal_form = opened.signal_form;
             let includes = |name: &str| {
                 opened.receipt.ask.iter().any(|fragment| fragment.name == *name && fragment.text.is_some())
             };
@@ -427,6 +438,11 @@ impl ConciergeState {
                 self.unanswered_messages.clear();
             }
             ConciergeFact::ConfirmationUnclear => self.is_confirmation_unclear = true,
+            ConciergeFact::ConfirmationRepeated => {
+                // The answer was meant for the flow and needs no reply.
+                self.is_confirmation_unclear = true;
+                self.unanswered_messages.clear();
+            }
             ConciergeFact::BatchDeclined => {
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unmet_plan_requests.count = 0;
@@ -447,6 +463,7 @@ impl ConciergeState {
             | ConciergeFact::MapAnalysed(_)
             | ConciergeFact::MapUnavailable { .. }
             | ConciergeFact::PlanCompleted { .. }
+            | ConciergeFact::PlanDropped { .. }
             | ConciergeFact::ReplyComplaints { .. }
             | ConciergeFact::InternalTermsLeaked { .. } => {}
         }
