@@ -26,6 +26,7 @@ use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
 
 pub(crate) use call::NO_CALL;
+pub(crate) use call::to_call_request;
 pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
 
 impl Event {

@@ -31,7 +31,7 @@ use crate::scope::{PhaseVisit, ThreadSlot};
 use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
 
-pub(crate) use apply::to_call_request;
+pub(crate) use crate::event::to_call_request;
 pub use prompt_plan::{PromptMessageRef, PromptPlan, ThreadPromptCache};
 
 /// The state of a session and of its flow.

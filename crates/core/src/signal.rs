@@ -206,6 +206,12 @@ pub enum BlockComplaint {
         /// The beginning of the text.
         text: String,
     },
+    /// A key is not known. Its value is ignored.
+    #[error("{at}: unknown key; its value was ignored")]
+    UnknownKey {
+        /// The block, section and key.
+        at: String,
+    },
     /// A key occurs again.
     #[error("{at}: repeated key; the first value is used")]
     RepeatedKey {
@@ -225,6 +231,14 @@ pub enum BlockComplaint {
     UnclosedList {
         /// The block, section and key.
         at: String,
+    },
+    /// There is text after the closing bracket of an inline list. It is ignored.
+    #[error("{at}: text after the list was ignored: `{text}`")]
+    TextAfterList {
+        /// The block, section and key.
+        at: String,
+        /// The beginning of the text.
+        text: String,
     },
     /// A list has more items than are parsed.
     #[error("{at}: only the first {LIST_ITEMS_MAX} items were parsed")]

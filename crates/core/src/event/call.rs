@@ -256,3 +256,17 @@ pub enum RetryDecision {
     /// The call has failed.
     GiveUp,
 }
+
+/// Returns a request that would open the same call again.
+pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
+    CallRequest {
+        role: opened.role.clone(),
+        ask: opened.ask.clone(),
+        agent: opened.agent.clone(),
+        peer: opened.peer.clone(),
+        model: Some(opened.model.clone()),
+        sample: opened.sample,
+        metadata: opened.metadata.clone(),
+        output_schema: Value::Null,
+    }
+}

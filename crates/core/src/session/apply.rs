@@ -7,8 +7,8 @@ use super::{
 };
 use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
 use crate::event::{
-    CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner,
-    RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
+    RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
@@ -342,7 +342,7 @@ impl Session {
         if waits_for_tools {
             let results = answered.tool_calls.iter().map(ToolCallResult::from_tool_call).collect();
             let round = ToolRound {
-                request: to_call_request(opened),
+                request: super::to_call_request(opened),
                 turn: opened.turn,
                 thread: thread_id,
                 root_call: open.root_call,
@@ -581,20 +581,6 @@ pub(super) enum UnansweredAttemptOutcome {
 pub(super) fn ledger_account(open: &OpenCall) -> CallAttribution<'_> {
     let opened = &open.opened;
     CallAttribution { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
-}
-
-/// Returns a request that would open the same call again.
-pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
-    CallRequest {
-        role: opened.role.clone(),
-        ask: opened.ask.clone(),
-        agent: opened.agent.clone(),
-        peer: opened.peer.clone(),
-        model: Some(opened.model.clone()),
-        sample: opened.sample,
-        metadata: opened.metadata.clone(),
-        output_schema: serde_json::Value::Null,
-    }
 }
 
 pub(super) fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, count_max: usize) {
