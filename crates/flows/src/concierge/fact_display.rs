@@ -30,6 +30,9 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
         ConciergeFact::BatchFailed { missing, .. } => {
             detail_display(format!("no expert answered: {}", missing.join("; ")))
         }
+        ConciergeFact::HandoverFieldsBuilt { kind, fields } => {
+            detail_display(format!("the flow wrote these fields of the handover {kind}: {}", fields.join(", ")))
+        }
         ConciergeFact::BatchAbandoned { why, .. } => detail_display(format!("the batch was given up: {why}")),
         ConciergeFact::LateAnswer { call, .. } => detail_display(format!("{call} answered too late to count")),
         ConciergeFact::MapParsed(record) => detail_display(describe_claim_map(&record)),

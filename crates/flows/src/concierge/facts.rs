@@ -49,6 +49,12 @@ pub enum ConciergeFact {
         /// The missing answers, each with the reason.
         missing: Vec<String>,
     },
+    /// The flow wrote fields of a handover itself, because the model did not.
+    HandoverFieldsBuilt {
+        /// The kind of the handover that follows.
+        kind: String,
+        fields: Vec<String>,
+    },
     /// A batch was given up.
     BatchAbandoned { batch: u32, why: String },
     /// The mapper's reply was parsed.

@@ -13,11 +13,11 @@ use super::analysis::analyse_claim_map;
 use super::facts::{ExpertBatchPurpose, ExpertBatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
-    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
-    FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT,
-    PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
+    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EARLIER_FRAGMENT, EXECUTOR_PHASE, EXPERT_ROLE,
+    EXPLORER_PHASE, FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT,
+    PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
 };
-use super::state::ConciergeContext;
+use super::state::{ConciergeContext, VisitExchange};
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
 use super::{brief, claim_map, handovers, messages, questions, stance};
 use crate::chat;
@@ -56,6 +56,7 @@ pub(super) fn render_fragment(
         (FINDINGS_FRAGMENT, _) => render_findings(view),
         (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
+        (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
         ("guidance", _) => render_guidance(view, specs),
         _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
@@ -97,7 +98,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
         ("part", EXPLORER_PHASE) => template_fragment(
             "explorer",
             include_str!("../../prompts/concierge/explorer.md"),
-            &json!({"inline": inline, "guide": questions::expert_prompt_guide()}),
+            &explorer_arguments(view, inline),
             "the explorer's instruction",
         ),
         ("part", _) if has_plan => template_fragment(
@@ -114,7 +115,12 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
         ),
         ("capabilities", EXECUTOR_PHASE) => {
             let text = include_str!("../../prompts/concierge/executing.md");
-            template_fragment("executing", text, &json!({"inline": inline}), "how the executor works with the plan")
+            template_fragment(
+                "executing",
+                text,
+                &json!({"inline": inline, "guide": questions::expert_prompt_guide()}),
+                "how the executor works with the plan",
+            )
         }
         ("capabilities", EXPLORER_PHASE) => omit_fragment("the explorer's instruction says how to ask for a plan"),
         ("capabilities", _) => omit_fragment("the starter can ask for nothing"),
@@ -137,6 +143,11 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
         },
         _ => omit_fragment("the flow has no fragment of this name"),
     }
+}
+
+fn explorer_arguments(view: &ConciergeContext<'_>, inline: bool) -> serde_json::Value {
+    let stance = view.state.stance.map(stance::render_stance_guidance).and_then(|guidance| guidance.framing);
+    json!({"inline": inline, "guide": questions::expert_prompt_guide(), "stance": stance})
 }
 
 fn omit_fragment(why: &str) -> RenderedFragment {
@@ -444,6 +455,24 @@ fn render_handover_request(
         &(),
         "the user has replied, so the starter hands over",
     )
+}
+
+/// Renders the earlier messages of the visit for a thread that opens again, after a change of the model or a reset.
+fn render_earlier_exchanges(view: &ConciergeContext<'_>) -> RenderedFragment {
+    let exchanges = &view.state.visit.exchanges;
+    if exchanges.is_empty() {
+        return omit_fragment("the visit has no earlier messages");
+    }
+    let exchange = |exchange: &VisitExchange| {
+        let messages = exchange.messages.iter().map(|text| view.read_text(*text).to_string()).collect::<Vec<_>>();
+        json!({
+            "message": wrap_in_code_fence(&messages.join("\n\n")),
+            "reply": wrap_in_code_fence(&view.read_text(exchange.reply)),
+        })
+    };
+    let arguments = json!({"exchanges": exchanges.iter().map(exchange).collect::<Vec<_>>()});
+    let text = fill_template(include_str!("../../prompts/concierge/earlier.md"), &arguments);
+    state_fragment(text, "the thread was opened again in this phase")
 }
 
 fn render_notices(view: &ConciergeContext<'_>) -> RenderedFragment {

@@ -226,17 +226,17 @@ impl ConciergeReply<'_> {
     /// Makes the intent handover and enters the explorer phase, or asks once more for a goal.
     fn hand_over_to_explorer(&self, document: Option<HandoverDocument>) -> Vec<FlowStep> {
         let is_question = questions::is_question(self.call.ask.as_str());
-        let (document, provenance) = match decide_handover(
+        let (by_model, document, provenance) = match decide_handover(
             &self.flow.spec.handovers[INTENT_HANDOVER],
             document,
             self.handover_request_count(INTENT_HANDOVER),
         ) {
             // The question asks only for what the flow does not know.
             HandoverDecision::Accept(checked, provenance) if is_question => {
-                (handovers::build_intent_handover(self.view, checked.document), provenance)
+                (checked.document.clone(), handovers::build_intent_handover(self.view, checked.document), provenance)
             }
             HandoverDecision::Accept(checked, provenance) => {
-                (handovers::fill_exchange_fields(self.view, checked.document), provenance)
+                (checked.document.clone(), handovers::fill_exchange_fields(self.view, checked.document), provenance)
             }
             HandoverDecision::Synthesize(checked) => return self.build_intent_and_move_on(checked.document),
             HandoverDecision::RequestRepair { missing_fields } => {
@@ -247,21 +247,32 @@ impl ConciergeReply<'_> {
                 return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), repair];
             }
         };
-        self.make_intent_and_move_on(document, provenance)
+        self.make_intent_and_move_on(&by_model, document, provenance)
     }
 
     /// Builds the intent handover from the state and enters the explorer phase. Fields that the model wrote are kept.
     fn build_intent_and_move_on(&self, parsed: HandoverDocument) -> Vec<FlowStep> {
-        self.make_intent_and_move_on(handovers::build_intent_handover(self.view, parsed), HandoverProvenance::Built)
+        let document = handovers::build_intent_handover(self.view, parsed.clone());
+        self.make_intent_and_move_on(&parsed, document, HandoverProvenance::Built)
     }
 
-    fn make_intent_and_move_on(&self, document: HandoverDocument, provenance: HandoverProvenance) -> Vec<FlowStep> {
+    /// Makes the handover and enters the explorer phase. `by_model` has the fields that the model wrote.
+    fn make_intent_and_move_on(
+        &self,
+        by_model: &HandoverDocument,
+        document: HandoverDocument,
+        provenance: HandoverProvenance,
+    ) -> Vec<FlowStep> {
         let calls = self.source_calls();
-        vec![
+        let document = handovers::set_map_shape(self.view, document);
+        let mut steps: Vec<FlowStep> =
+            handovers::record_built_fields(INTENT_HANDOVER, by_model, &document).into_iter().collect();
+        steps.extend([
             FlowStep::MakeHandover { kind: INTENT_HANDOVER.into(), document, calls, provenance },
             propose_phase(EXPLORER_PHASE),
             self.end_turn_after_handover(),
-        ]
+        ]);
+        steps
     }
 
     /// Returns the calls that a document comes from: this call, and the one that it repairs.
@@ -401,8 +412,12 @@ impl ConciergeReply<'_> {
 
     /// Requests a plan with a handover that is built from the state. Fields that the model wrote are kept.
     fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
-        let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting)
+        let messages = &self.view.state.visit.answered_messages;
+        let document = handovers::build_execution_handover(self.view, parsed.clone(), messages);
+        let mut steps: Vec<FlowStep> =
+            handovers::record_built_fields(EXECUTION_HANDOVER, &parsed, &document).into_iter().collect();
+        steps.extend(self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting));
+        steps
     }
 
     fn start_plan_batch(

@@ -14,7 +14,7 @@ use segue_core::signal::BlockSet;
 use super::{commands, settings};
 use crate::limits::{
     BATCH_RESULT_TOKENS_MAX, CONCIERGE_REPLY_TOKENS_MAX, CONCIERGE_SUMMARY_TOKENS_MAX, HANDOVER_TOKENS_MAX,
-    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
+    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX, VISIT_EXCHANGES_TOKENS_MAX,
 };
 
 /// Answers the question, independently of the other experts.
@@ -69,6 +69,9 @@ pub(super) const QUESTION_FRAGMENT: &str = "question";
 pub(super) const HANDOVER_DUE_FRAGMENT: &str = "handover_due";
 /// The active plan, in the opening prompt of a thread.
 pub(super) const PLAN_FRAGMENT: &str = "plan";
+
+/// The earlier messages of the visit, in the opening prompt of a thread that was opened again.
+pub(super) const EARLIER_FRAGMENT: &str = "earlier";
 
 pub(super) const HANDOVER_BLOCK: &str = "HANDOVER";
 pub(super) const BATCH_BLOCK: &str = "BATCH";
@@ -237,6 +240,8 @@ fn concierge_role_spec() -> RoleSpec {
     };
     let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
         .with_budget(HANDOVER_TOKENS_MAX, OverflowPolicy::KeepStart);
+    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextLayer::Conversation)
+        .with_budget(VISIT_EXCHANGES_TOKENS_MAX, OverflowPolicy::KeepStart);
     let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
@@ -251,6 +256,7 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(knowledge("brief"))
         .with_opening_fragment(FragmentSpec::changing("guidance", ContextLayer::Instruction))
         .with_opening_fragment(plan(PLAN_FRAGMENT))
+        .with_opening_fragment(earlier)
         .with_ask(
             ASK_REPLY,
             [

@@ -25,7 +25,7 @@ use super::spec::{
     STARTER_PHASE,
 };
 use super::stance::ReplyStance;
-use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX};
+use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX, VISIT_EXCHANGES_MAX};
 
 /// What the concierge's code can read while it handles an event.
 pub(super) type ConciergeContext<'a> = FlowContext<'a, ConciergeState>;
@@ -102,6 +102,16 @@ pub struct ConciergeVisit {
     pub final_plan: Option<ConciergePlan>,
     /// The latest user messages that were answered in this visit, except those in the opening exchange.
     pub answered_messages: Vec<(MessageId, TextRef)>,
+    /// The latest messages and replies of this visit, in case its thread has to be opened again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<VisitExchange>,
+}
+
+/// The user's messages and the concierge's reply to them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VisitExchange {
+    pub messages: Vec<TextRef>,
+    pub reply: TextRef,
 }
 
 impl Default for ConciergeVisit {
@@ -112,6 +122,7 @@ impl Default for ConciergeVisit {
             made_handovers: BTreeMap::new(),
             final_plan: None,
             answered_messages: Vec::new(),
+            exchanges: Vec::new(),
         }
     }
 }
@@ -348,6 +359,12 @@ impl ConciergeState {
 
     fn apply_reply_sent(&mut self, reply: &ReplySent) {
         (self.replied_in_turn, self.replied_in_phase) = (true, true);
+        if reply.call.is_some() {
+            let messages = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
+            self.visit.exchanges.push(VisitExchange { messages, reply: reply.text });
+            let excess = self.visit.exchanges.len().saturating_sub(VISIT_EXCHANGES_MAX);
+            self.visit.exchanges.drain(..excess);
+        }
         if reply.call.is_some() && self.opening_exchange.reply.is_none() {
             let query = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
             self.opening_exchange = StarterConversation { query, reply: Some(reply.text), follow_ups: Vec::new() };
@@ -458,6 +475,7 @@ impl ConciergeState {
                 notice.into_iter().for_each(|notice| self.push_notice(notice));
             }
             ConciergeFact::InvalidSettings { .. }
+            | ConciergeFact::HandoverFieldsBuilt { .. }
             | ConciergeFact::LateAnswer { .. }
             | ConciergeFact::MapParsed(_)
             | ConciergeFact::MapAnalysed(_)

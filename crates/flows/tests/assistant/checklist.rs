@@ -373,8 +373,8 @@ fn a26_references_are_stable_and_never_reused() {
     assert_eq!(flow_state.entities.get("recipe_5"), None, "no record has two references");
     let shown = harness.rebuild_all_prompts();
     let texts: Vec<String> = shown
-        .iter()
-        .flat_map(|(_, prompt)| prompt.messages.iter().map(|message| message.text().to_string()))
+        .values()
+        .flat_map(|prompt| prompt.messages.iter().map(|message| message.text().to_string()))
         .filter(|text| text.contains("Baked Cod"))
         .collect();
     assert!(!texts.is_empty());
