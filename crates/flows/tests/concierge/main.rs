@@ -7,6 +7,7 @@ mod checklist;
 mod checkpoints;
 mod commands;
 mod consent;
+mod dialogues;
 mod empty_replies;
 mod failures;
 mod golden;
