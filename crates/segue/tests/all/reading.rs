@@ -180,7 +180,7 @@ fn flows_are_described() {
 
         Settings
         SETTING      DEFAULT  DESCRIPTION
-        instruction           the system prompt; by default a short instruction to answer directly: a text
+        instruction the system prompt; by default a short instruction to answer directly: a text
                               of at most 20000 characters
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));
