@@ -30,6 +30,7 @@ use crate::ids::{
 use crate::phase::Proposer;
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
+use crate::signal::SignalForm;
 use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToSend};
 use crate::tool::ToolResult;
 use draft::DecisionDraft;
@@ -231,6 +232,11 @@ pub trait RoleModelResolver {
     fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
     /// Returns the size of a model's context window.
     fn context_window_tokens(&self, model: &ModelName) -> u32;
+    /// Returns how signals are requested from a model.
+    fn signal_form(&self, model: &ModelName) -> SignalForm {
+        let _ = model;
+        SignalForm::Inline
+    }
     /// Returns the model to use for a role if its own model cannot answer.
     fn fallback_model(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
         let _ = (flow, role);

@@ -30,6 +30,7 @@ use crate::scope::ThreadSlot;
 use crate::tool::RecordedToolArtifact;
 
 pub(crate) use call::NO_CALL;
+pub(crate) use call::to_call_request;
 pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
 pub use exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned};
 

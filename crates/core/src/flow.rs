@@ -22,6 +22,7 @@ use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::ConditionVerdict;
 use crate::prompt::{ChatRole, Prompt};
 use crate::session::Session;
+use crate::signal::SignalForm;
 
 pub use self::{
     artifact::{
@@ -173,6 +174,8 @@ pub struct FragmentRenderContext<'a> {
     pub turn: Option<TurnId>,
     /// True if the call opens its thread, so that its prompt contains the opening of the recipe.
     pub opens_thread: bool,
+    /// How signals are requested from the model of the call.
+    pub signal_form: SignalForm,
     /// The messages that are being folded, if the fragment is part of a compaction.
     pub compacted: Option<&'a CompactedMessages>,
 }

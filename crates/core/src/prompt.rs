@@ -222,6 +222,8 @@ pub enum StopReason {
     ToolCalls,
     /// The vendor's content filter stopped the answer.
     ContentFilter,
+    /// The answer repeated itself without end and was cut off.
+    Repetition,
 }
 
 /// The token counts of one call.

@@ -35,7 +35,7 @@ use crate::scope::{PhaseVisit, ThreadSlot};
 use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
 
-pub(crate) use apply::to_call_request;
+pub(crate) use crate::event::to_call_request;
 pub(crate) use prompt_plan::PromptMessageRef;
 pub use prompt_plan::{PromptPlan, ThreadPromptCache};
 

@@ -71,6 +71,25 @@ pub use self::{
     stream_filter::BlockStreamFilter,
 };
 
+/// How a model is asked for signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalForm {
+    /// As blocks in its replies to the user.
+    #[default]
+    Inline,
+    /// With private questions, whose answers are JSON.
+    Structured,
+}
+
+impl SignalForm {
+    /// Returns whether signals are blocks in replies.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        *self == Self::Inline
+    }
+}
+
 /// Texts up to about this length are searched for JSON completely.
 pub(crate) const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 
@@ -190,6 +209,12 @@ pub enum BlockComplaint {
         /// The beginning of the text.
         text: String,
     },
+    /// A key is not known. Its value is ignored.
+    #[error("{at}: unknown key; its value was ignored")]
+    UnknownKey {
+        /// The block, section and key.
+        at: String,
+    },
     /// A key occurs again.
     #[error("{at}: repeated key; the first value is used")]
     RepeatedKey {
@@ -209,6 +234,14 @@ pub enum BlockComplaint {
     UnclosedList {
         /// The block, section and key.
         at: String,
+    },
+    /// There is text after the closing bracket of an inline list. It is ignored.
+    #[error("{at}: text after the list was ignored: `{text}`")]
+    TextAfterList {
+        /// The block, section and key.
+        at: String,
+        /// The beginning of the text.
+        text: String,
     },
     /// A list has more items than are parsed.
     #[error("{at}: only the first {LIST_ITEMS_MAX} items were parsed")]

@@ -26,6 +26,7 @@ use crate::commit_gate::CallStartGate;
 use crate::engine::EngineShared;
 use crate::limits::{ANSWER_MS_MAX, TOOL_PROGRESS_MS_MIN};
 use crate::registry::ActorMessage;
+use crate::repetition_guard::with_repetition_guard;
 use crate::tools::{ToolInvocation, ToolRunContext};
 
 /// How long to wait for an answer if the flow no longer has the role.
@@ -155,7 +156,7 @@ async fn stream_reply(
     let stream = model.stream(ModelRequest { prompt: task.prompt.clone(), prompt_tokens, caching, metadata });
     let silence_ms = task.shared.rate_limiter.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(role.map(|role| role.timeout_ms)).unwrap_or(DEFAULT_TIMEOUT_MS);
-    let collecting = collect_reply(with_idle_timeout(stream, silence_ms), |chunk| {
+    let collecting = collect_reply(with_repetition_guard(with_idle_timeout(stream, silence_ms)), |chunk| {
         on_chunk();
         if let (ReplyChunk::Text(text), Some(filter)) = (chunk, visible_filter.as_mut()) {
             publish(filter.push(text));

@@ -132,6 +132,12 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Returns the settings of new sessions of a flow, if some are configured.
+    #[must_use]
+    pub fn default_settings(&self, flow: &FlowName) -> Option<&Value> {
+        self.shared.default_settings.get(flow)
+    }
+
     /// Returns the flows that sessions can run.
     pub fn flows(&self) -> impl Iterator<Item = &Arc<dyn DynFlow>> {
         self.shared.flows.values()

@@ -52,6 +52,7 @@ pub mod random;
 pub mod rate_limit;
 mod recompute;
 mod registry;
+mod repetition_guard;
 mod replay;
 mod shutdown;
 mod subscriptions;

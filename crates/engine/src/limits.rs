@@ -24,6 +24,12 @@ pub const READ_EVENTS_MAX: usize = 1_024;
 pub const MODEL_CONCURRENT_CALLS_MAX: usize = 64;
 /// Longest duration of one answer, even while it keeps streaming.
 pub const ANSWER_MS_MAX: u64 = 30 * 60 * 1_000;
+/// The end of a reply that is examined for endless repetition, in bytes. About 1,000 tokens.
+pub const REPETITION_WINDOW_BYTES: usize = 4_096;
+/// The longest passage whose endless repetition is recognised, in bytes.
+pub const REPETITION_PASSAGE_BYTES_MAX: usize = 512;
+/// How much text arrives between two such examinations, in bytes.
+pub const REPETITION_CHECK_BYTES: usize = 256;
 /// Consecutive failures after which a provider's circuit breaker opens.
 pub const BREAKER_FAILURES_MAX: u32 = 5;
 /// How long a circuit breaker stays open the first time.

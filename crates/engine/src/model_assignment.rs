@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segue_core::decide::RoleModelResolver;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
+use segue_core::signal::SignalForm;
 use segue_models::ModelRegistry;
 use segue_models::limits::FALLBACK_WINDOW_TOKENS;
 
@@ -84,5 +85,9 @@ impl RoleModelResolver for ModelAssignment {
 
     fn context_window_tokens(&self, model: &ModelName) -> u32 {
         self.models.card(model).map_or(FALLBACK_WINDOW_TOKENS, |card| card.window_tokens)
+    }
+
+    fn signal_form(&self, model: &ModelName) -> SignalForm {
+        self.models.card(model).map_or(SignalForm::Structured, |card| card.signal_form)
     }
 }

@@ -6,20 +6,23 @@ use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFr
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource,
-    RoleSpec, SummarizerRole,
+    RoleSpec, SettingSpec, SettingType, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
 use segue_core::prompt::ChatRole;
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX};
+use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX, INSTRUCTION_CHARS_MAX};
 use crate::template::fill_template;
 
 /// The role that answers the user.
 pub const ASSISTANT_ROLE: &str = "assistant";
 const SUMMARISER_ROLE: &str = "summariser";
+/// The setting with the user's own system prompt.
+const INSTRUCTION_SETTING: &str = "instruction";
 
 /// A flow in which one role answers every message in one thread.
 #[derive(Debug)]
@@ -44,8 +47,13 @@ impl ChatFlow {
             .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
             .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
         summariser.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
+        let instruction = SettingSpec::new(
+            INSTRUCTION_SETTING,
+            SettingType::LongText(INSTRUCTION_CHARS_MAX),
+            "the system prompt; by default a short instruction to answer directly",
+        );
         let spec = FlowSpec::new("chat", "one model, one conversation").with_role(assistant).with_role(summariser);
-        Self { spec }
+        Self { spec: FlowSpec { settings: vec![instruction], ..spec } }
     }
 }
 
@@ -103,14 +111,27 @@ impl Flow for ChatFlow {
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {
-            "instruction" => {
-                let text = fill_template(include_str!("../prompts/chat/instruction.md"), &());
-                template_fragment("instruction", text, "who answers, and how")
-            }
+            "instruction" => match own_instruction(&view.session.settings) {
+                Some(text) => RenderedFragment::New {
+                    text,
+                    source: FragmentSource::State,
+                    why: "the setting `instruction` of the session".to_owned(),
+                },
+                None => {
+                    let text = fill_template(include_str!("../prompts/chat/instruction.md"), &());
+                    template_fragment("instruction", text, "who answers, and how")
+                }
+            },
             "message" => render_user_message(view),
             name => render_compaction_fragment(request, name),
         }
     }
+}
+
+/// Returns the user's own system prompt, unless it is empty.
+fn own_instruction(settings: &Value) -> Option<String> {
+    let text = settings.get(INSTRUCTION_SETTING)?.as_str()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn template_fragment(file: &str, text: String, why: &str) -> RenderedFragment {

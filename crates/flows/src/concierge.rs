@@ -11,6 +11,7 @@ mod artifacts;
 mod batch;
 pub mod brief;
 pub mod claim_map;
+pub mod commands;
 mod consent;
 mod fact_display;
 pub mod facts;
@@ -21,6 +22,7 @@ mod messages;
 mod phrases;
 pub mod plan;
 mod plan_request;
+mod questions;
 mod rehearsal;
 mod reply;
 mod sample_echo;
@@ -119,6 +121,7 @@ impl Flow for ConciergeFlow {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => {
                 vec![ConciergeFact::InvalidSettings { complaints }.into_step()]
             }
+            (Event::CommandIssued { command, arguments }, _) => commands::react_to_command(view, command, arguments),
             (Event::TurnStarted { retry_of, .. }, _) => turn::handle_turn_started(view, settings, retry_of.is_some()),
             (Event::CallOpened(opened), _) if opened.role == *EXPERT_ROLE => {
                 batch::start_answer_timer(view, settings, opened)
@@ -154,6 +157,15 @@ impl Flow for ConciergeFlow {
                 .map(|fact| self.react_to_fact(view, settings, fact))
                 .unwrap_or_default(),
         }
+    }
+
+    fn check_command(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<(), String> {
+        commands::check_command(view, command, arguments)
     }
 
     fn render_fragment(
@@ -192,6 +204,6 @@ impl Flow for ConciergeFlow {
         call: &CallOpened,
         prompt: &Prompt,
     ) -> Option<String> {
-        rehearsal::rehearse_reply(view, call, prompt)
+        rehearsal::rehearse_reply(view, call, prompt, &self.spec.settings)
     }
 }

@@ -57,6 +57,16 @@ pub const PLAN_STEPS_MAX: usize = 50;
 pub const STEP_TITLE_CHARS_MAX: usize = 160;
 /// Longest description or done-when condition of a step, in characters.
 pub const STEP_TEXT_CHARS_MAX: usize = 2_000;
+/// Longest system prompt that a user can set, in characters.
+pub const INSTRUCTION_CHARS_MAX: usize = 20_000;
+/// Most messages with their replies that a reopened thread is shown.
+pub const VISIT_EXCHANGES_MAX: usize = 6;
+/// Longest text that shows a reopened thread the earlier conversation.
+pub const VISIT_EXCHANGES_TOKENS_MAX: u32 = 3_000;
+/// Most items of a list in the answer to a private question.
+pub const QUESTION_LIST_ITEMS_MAX: usize = 24;
+/// Longest user message or unusable answer that a private question quotes, in characters.
+pub const QUESTION_TEXT_CHARS_MAX: usize = 4_000;
 /// Most notices that are pending for the concierge.
 pub const PENDING_NOTICES_MAX: usize = 8;
 /// Longest text copied into a handover that is built by the flow, in characters.

@@ -2,11 +2,12 @@
 //! multiplies.
 
 use segue_core::prompt::TokenUsage;
+use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
 const TOKENS_PER_PRICE_UNIT: u128 = 1_000_000;
 
-/// The context window and price of a model.
+/// The context window, price and signal form of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelCard {
@@ -15,6 +16,9 @@ pub struct ModelCard {
     /// `None` if the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<TokenPrice>,
+    /// How it is asked for signals: in its replies if it is known to write blocks reliably.
+    #[serde(default)]
+    pub signal_form: SignalForm,
 }
 
 /// Prices in micro-dollars per million tokens: 3 dollars are `3_000_000`.
@@ -72,7 +76,7 @@ impl ModelCard {
     /// Creates a card with a window and no known price.
     #[must_use]
     pub fn unpriced(window_tokens: u32) -> Self {
-        Self { window_tokens, price: None }
+        Self { window_tokens, price: None, signal_form: SignalForm::Inline }
     }
 
     /// Returns the cost in micro-dollars, rounded up so that a sum is never too low; `None` if the price is unknown.
@@ -113,8 +117,11 @@ impl ModelCard {
 mod tests {
     use super::*;
 
-    const CARD: ModelCard =
-        ModelCard { window_tokens: 1000, price: Some(TokenPrice { written: Some(3_750_000), ..PRICE }) };
+    const CARD: ModelCard = ModelCard {
+        window_tokens: 1000,
+        price: Some(TokenPrice { written: Some(3_750_000), ..PRICE }),
+        signal_form: SignalForm::Inline,
+    };
     const PRICE: TokenPrice =
         TokenPrice { input: 3_000_000, output: 15_000_000, cached: 300_000, written: None, long: None };
 

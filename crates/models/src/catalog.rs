@@ -5,6 +5,8 @@ mod file;
 
 use std::collections::BTreeMap;
 
+use segue_core::signal::SignalForm;
+
 use crate::card::{ModelCard, TokenPrice};
 use crate::http::{SecretString, is_unencrypted_remote_url};
 use crate::limits::FALLBACK_WINDOW_TOKENS;
@@ -67,6 +69,8 @@ pub struct ModelProfile {
     pub tools: Option<bool>,
     /// Whether it accepts explicit cache breakpoints.
     pub cache_breakpoints: Option<bool>,
+    /// Whether it writes signal blocks in its replies reliably.
+    pub inline_signals: Option<bool>,
 }
 
 /// A vendor model as requested by configuration or discovery.
@@ -225,6 +229,7 @@ impl ModelCatalog {
         let card = ModelCard {
             window_tokens: known.window_tokens.unwrap_or(FALLBACK_WINDOW_TOKENS),
             price: known.price.or(free),
+            signal_form: if known.inline_signals == Some(true) { SignalForm::Inline } else { SignalForm::Structured },
         };
         let credentials = resolve_credentials(spec, &provider.key_env_vars, env);
         if let Some(env) = credentials.env_var().filter(|_| credentials.secret().is_some())
@@ -280,6 +285,7 @@ impl ModelProfile {
             images: self.images.or(other.images),
             tools: self.tools.or(other.tools),
             cache_breakpoints: self.cache_breakpoints.or(other.cache_breakpoints),
+            inline_signals: self.inline_signals.or(other.inline_signals),
         }
     }
 }

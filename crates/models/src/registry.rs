@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_given_card_is_used() {
         let price = TokenPrice::flat(1_000_000, 0, 0);
-        let card = ModelCard { window_tokens: 7, price: Some(price) };
+        let card = ModelCard { price: Some(price), ..ModelCard::unpriced(7) };
         let models = ModelRegistry::new().with_card("m", demo_model(), card);
         let found = models.card(&"m".into()).expect("known");
         assert_eq!(

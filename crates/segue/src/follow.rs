@@ -69,6 +69,7 @@ pub(crate) fn answer_truncation_warning(
         StopReason::Done | StopReason::ToolCalls => None,
         StopReason::Length => Some(format!("the answer of {role} was cut off at its limit of {output_tokens} tokens")),
         StopReason::ContentFilter => Some(format!("the vendor's content filter cut off the answer of {role}")),
+        StopReason::Repetition => Some(format!("the answer of {role} repeated itself without end and was cut off")),
     }
 }
 

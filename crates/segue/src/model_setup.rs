@@ -138,7 +138,8 @@ impl ResolvedModel {
         config: &Config,
         probe: Option<&ReqwestTransport>,
     ) -> anyhow::Result<Self> {
-        let card = |window: Option<u32>| window.map(|window_tokens| ModelCard { window_tokens, price: model.price });
+        let card =
+            |window: Option<u32>| window.map(|window| ModelCard { price: model.price, ..ModelCard::unpriced(window) });
         Ok(match &model.kind {
             ModelConfigKind::Rehearsal { speed } => {
                 Self::Rehearsal { is_instant: *speed == RehearsalSpeed::Instant, card: card(model.window_tokens) }

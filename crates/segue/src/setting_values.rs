@@ -69,7 +69,9 @@ pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &I
 /// Parses a value as typed on the command line: strings need no quotes, and lists no brackets.
 fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
     match &setting.value_type {
-        SettingType::Choice(_) | SettingType::Text | SettingType::Model => Value::String(strip_quotes(text).to_owned()),
+        SettingType::Choice(_) | SettingType::Text | SettingType::LongText(_) | SettingType::Model => {
+            Value::String(strip_quotes(text).to_owned())
+        }
         SettingType::List { .. } if !text.starts_with('[') => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Value::Array(

@@ -99,6 +99,15 @@ impl Flow for ClosureFlow {
         (self.react)(view, event)
     }
 
+    fn check_command(
+        &self,
+        _view: &FlowContext<'_, ()>,
+        _command: &str,
+        _arguments: &serde_json::Value,
+    ) -> Result<(), String> {
+        Ok(())
+    }
+
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,

@@ -1,6 +1,6 @@
 //! A session without an engine: tests apply inputs one by one, and the invariants of core are checked after each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use segue_core::approval::ToolApprovalRules;
@@ -15,6 +15,7 @@ use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
 use segue_core::ids::{CallId, FlowName, ModelName, PhaseName, RoleName, ThreadId, ToolRunId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
 use segue_core::session::{Session, SessionState, ThreadPromptCache};
+use segue_core::signal::SignalForm;
 
 use crate::fakes::{InMemoryTexts, WordCounter};
 use crate::invariants;
@@ -58,6 +59,7 @@ struct TestModelSelector {
     fallbacks: BTreeMap<RoleName, ModelName>,
     window: u32,
     windows: BTreeMap<ModelName, u32>,
+    structured_models: BTreeSet<ModelName>,
 }
 
 impl RoleModelResolver for TestModelSelector {
@@ -67,6 +69,10 @@ impl RoleModelResolver for TestModelSelector {
 
     fn context_window_tokens(&self, model: &ModelName) -> u32 {
         self.windows.get(model).copied().unwrap_or(self.window)
+    }
+
+    fn signal_form(&self, model: &ModelName) -> SignalForm {
+        if self.structured_models.contains(model) { SignalForm::Structured } else { SignalForm::Inline }
     }
 
     fn fallback_model(&self, _flow: &FlowName, role: &RoleName) -> Option<ModelName> {
@@ -135,6 +141,7 @@ impl SessionHarness {
                 fallbacks: BTreeMap::new(),
                 window: 100_000,
                 windows: BTreeMap::new(),
+                structured_models: BTreeSet::new(),
             },
             now: UnixMillis(1_000),
             random: 7,
@@ -160,6 +167,11 @@ impl SessionHarness {
     /// Sets the context window of one model.
     pub fn set_model_window(&mut self, model: &str, tokens: u32) {
         self.models.windows.insert(model.into(), tokens);
+    }
+
+    /// Has a model asked for signals with private questions.
+    pub fn use_structured_signals(&mut self, model: &str) {
+        self.models.structured_models.insert(model.into());
     }
 
     /// Sets the number that spreads retries.

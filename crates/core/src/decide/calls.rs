@@ -183,8 +183,10 @@ impl<'a> DecisionDraft<'a> {
             call,
             turn: self.active_cause_turn(),
             opens_thread,
+            signal_form: self.env.model_selector.signal_form(&target.model),
             compacted,
         };
+        let signal_form = fragment_request.signal_form;
         let window = self.context_window(&target.model);
         let ratio = self.session().token_ratio(&target.model);
         let reply_tokens_max = reply_tokens_limit(role, window);
@@ -202,7 +204,7 @@ impl<'a> DecisionDraft<'a> {
             ),
             CallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
         };
-        let tools = self.allowed_tools_json(role, target.visit.as_ref());
+        let tools = self.allowed_tools_json(role, target.visit.as_ref()).filter(|_| request.output_schema.is_null());
         let carried = self.carried_history(&target.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.token_counter.count_tokens(text));
         let tokens = carried.tokens + sum_message_tokens(&opening) + sum_message_tokens(&ask) + tool_tokens;
@@ -230,12 +232,13 @@ impl<'a> DecisionDraft<'a> {
             },
         };
         let tools = tools.map(|text| self.store_uncounted_text(text.into(), BodyVisibility::Internal));
-        let output = match &role.output {
-            ModelOutputFormat::Text => None,
-            ModelOutputFormat::Json(schema) => {
-                Some(self.store_uncounted_text(canonical_json(schema).into(), BodyVisibility::Internal))
-            }
+        let schema = match (&request.output_schema, &role.output) {
+            (serde_json::Value::Null, ModelOutputFormat::Text) => None,
+            (serde_json::Value::Null, ModelOutputFormat::Json(schema)) => Some(schema),
+            (own, _) => Some(own),
         };
+        let output =
+            schema.map(|schema| self.store_uncounted_text(canonical_json(schema).into(), BodyVisibility::Internal));
         let rendered = RenderedPrompt { opening: &opening, carried, ask: &ask, tools, output };
         let prefix = self.prefix_match(&thread, &target.slot, &rendered);
         let digest = self.prompt_digest(&thread, &rendered, &target.model, reply_tokens_max);
@@ -254,6 +257,8 @@ impl<'a> DecisionDraft<'a> {
         let opened = std::sync::Arc::new(CallOpened {
             call,
             turn: self.active_cause_turn(),
+            signal_form,
+            is_detached: role.detached_asks.contains(&request.ask),
             role: request.role,
             ask: request.ask,
             agent: request.agent,

@@ -168,6 +168,7 @@ impl<'a> DecisionDraft<'a> {
             call,
             turn: None,
             opens_thread: false,
+            signal_form: crate::signal::SignalForm::Inline,
             compacted: Some(&compacted_messages),
         };
         let rendered = self.flow.render_fragment(

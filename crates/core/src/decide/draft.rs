@@ -136,6 +136,12 @@ impl<'a> DecisionDraft<'a> {
             Event::AskSent(sent) => about_turn(sent.turn),
             Event::AskEnded { ask, .. } => about_turn(session.open_asks.get(ask).and_then(|sent| sent.turn)),
             Event::AskReceived(_) => about_turn(None),
+            // A command has no role. What the flow does about it belongs to the phase graph of the session, if it has one.
+            Event::CommandIssued { .. } => {
+                let mut graphs = session.phase_graphs.keys();
+                let phase_graph = graphs.next().filter(|_| graphs.next().is_none()).cloned();
+                EventSubject { phase_graph, ..about_turn(self.cause_turn) }
+            }
             Event::TimerFired { timer, .. } => about_turn(session.timers.get(timer).and_then(|timer| timer.turn)),
             _ => EventSubject { phase_graph: self.cause_graph.clone(), ..about_turn(self.cause_turn) },
         }

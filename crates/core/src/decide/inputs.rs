@@ -138,6 +138,12 @@ impl DecisionDraft<'_> {
         true
     }
 
+    /// Starts a turn that answers no message.
+    pub(crate) fn start_turn_without_message(&mut self) {
+        let turn = TurnId(self.session().last_ids.turn.0 + 1);
+        self.record_event(Event::TurnStarted { turn, messages: Vec::new(), retry_of: None });
+    }
+
     fn pending_call(&self, call: CallId, attempt: u32) -> Result<&OpenCall, InputRefusal> {
         let open = self.session().open_calls.get(&call);
         open.filter(|open| open.attempt == attempt)

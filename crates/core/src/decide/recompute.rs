@@ -81,6 +81,7 @@ pub fn prepare_recomputation(
         call: opened.call,
         turn: opened.turn,
         opens_thread,
+        signal_form: opened.signal_form,
         compacted: None,
     };
     let mut replace = |fragments: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {

@@ -20,13 +20,19 @@ impl DecisionDraft<'_> {
             return;
         }
         match step {
-            FlowStep::Call(request) => match json_size_error(&request.metadata) {
-                Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
-                None => {
-                    self.open_or_defer_call(request, CallPurpose::default());
+            FlowStep::Call(request) => {
+                match json_size_error(&request.metadata).or_else(|| json_size_error(&request.output_schema)) {
+                    Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
+                    None => {
+                        self.open_or_defer_call(request, CallPurpose::default());
+                    }
                 }
-            },
+            }
             FlowStep::Reply { text, role, call } => self.send_reply(text, role, call),
+            FlowStep::StartTurn => match self.session().current_turn {
+                Some(_) => self.refuse_step("start of a turn", "a turn is running"),
+                None => self.start_turn_without_message(),
+            },
             FlowStep::EndTurn(outcome) => match self.session().current_turn.as_ref().map(|turn| turn.id) {
                 // Pending work of the turn is cancelled.
                 Some(_) => self.stop_turn("the turn has ended", outcome),
@@ -144,6 +150,7 @@ impl DecisionDraft<'_> {
             FlowStep::Spawn(request) => Some(format!("child `{}`", request.key)),
             FlowStep::Ask { to, topic, .. } => Some(format!("question about `{topic}` to `{to}`")),
             FlowStep::Claim { name, .. } => Some(format!("claim `{name}`")),
+            FlowStep::StartTurn => Some("start of a turn".to_owned()),
             _ => None,
         }
     }

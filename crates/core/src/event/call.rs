@@ -11,6 +11,7 @@ use crate::ids::{
 use crate::limits::WINDOW_RESERVE_TOKENS;
 use crate::prompt::{StopReason, TokenUsage, ToolCall};
 use crate::session::PromptMessageRef;
+use crate::signal::SignalForm;
 
 /// A pending model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,12 @@ pub struct CallOpened {
     /// The required output format, as JSON; `None` for plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<BodyId>,
+    /// How signals are requested from the model.
+    #[serde(default, skip_serializing_if = "SignalForm::is_inline")]
+    pub signal_form: SignalForm,
+    /// Whether the call reads its thread without adding to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_detached: bool,
     /// The maximum length of the reply.
     pub reply_tokens_max: u32,
     /// The content of the prompt, with reasons.
@@ -121,6 +128,9 @@ pub struct CallRequest {
     /// A value from the flow, returned to it with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
+    /// The JSON schema of the answer; null for the role's own format. Such a call is offered no tools.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub output_schema: Value,
 }
 
 impl CallOpened {
@@ -146,6 +156,7 @@ impl CallRequest {
             model: None,
             sample: 0,
             metadata: Value::Null,
+            output_schema: Value::Null,
         }
     }
 }
@@ -209,4 +220,18 @@ pub enum RetryDecision {
     AwaitOperator,
     /// The call has failed.
     GiveUp,
+}
+
+/// Returns a request that would open the same call again.
+pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
+    CallRequest {
+        role: opened.role.clone(),
+        ask: opened.ask.clone(),
+        agent: opened.agent.clone(),
+        peer: opened.peer.clone(),
+        model: Some(opened.model.clone()),
+        sample: opened.sample,
+        metadata: opened.metadata.clone(),
+        output_schema: Value::Null,
+    }
 }

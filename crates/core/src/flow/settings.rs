@@ -47,6 +47,8 @@ pub enum SettingType {
     Choice(Vec<String>),
     /// A short text.
     Text,
+    /// A text of at most this many characters.
+    LongText(usize),
     /// A model's name.
     Model,
     List {
@@ -69,6 +71,7 @@ impl fmt::Display for SettingType {
             Self::Integer { min, max } => write!(f, "a whole number from {min} to {max}"),
             Self::Choice(words) => f.write_str(&join_with_or(words.iter().map(|word| format!("`{word}`")))),
             Self::Text => write!(f, "a text of at most {SETTING_TEXT_CHARS_MAX} characters"),
+            Self::LongText(chars_max) => write!(f, "a text of at most {chars_max} characters"),
             Self::Model => f.write_str("a model's name"),
             Self::List { item, items_max } => write!(f, "a list of at most {items_max}, each {item}"),
             Self::Table(keys) => {
@@ -156,6 +159,7 @@ impl SettingType {
             Self::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Self::Choice(words) => json!({ "enum": words }),
             Self::Text => json!({ "type": "string", "maxLength": SETTING_TEXT_CHARS_MAX }),
+            Self::LongText(chars_max) => json!({ "type": "string", "maxLength": chars_max }),
             Self::Model => json!({ "type": "string", "format": "model" }),
             Self::List { item, items_max } => {
                 json!({ "type": "array", "maxItems": items_max, "items": item.json_schema() })
@@ -277,6 +281,7 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
         }
         (SettingType::Choice(words), Value::String(word)) => words.contains(word),
         (SettingType::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
+        (SettingType::LongText(chars_max), Value::String(text)) => text.chars().count() <= *chars_max,
         (SettingType::Model, Value::String(name)) => !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX,
         (SettingType::List { item: item_type, items_max }, Value::Array(items)) if items.len() <= *items_max => {
             items

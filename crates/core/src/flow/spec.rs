@@ -185,6 +185,8 @@ pub struct RoleSpec {
     pub visibility: AnswerVisibility,
     /// Asks whose answers the user does not see, even if the role is visible.
     pub private_asks: BTreeSet<AskName>,
+    /// Private asks that read the thread without adding to it.
+    pub detached_asks: BTreeSet<AskName>,
     pub reply_tokens_max: u32,
     /// How long to wait for the first part of an answer, and for each further part.
     pub timeout_ms: u64,
@@ -245,6 +247,7 @@ impl RoleSpec {
             tools: Vec::new(),
             visibility: AnswerVisibility::Private,
             private_asks: BTreeSet::new(),
+            detached_asks: BTreeSet::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
             retry_policy: RetryPolicy::default(),
@@ -273,6 +276,14 @@ impl RoleSpec {
     pub fn with_private_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
         self.private_asks.insert(name.into());
         self.with_ask(name, fragments)
+    }
+
+    /// Returns the role with a private ask added that leaves no trace in the thread: the call sees the thread, but later
+    /// calls see neither its question nor its answer. Its prompt starts with the thread, which is already cached.
+    #[must_use]
+    pub fn with_detached_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
+        self.detached_asks.insert(name.into());
+        self.with_private_ask(name, fragments)
     }
 
     /// Returns the role with a phase graph.

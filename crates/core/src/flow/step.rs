@@ -24,6 +24,8 @@ pub enum FlowStep {
         /// The call that produced the text.
         call: Option<CallId>,
     },
+    /// Starts a turn without a message, for a command that needs an answer.
+    StartTurn,
     /// Ends the current turn and cancels its pending work.
     EndTurn(TurnOutcome),
     /// Proposes a phase transition.

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
 use crate::event::{
-    CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner,
-    RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
+    RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
@@ -273,9 +273,14 @@ impl Session {
                 ask_status: PromptAskStatus::Unanswered,
                 tools: opened.tools_body,
             });
-            thread.last_prompt = Some(outline.clone());
+            // The next prompt of the thread continues the last one that stays in it.
+            if !opened.is_detached {
+                thread.last_prompt = Some(outline.clone());
+            }
             // A late tool round in a replaced thread must not affect the thread that replaced it.
-            if thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id) {
+            let is_current =
+                thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id);
+            if is_current && !opened.is_detached {
                 self.last_prompts.insert(thread.slot.clone(), outline);
             }
         }
@@ -350,7 +355,8 @@ impl Session {
             let made = turn.tool_calls_by_role.entry(opened.role.clone()).or_default();
             *made = made.saturating_add(tool_calls);
         }
-        if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
+        let added_to = self.threads.get_mut(&thread_id).filter(|_| !opened.is_detached);
+        if let Some(thread) = added_to.map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
@@ -380,7 +386,7 @@ impl Session {
         if waits_for_tools {
             let results = answered.tool_calls.iter().map(ToolCallResult::from_tool_call).collect();
             let round = ToolRound {
-                request: to_call_request(opened),
+                request: super::to_call_request(opened),
                 turn: opened.turn,
                 thread: thread_id,
                 root_call: open.root_call,
@@ -578,19 +584,6 @@ pub(super) enum UnansweredAttemptOutcome {
 pub(super) fn ledger_account(open: &OpenCall) -> CallAttribution<'_> {
     let opened = &open.opened;
     CallAttribution { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
-}
-
-/// Returns a request that would open the same call again.
-pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
-    CallRequest {
-        role: opened.role.clone(),
-        ask: opened.ask.clone(),
-        agent: opened.agent.clone(),
-        peer: opened.peer.clone(),
-        model: Some(opened.model.clone()),
-        sample: opened.sample,
-        metadata: opened.metadata.clone(),
-    }
 }
 
 pub(super) fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, count_max: usize) {

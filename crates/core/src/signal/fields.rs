@@ -5,6 +5,9 @@
 //!   beginning of a line, optionally in `**bold**`. Case does not matter, and spaces, `-` and `_` are equal: `Key
 //!   findings` is `key_findings`.
 //! - A value continues until the next known key that is not indented more than its own (with one column of tolerance).
+//! - An **unknown key** ends the value before it, with a complaint, and its own value is ignored. It must look like a key:
+//!   one word of lower-case ASCII letters, digits and `_`, then a colon and a space, in a line that is not indented more
+//!   than the key before it.
 //! - A section has its own fields. They should be indented, and the text after the section should not. Otherwise a key
 //!   belongs to the section that knows it.
 //! - A raw value extends to the end of the block, whatever it contains.
@@ -159,6 +162,10 @@ pub(super) fn parse_block_fields(
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
         if let Some(mut key) = FieldKeyLine::parse(line) {
+            if offset > 0 && reader.ignore_unknown_key(&key, line) {
+                offset = end;
+                continue;
+            }
             if offset == 0 {
                 // The key is on the line of the start marker, so its indentation means nothing.
                 key.indent = usize::MAX - 1;
@@ -234,6 +241,8 @@ struct OpenBlockSection<'a> {
     fields: BlockFields,
     open: Option<OpenBlockField<'a>>,
     stray: Option<&'a str>,
+    /// The indentation of the unknown key that the lines belong to.
+    unknown_key_indent: Option<usize>,
 }
 
 /// A field in progress.
@@ -247,7 +256,7 @@ struct OpenBlockField<'a> {
 
 impl<'a> OpenBlockSection<'a> {
     fn new(path: String, schema: &'a BlockSchema) -> Self {
-        Self { path, schema, fields: BlockFields::default(), open: None, stray: None }
+        Self { path, schema, fields: BlockFields::default(), open: None, stray: None, unknown_key_indent: None }
     }
 }
 
@@ -260,8 +269,11 @@ struct FieldParser<'a, 'c> {
 impl<'a> FieldParser<'a, '_> {
     /// Closes the fields that `key` ends and returns its type, if the key is known here.
     fn resolve_key(&mut self, key: &FieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
-        let value_before = self.frames.last().and_then(|frame| frame.open.as_ref());
-        if value_before.is_some_and(|field| key.indent > field.indent.saturating_add(INDENT_SLACK)) {
+        let value_before = self
+            .frames
+            .last()
+            .and_then(|frame| frame.open.as_ref().map(|field| field.indent).or(frame.unknown_key_indent));
+        if value_before.is_some_and(|indent| key.indent > indent.saturating_add(INDENT_SLACK)) {
             return None;
         }
         let mut resolved = None;
@@ -283,9 +295,33 @@ impl<'a> FieldParser<'a, '_> {
         Some(kind)
     }
 
+    /// Ends the open value at a line that looks like a key but is not known. Returns false if the line is not such a key.
+    fn ignore_unknown_key(&mut self, key: &FieldKeyLine<'a>, line: &str) -> bool {
+        let Some(frame) = self.frames.last() else { return false };
+        let Some(field) = &frame.open else { return false };
+        let is_key_shaped = line.trim_start().split(':').next().is_some_and(|name| {
+            let is_key_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_key_char)
+        });
+        // An address such as `https://…` has no space after its colon.
+        let is_key_shaped = is_key_shaped && key.rest.chars().next().is_none_or(char::is_whitespace);
+        let is_known = self.frames.iter().any(|frame| frame.schema.knows_key(&key.name));
+        if !is_key_shaped || is_known || key.indent > field.indent || matches!(field.kind, BlockFieldKind::Section(_)) {
+            return false;
+        }
+        let at = format!("{}.{}", frame.path, key.name);
+        self.close_field();
+        push_complaint(self.complaints, BlockComplaint::UnknownKey { at });
+        if let Some(frame) = self.frames.last_mut() {
+            frame.unknown_key_indent = Some(key.indent);
+        }
+        true
+    }
+
     fn open_field(&mut self, key: FieldKeyLine<'a>, kind: &'a BlockFieldKind) {
         let Some(frame) = self.frames.last_mut() else { return };
         let path = format!("{}.{}", frame.path, key.name);
+        frame.unknown_key_indent = None;
         frame.open =
             Some(OpenBlockField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
         if let BlockFieldKind::Section(schema) = kind {
@@ -307,6 +343,7 @@ impl<'a> FieldParser<'a, '_> {
         let Some(frame) = self.frames.last_mut() else { return };
         match &mut frame.open {
             Some(field) => field.lines.push(line.trim_end_matches(['\n', '\r'])),
+            None if frame.unknown_key_indent.is_some() => {}
             None if frame.stray.is_none() && !line.trim().is_empty() => frame.stray = Some(line),
             None => {}
         }

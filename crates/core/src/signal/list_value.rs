@@ -1,7 +1,7 @@
 //! Parses the value of a list field: an inline list in brackets, one item per bullet, or plain text as the only item.
 
 use super::fields::{BlockFieldValue, is_absent_value, strip_double_quotes};
-use super::{BlockComplaint, push_complaint};
+use super::{BlockComplaint, push_complaint, shorten_excerpt};
 use crate::limits::LIST_ITEMS_MAX;
 
 /// Parses the text after a key and the following lines as a list.
@@ -23,6 +23,11 @@ pub(super) fn parse_list_value(
             push_complaint(complaints, BlockComplaint::UnclosedList { at: path.to_owned() });
             items
         }
+        InlineListParse::FollowedByText(items, rest) => {
+            let complaint = BlockComplaint::TextAfterList { at: path.to_owned(), text: shorten_excerpt(&rest) };
+            push_complaint(complaints, complaint);
+            items
+        }
         InlineListParse::NotInline => parse_bulleted_list(text),
     };
     let mut items: Vec<String> = items.into_iter().filter(|item| !is_absent_value(item)).collect();
@@ -36,6 +41,8 @@ pub(super) fn parse_list_value(
 enum InlineListParse {
     Items(Vec<String>),
     Unclosed(Vec<String>),
+    /// The items, and the text in the lines after the closing bracket.
+    FollowedByText(Vec<String>, String),
     NotInline,
 }
 
@@ -46,8 +53,16 @@ fn parse_inline_list(text: &str) -> InlineListParse {
     for nesting in [&['[', '(', '{'][..], &['['], &[]] {
         let split = split_at_commas(inner, nesting);
         match split.end {
-            Some(end) if inner[end + 1..].trim().is_empty() => return InlineListParse::Items(split.items),
-            Some(_) => return InlineListParse::NotInline,
+            Some(end) => {
+                let rest = &inner[end + 1..];
+                let line_end = rest.find('\n').unwrap_or(rest.len());
+                return match (rest[..line_end].trim(), rest[line_end..].trim()) {
+                    ("", "") => InlineListParse::Items(split.items),
+                    ("", after) => InlineListParse::FollowedByText(split.items, after.to_owned()),
+                    // The bracket is part of a sentence.
+                    _ => InlineListParse::NotInline,
+                };
+            }
             None if nesting.is_empty() => return InlineListParse::Unclosed(split.items),
             None => {}
         }

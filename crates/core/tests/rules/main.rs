@@ -8,6 +8,7 @@ mod closing;
 mod compaction;
 mod deciding;
 mod deferred_dispatch;
+mod detached_asks;
 mod forking;
 mod ledger;
 mod limits;

@@ -56,8 +56,17 @@ fn count_facts(events: &[Event], wanted: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn the_rehearsal_model_plays_a_whole_conversation() {
+    play_whole_conversation("inline").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rehearsal_model_plays_a_whole_conversation_with_structured_signals() {
+    play_whole_conversation("structured").await;
+}
+
+async fn play_whole_conversation(signals: &str) {
     let engine = engine(Arc::new(RehearsalModel::instant()), "rehearsal").await;
-    let session = open(&engine, serde_json::Value::Null).await;
+    let session = open(&engine, serde_json::json!({ "signals": signals })).await;
     let messages = [
         "Should I open a small bakery?",
         "I have some savings and a free year.",
@@ -80,7 +89,8 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
         }
     }
     let subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    let (events, _) = read_turns(subscription, messages.len()).await;
+    let (events, streamed) = read_turns(subscription, messages.len()).await;
+    assert!(!streamed.contains("<<<") && !streamed.contains('{'), "no signal is streamed: {streamed}");
     assert_eq!(entered_phases(&events), ["explorer", "executor", "explorer"]);
     assert_eq!((count_facts(&events, "step_completed"), count_facts(&events, "plan_completed")), (3, 1));
     assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::RetryPolicy;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, FailureKind, StopReason};
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunkStream};
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -33,6 +33,31 @@ async fn cancelling_a_turn_drops_the_reply_stream() {
         "nothing-runs"
     );
     assert_eq!(run_turn(&engine, &mut calls, &session, "again", "yes").await.replies, ["yes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_that_repeats_itself_without_end_is_cut_off() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
+    let pending_turn = send_in_background(&engine, &session, "hello");
+    let call = calls.next().await;
+    call.send_text("Well.\n");
+    for _ in 0..400 {
+        call.send_text("I am glad to help.\n");
+    }
+    call.wait_until_dropped().await;
+    let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
+    assert_eq!(report.outcome, TurnOutcome::Done);
+    assert!(report.replies[0].starts_with("Well.\nI am glad") && report.replies[0].len() < 5_000);
+    let stop_reasons: Vec<StopReason> = read_events(&engine, &session)
+        .await
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::CallAnswered(answered) => Some(answered.stop_reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stop_reasons, [StopReason::Repetition]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -121,7 +121,7 @@ async fn an_unreachable_provider_is_not_called_until_a_probe_succeeds() {
 async fn the_cost_of_a_failed_attempt_is_recorded() {
     let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
     let model = base.models.get(&"controlled".into()).expect("it is there");
-    let card = ModelCard { window_tokens: 100_000, price: Some(TokenPrice::flat(1_000_000, 2_000_000, 0)) };
+    let card = ModelCard { price: Some(TokenPrice::flat(1_000_000, 2_000_000, 0)), ..ModelCard::unpriced(100_000) };
     let models = Arc::new(ModelRegistry::new().with_card("controlled", model, card));
     let assignment = ModelAssignment::new(models.clone(), "controlled".into());
     let engine = Engine::start(EngineConfig { models, model_assignment: assignment, ..base }).await.expect("it starts");

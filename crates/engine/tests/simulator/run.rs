@@ -101,7 +101,7 @@ async fn start_engine(
     let store = Arc::new(SimStore::open(world, plan.store_faults.clone(), random.split()));
     let model = Arc::new(SimModel::new(world, plan.model_behavior, random.split(), clock));
     let price = TokenPrice::flat(3_000_000, 15_000_000, 300_000);
-    let card = ModelCard { window_tokens: plan.model_behavior.window_tokens, price: Some(price) };
+    let card = ModelCard { price: Some(price), ..ModelCard::unpriced(plan.model_behavior.window_tokens) };
     let models = ["sim", "ant", "bee"]
         .into_iter()
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));

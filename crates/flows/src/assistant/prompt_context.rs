@@ -23,7 +23,6 @@ pub use reasoning::{PromptTurnSummaries, PromptTurnSummary};
 use super::answer::truncate_chars;
 use super::domain::DomainSchema;
 use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, EntityRelevanceReason};
-use super::reasoning::ConversationProgress;
 use super::registry::EntityRelevanceTier;
 use super::settings::Settings;
 use super::state::{AssistantState, AssistantTurnProgress};
@@ -242,7 +241,6 @@ pub struct ReplyPromptContext {
     /// The number of the turn, from 1.
     pub turn: u32,
     pub phase: &'static str,
-    pub phase_description: &'static str,
     /// What the user wants, in a few words.
     pub intent: String,
     /// The beginning of the previous reply.
@@ -295,21 +293,11 @@ pub fn build_reply_context(view: &AssistantFlowContext<'_>, domain: &DomainSchem
     ReplyPromptContext {
         turn: running.turn,
         phase: phase.as_str(),
-        phase_description: describe_phase(phase),
         intent: running.understanding.as_ref().map(|understanding| understanding.intent.clone()).unwrap_or_default(),
         last_reply: last_reply.map(|text| one_line_excerpt(&view.read_text(text))),
         rows: rows.map(|row| PromptEntity::from_entity(&row)).take(REGISTRY_ROWS_MAX).collect(),
         conversation: PromptConversation::recent(view, REPLY_TURNS_SHOWN),
         execution: build_turn_execution(view, domain, &running),
-    }
-}
-
-fn describe_phase(phase: ConversationProgress) -> &'static str {
-    match phase {
-        ConversationProgress::Exploring => "finding out what the user wants",
-        ConversationProgress::Narrowing => "choosing among what was found",
-        ConversationProgress::Confirming => "a draft waits for the user's approval",
-        ConversationProgress::Executing => "the changes are being made",
     }
 }
 

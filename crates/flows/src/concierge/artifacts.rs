@@ -2,13 +2,16 @@
 
 use segue_core::flow::FlowContext;
 use segue_core::flow::{
-    Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ChecklistItem, ChecklistItemStatus,
+    Artifact, ArtifactCommand, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactTableRow,
+    ChecklistItem, ChecklistItemStatus,
 };
 use serde_json::Value;
 
 use super::analysis::{MapAnalysis, analyse_claim_map};
 use super::claim_map::{self, ClaimMap, ClaimNode};
+use super::commands::{NO_COMMAND, YES_COMMAND};
 use super::facts::ExpertBatchResult;
+use super::messages;
 use super::plan::{ConciergePlan, PlanStepStatus};
 use super::state::ConciergeState;
 
@@ -26,7 +29,26 @@ pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Arti
         let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
         Some(Artifact::new(name, title, claim_map_artifact(&parsed.map, *answers)))
     });
-    plan.into_iter().chain(maps).collect()
+    question_artifact(state).into_iter().chain(plan).chain(maps).collect()
+}
+
+/// Returns the question that waits for a yes or no, with a button for each.
+fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
+    let request = state.pending_confirmation.as_ref()?;
+    let command = |label: &str, command: &str| ArtifactCommand {
+        label: label.to_owned(),
+        command: command.to_owned(),
+        arguments: Value::Null,
+    };
+    let row = ArtifactTableRow {
+        id: request.number.to_string(),
+        group: String::new(),
+        cells: vec![messages::render_confirmation_question(request)],
+        why: String::new(),
+        commands: vec![command("Yes", YES_COMMAND), command("No", NO_COMMAND)],
+    };
+    let content = ArtifactContent::Table { columns: vec!["question".to_owned()], rows: vec![row] };
+    Some(Artifact::new("question", "Open question", content))
 }
 
 fn plan_artifact(plan: &ConciergePlan) -> Artifact {

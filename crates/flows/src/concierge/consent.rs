@@ -114,6 +114,10 @@ const RETRACTION_PHRASES: [&str; 22] = [
     "though", "except", "unless", "instead", "rather", "wait", "first", "later", "only if", "before",
 ];
 
+/// The commands as messages, for clients that cannot run commands.
+const YES_COMMAND_TEXT: &str = "/yes";
+const NO_COMMAND_TEXT: &str = "/no";
+
 /// Messages that ask for a retry.
 const RETRY_PHRASES: [&str; 8] =
     ["retry", "try again", "again", "once more", "try once more", "please retry", "please try again", "try that again"];
@@ -121,12 +125,31 @@ const RETRY_PHRASES: [&str; 8] =
 /// Interprets a message as the answer to the question whether to start a batch.
 #[must_use]
 pub(super) fn parse_consent(message: &str) -> ExpertBatchConsent {
+    match message.trim() {
+        YES_COMMAND_TEXT => return ExpertBatchConsent::Yes,
+        NO_COMMAND_TEXT => return ExpertBatchConsent::No,
+        _ => {}
+    }
     let words = split_words(message);
     if NO_PHRASES.iter().any(|phrase| starts_with_phrase(&words, phrase)) {
         return ExpertBatchConsent::No;
     }
     let is_question = message.contains(['?', '？']) && !(0..words.len()).any(|at| is_why_not(&words, at));
     if is_question || !is_only_yes(&words) { ExpertBatchConsent::Unclear } else { ExpertBatchConsent::Yes }
+}
+
+/// Combines what an answer says by its wording with what it means to the concierge. Returns `None` if they contradict each
+/// other.
+#[must_use]
+pub(super) fn combine_consent(
+    by_wording: ExpertBatchConsent,
+    by_concierge: Option<ExpertBatchConsent>,
+) -> Option<ExpertBatchConsent> {
+    match (by_wording, by_concierge) {
+        (wording, None | Some(ExpertBatchConsent::Unclear)) => Some(wording),
+        (ExpertBatchConsent::Unclear, Some(meaning)) => Some(meaning),
+        (wording, Some(meaning)) => (wording == meaning).then_some(meaning),
+    }
 }
 
 /// Returns whether the words are phrases that mean yes and nothing else but courtesies.

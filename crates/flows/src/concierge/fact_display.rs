@@ -30,6 +30,9 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
         ConciergeFact::BatchFailed { missing, .. } => {
             detail_display(format!("no expert answered: {}", missing.join("; ")))
         }
+        ConciergeFact::HandoverFieldsBuilt { kind, fields } => {
+            detail_display(format!("the flow wrote these fields of the handover {kind}: {}", fields.join(", ")))
+        }
         ConciergeFact::BatchAbandoned { why, .. } => detail_display(format!("the batch was given up: {why}")),
         ConciergeFact::LateAnswer { call, .. } => detail_display(format!("{call} answered too late to count")),
         ConciergeFact::MapParsed(record) => detail_display(describe_claim_map(&record)),
@@ -57,6 +60,10 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
             detail_display(format!("the user is asked whether the experts may be asked {purpose}"))
         }
         ConciergeFact::BatchConfirmed => detail_display("the user said yes"),
+        ConciergeFact::ConfirmationRepeated => {
+            detail_display("the answer can be read both ways, so the user is asked again")
+        }
+        ConciergeFact::PlanDropped { goal, .. } => notice_display(format!("the plan was dropped: {goal}")),
         ConciergeFact::ConfirmationUnclear => detail_display("the user said neither yes nor no"),
         ConciergeFact::BatchDeclined => detail_display("the user did not say yes"),
         ConciergeFact::PlanRequested { phrase, count, .. } => {

@@ -49,6 +49,12 @@ pub enum ConciergeFact {
         /// The missing answers, each with the reason.
         missing: Vec<String>,
     },
+    /// The flow wrote fields of a handover itself, because the model did not.
+    HandoverFieldsBuilt {
+        /// The kind of the handover that follows.
+        kind: String,
+        fields: Vec<String>,
+    },
     /// A batch was given up.
     BatchAbandoned { batch: u32, why: String },
     /// The mapper's reply was parsed.
@@ -75,16 +81,24 @@ pub enum ConciergeFact {
         /// The index of the step.
         step: usize,
         title: String,
-        /// The call that wrote the block.
-        call: CallId,
+        /// The call that said so; `None` for a command.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
     },
     /// The user chose another step as the current one.
     StepStarted {
         /// The index of the step.
         step: usize,
         title: String,
-        /// The call that wrote the block.
-        call: CallId,
+        /// The call that said so; `None` for a command.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+    },
+    /// The user dropped the plan before its last step was completed.
+    PlanDropped {
+        goal: String,
+        /// The number of steps that were completed.
+        done: usize,
     },
     /// The last step was completed.
     PlanCompleted {
@@ -96,6 +110,8 @@ pub enum ConciergeFact {
     ConfirmationRequested { request: ExpertBatchRequest },
     /// The user confirmed the batch.
     BatchConfirmed,
+    /// The wording of the user's answer and its interpretation by the concierge disagree, so the user is asked again.
+    ConfirmationRepeated,
     /// The user answered with neither yes nor no. The confirmation stays pending for one more message.
     ConfirmationUnclear,
     /// The user did not confirm the batch.

@@ -5,7 +5,7 @@ use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment}
 use segue_core::flow::FragmentRenderContext;
 use segue_core::flow::SettingSpec;
 use segue_core::ids::MessageId;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{SignalForm, wrap_in_code_fence};
 use serde::Serialize;
 use serde_json::json;
 
@@ -13,13 +13,13 @@ use super::analysis::analyse_claim_map;
 use super::facts::{ExpertBatchPurpose, ExpertBatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
-    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
-    FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT,
-    PLAN_UPDATE_FRAGMENT, STARTER_PHASE,
+    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EARLIER_FRAGMENT, EXECUTOR_PHASE, EXPERT_ROLE,
+    EXPLORER_PHASE, FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT,
+    PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
 };
-use super::state::ConciergeContext;
+use super::state::{ConciergeContext, VisitExchange};
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
-use super::{brief, claim_map, handovers, messages, stance};
+use super::{brief, claim_map, handovers, messages, questions, stance};
 use crate::chat;
 use crate::limits::{BATCH_RESULT_TOKENS_MAX, MAPPER_QUESTION_CHARS_MAX, MAPPER_SOURCES_TOKENS_MAX};
 use crate::template::fill_template;
@@ -45,19 +45,35 @@ pub(super) fn render_fragment(
         ("sources", _) => render_expert_answers(view),
         ("repair", MAPPER_ROLE) => render_mapper_repair(view, request),
         ("repair", _) => render_repair_request(request),
+        (QUESTION_FRAGMENT, _) => {
+            let text =
+                questions::render_question(view, request.call_request.ask.as_str(), &request.call_request.metadata);
+            state_fragment(text, "what the rules need to know")
+        }
         ("task", _) => render_expert_task(view),
         (MESSAGE_FRAGMENT, _) => render_user_message(view, request),
         (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, request),
         (FINDINGS_FRAGMENT, _) => render_findings(view),
-        (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, specs),
+        (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
+        (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
         ("guidance", _) => render_guidance(view, specs),
-        _ => render_opening_fragment(view, name),
+        _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
 }
 
+/// Returns how the call requests signals.
+fn request_signal_form(
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    specs: &[SettingSpec],
+) -> SignalForm {
+    Settings::parse(specs, &view.session.settings).0.signal_form(request.signal_form)
+}
+
 /// Renders the opening fragments of the concierge, which depend on the phase.
-fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment {
+fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: SignalForm) -> RenderedFragment {
+    let inline = form == SignalForm::Inline;
     let phase = current_phase(view);
     let has_plan = view.state.active_plan.is_some();
     match (name, phase.as_str()) {
@@ -82,7 +98,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedF
         ("part", EXPLORER_PHASE) => template_fragment(
             "explorer",
             include_str!("../../prompts/concierge/explorer.md"),
-            &(),
+            &explorer_arguments(view, inline),
             "the explorer's instruction",
         ),
         ("part", _) if has_plan => template_fragment(
@@ -94,12 +110,17 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedF
         ("part", _) => template_fragment(
             "executor",
             include_str!("../../prompts/concierge/executor.md"),
-            &(),
+            &json!({"inline": inline}),
             "the executor's instruction",
         ),
         ("capabilities", EXECUTOR_PHASE) => {
             let text = include_str!("../../prompts/concierge/executing.md");
-            template_fragment("executing", text, &(), "the signals of the executor")
+            template_fragment(
+                "executing",
+                text,
+                &json!({"inline": inline, "guide": questions::expert_prompt_guide()}),
+                "how the executor works with the plan",
+            )
         }
         ("capabilities", EXPLORER_PHASE) => omit_fragment("the explorer's instruction says how to ask for a plan"),
         ("capabilities", _) => omit_fragment("the starter can ask for nothing"),
@@ -122,6 +143,11 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str) -> RenderedF
         },
         _ => omit_fragment("the flow has no fragment of this name"),
     }
+}
+
+fn explorer_arguments(view: &ConciergeContext<'_>, inline: bool) -> serde_json::Value {
+    let stance = view.state.stance.map(stance::render_stance_guidance).and_then(|guidance| guidance.framing);
+    json!({"inline": inline, "guide": questions::expert_prompt_guide(), "stance": stance})
 }
 
 fn omit_fragment(why: &str) -> RenderedFragment {
@@ -406,8 +432,15 @@ fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {
 
 /// Renders the request for a handover. It is left out of turns in which none is due, and when an empty reply is asked
 /// for again.
-fn render_handover_request(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+fn render_handover_request(
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    specs: &[SettingSpec],
+) -> RenderedFragment {
     let (settings, _) = Settings::parse(specs, &view.session.settings);
+    if settings.signal_form(request.signal_form) == SignalForm::Structured {
+        return omit_fragment("the handover is asked for separately");
+    }
     let has_answered = view.state.opening_exchange.reply.is_some();
     let is_due = has_answered || turns_in_phase(view) >= settings.handover_by_turn;
     if current_phase(view) != STARTER_PHASE || !is_due {
@@ -422,6 +455,24 @@ fn render_handover_request(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -
         &(),
         "the user has replied, so the starter hands over",
     )
+}
+
+/// Renders the earlier messages of the visit for a thread that opens again, after a change of the model or a reset.
+fn render_earlier_exchanges(view: &ConciergeContext<'_>) -> RenderedFragment {
+    let exchanges = &view.state.visit.exchanges;
+    if exchanges.is_empty() {
+        return omit_fragment("the visit has no earlier messages");
+    }
+    let exchange = |exchange: &VisitExchange| {
+        let messages = exchange.messages.iter().map(|text| view.read_text(*text).to_string()).collect::<Vec<_>>();
+        json!({
+            "message": wrap_in_code_fence(&messages.join("\n\n")),
+            "reply": wrap_in_code_fence(&view.read_text(exchange.reply)),
+        })
+    };
+    let arguments = json!({"exchanges": exchanges.iter().map(exchange).collect::<Vec<_>>()});
+    let text = fill_template(include_str!("../../prompts/concierge/earlier.md"), &arguments);
+    state_fragment(text, "the thread was opened again in this phase")
 }
 
 fn render_notices(view: &ConciergeContext<'_>) -> RenderedFragment {

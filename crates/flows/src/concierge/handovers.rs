@@ -10,13 +10,14 @@ use segue_core::signal::quote_lines;
 use serde_json::{Map as Object, Value};
 
 use super::analysis::analyse_claim_map;
-use super::facts::ExpertBatchResult;
+use super::facts::{ConciergeFact, ExpertBatchResult};
 use super::plan::ConciergePlan;
 use super::spec::{
     EXECUTION_FIELDS, EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, INTENT_FIELDS, INTENT_HANDOVER,
     OUTCOME_FIELDS, OUTCOME_HANDOVER,
 };
 use super::state::ConciergeState;
+use super::turn::batch_result_shape;
 use super::{claim_map, messages, plan_request, sample_echo};
 use crate::limits::{BUILT_HANDOVER_ITEMS_MAX, BUILT_HANDOVER_TEXT_CHARS_MAX};
 use crate::template::fill_template;
@@ -107,6 +108,31 @@ pub(super) fn fill_exchange_fields(
         }
     }
     document
+}
+
+/// Sets the shape of the map, which the flow knows better than a model.
+#[must_use]
+pub(super) fn set_map_shape(
+    view: &FlowContext<'_, ConciergeState>,
+    mut document: HandoverDocument,
+) -> HandoverDocument {
+    let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
+    if let Some(shape) = shape {
+        document.insert("shape".to_owned(), HandoverFieldValue::Text(shape.name().to_owned()));
+    }
+    document
+}
+
+/// Records which fields of a handover the flow wrote itself, because the model did not.
+#[must_use]
+pub(super) fn record_built_fields(
+    kind: &str,
+    by_model: &HandoverDocument,
+    document: &HandoverDocument,
+) -> Option<FlowStep> {
+    let is_built = |name: &&String| document.get(*name) != by_model.get(*name);
+    let fields: Vec<String> = document.keys().filter(is_built).cloned().collect();
+    (!fields.is_empty()).then(|| ConciergeFact::HandoverFieldsBuilt { kind: kind.to_owned(), fields }.into_step())
 }
 
 /// Builds an intent handover from the state. Fields that the model wrote are kept.

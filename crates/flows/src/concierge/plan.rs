@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use parse::truncate_steps;
 pub use parse::{StepsParseError, parse_steps_block, parse_steps_from_prose};
 
 use super::phrases::split_words;

@@ -3,14 +3,18 @@
 //! models never see these texts.
 
 use segue_core::event::CallOpened;
-use segue_core::flow::FlowContext;
+use segue_core::flow::{FlowContext, SettingSpec};
 use segue_core::prompt::{ChatRole, Prompt};
+use segue_core::signal::SignalForm;
 use serde_json::json;
 
+use super::consent::{self, ExpertBatchConsent};
 use super::facts::ExpertBatchPurpose;
 use super::messages;
 use super::phrases::{split_words, starts_with_phrase};
 use super::plan::{ConciergePlan, PlanStepStatus};
+use super::questions;
+use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE,
     EXPLORER_PHASE, FINDINGS_FRAGMENT, MAPPER_ROLE,
@@ -44,11 +48,15 @@ pub(super) fn rehearse_reply(
     view: &FlowContext<'_, ConciergeState>,
     call: &CallOpened,
     prompt: &Prompt,
+    specs: &[SettingSpec],
 ) -> Option<String> {
     match call.role.as_str() {
         EXPERT_ROLE => Some(rehearse_expert(view, call)),
         MAPPER_ROLE => Some(rehearse_mapper(prompt)),
-        CONCIERGE_ROLE => Some(rehearse_concierge(view, call, prompt)),
+        CONCIERGE_ROLE => {
+            let settings = Settings::parse(specs, &view.session.settings).0;
+            Some(rehearse_concierge(view, call, prompt, settings.signal_form(call.signal_form)))
+        }
         _ => None,
     }
 }
@@ -75,8 +83,16 @@ fn rehearse_mapper(prompt: &Prompt) -> String {
     fill_template(include_str!("../../prompts/concierge/rehearsal/mapper.md"), &arguments)
 }
 
-fn rehearse_concierge(view: &FlowContext<'_, ConciergeState>, call: &CallOpened, prompt: &Prompt) -> String {
-    let user_text = prompt.messages.last().and_then(|message| message.parts.last()).map_or("", |part| part);
+fn rehearse_concierge(
+    view: &FlowContext<'_, ConciergeState>,
+    call: &CallOpened,
+    prompt: &Prompt,
+    form: SignalForm,
+) -> String {
+    let last_part = prompt.messages.last().and_then(|message| message.parts.last()).map_or("", |part| part);
+    let is_question = questions::is_question(call.ask.as_str());
+    let quoted = is_question.then(|| last_quoted_lines(last_part));
+    let user_text = quoted.as_deref().unwrap_or(last_part);
     // Read from the prompt instead of the state, because a past call may be recomputed.
     let has_replied = prompt.messages.iter().any(|message| message.chat_role == ChatRole::Assistant);
     let phase = call.phase.as_ref().map(|phase| phase.as_str());
@@ -97,8 +113,25 @@ fn rehearse_concierge(view: &FlowContext<'_, ConciergeState>, call: &CallOpened,
         () => "step",
     };
     let goal = messages::visit_handover(view).and_then(|handover| handover.text_field("goal")).unwrap_or("{{topic}}");
+    if is_question {
+        let number = |index: usize| index + 1;
+        let chosen_number =
+            chosen.and_then(|title| plan?.steps.iter().position(|step| step.title == title)).map(number);
+        let consent = match consent::parse_consent(user_text) {
+            ExpertBatchConsent::Yes => "yes",
+            ExpertBatchConsent::No => "no",
+            ExpertBatchConsent::Unclear => "unclear",
+        };
+        let arguments = json!({
+            "ask": ask, "kind": kind, "commits": contains_phrase(user_text, &COMMITMENT_PHRASES), "consent": consent,
+            "current": plan.map(|plan| number(plan.current)), "chosen_number": chosen_number,
+            "goal_json": json!(goal).to_string(), "message_json": json!(user_text).to_string(),
+            "first_topic": "{{first_topic}}",
+        });
+        return fill_template(include_str!("../../prompts/concierge/rehearsal/question.md"), &arguments);
+    }
     let arguments = json!({
-        "silent": is_repair, "handover": has_replied || ask == ASK_REPAIR_INTENT, "commits": ask == ASK_REPAIR_BATCH || contains_phrase(user_text, &COMMITMENT_PHRASES),
+        "inline": form == SignalForm::Inline, "silent": is_repair, "handover": has_replied || ask == ASK_REPAIR_INTENT, "commits": ask == ASK_REPAIR_BATCH || contains_phrase(user_text, &COMMITMENT_PHRASES),
         "kind": kind, "step": step.unwrap_or("the first step"), "chosen": chosen, "is_last": is_last,
         "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "first_topic": "{{first_topic}}", "last": "{{last}}", "mark": "{{mark}}",
     });
@@ -108,6 +141,14 @@ fn rehearse_concierge(view: &FlowContext<'_, ConciergeState>, call: &CallOpened,
         _ => include_str!("../../prompts/concierge/rehearsal/starter.md"),
     };
     fill_template(template, &arguments)
+}
+
+/// Returns the last quote in a text, which in a private question is the user's message.
+fn last_quoted_lines(text: &str) -> String {
+    let is_quote = |line: &&str| line.starts_with('>');
+    let mut lines: Vec<&str> = text.lines().rev().skip_while(|line| !is_quote(line)).take_while(is_quote).collect();
+    lines.reverse();
+    lines.iter().map(|line| line.trim_start_matches('>').trim()).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the pending step that the user asks for.

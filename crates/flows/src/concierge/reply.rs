@@ -2,13 +2,15 @@
 //! allowed in the current phase is refused, recorded, and reported to the concierge; its block is hidden from the user.
 
 mod batch_block;
+mod executor;
+mod structured;
 
 use segue_core::body::TextRef;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
 use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::handover::{HandoverDecision, HandoverDocument, HandoverProvenance, decide_handover};
 use segue_core::ids::CallId;
-use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock};
+use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
 
 use batch_block::{BatchBlock, BatchConfirmation};
@@ -16,25 +18,18 @@ use batch_block::{BatchBlock, BatchConfirmation};
 use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
 use super::leaks;
-use super::messages::{record_refusal, render_confirmation_question, render_notice, visit_handover};
-use super::plan::{ConciergePlan, PlanStep, PlanStepLookupError, parse_steps_block, parse_steps_from_prose};
+use super::messages::{record_refusal, render_confirmation_question, render_notice};
 use super::settings::Settings;
 use super::spec::{
-    ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_HANDOVER,
-    EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, OUTCOME_HANDOVER, STARTER_PHASE,
+    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, ASK_REPLY, BATCH_BLOCK, CONCIERGE_ROLE,
+    EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, STARTER_PHASE,
     STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK,
 };
 use super::state::ConciergeContext;
 use super::turn::{propose_phase, turns_in_phase};
-use super::{batch, handovers, plan_request, sample_echo};
+use super::{batch, handovers, plan_request, questions, sample_echo};
 use crate::limits::HANDOVER_TURN_MIN;
 use crate::template::fill_template;
-
-/// A change of a step that a block requests.
-enum PlanStepChange {
-    Start,
-    Complete,
-}
 
 /// A reply of the concierge with its context.
 struct ConciergeReply<'a> {
@@ -54,16 +49,22 @@ pub(super) fn handle_concierge_reply(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
+    if questions::is_question(call.ask.as_str()) {
+        let parsed = ParsedReply::default();
+        return ConciergeReply { flow, view, settings, call, text: answered.text, parsed }.handle_question_answer();
+    }
     let parsed = parse_reply_blocks(flow, view, call, answered.text);
     let reply = ConciergeReply { flow, view, settings, call, text: answered.text, parsed };
     let mut steps = reply.record_complaints();
+    let is_inline = settings.signal_form(call.signal_form) == SignalForm::Inline;
     match call.ask.as_str() {
-        ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer()),
+        ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
         ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
         _ => {
             steps.extend(reply.send_reply());
             steps.extend(match reply.phase_name() {
+                _ if !is_inline => reply.ask_after_reply(),
                 STARTER_PHASE => reply.handle_starter_reply(),
                 EXPLORER_PHASE => reply.handle_explorer_reply(),
                 _ => reply.handle_executor_reply(),
@@ -86,7 +87,8 @@ pub(super) fn handle_concierge_failure(
         original_reply_text(call).unwrap_or(TextRef { body: segue_core::body::BodyId::hash_text(""), tokens: 0 });
     let reply = ConciergeReply { flow, view, settings, call, text, parsed: ParsedReply::default() };
     match call.ask.as_str() {
-        ASK_REPAIR_INTENT => reply.hand_over_to_explorer(),
+        ask if questions::is_question(ask) => reply.handle_question_failure(),
+        ASK_REPAIR_INTENT => reply.hand_over_to_explorer(None),
         ASK_REPAIR_BATCH => reply.handle_repaired_batch_block(),
         ASK_REPAIR_STEPS => reply.handle_repaired_steps(),
         _ => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: format!("{why}; say \"retry\" to try again") })],
@@ -121,8 +123,8 @@ impl ConciergeReply<'_> {
     }
 
     fn end_turn_or_record_empty(&self, notice: Option<String>) -> FlowStep {
-        let is_repair = matches!(self.call.ask.as_str(), ASK_REPAIR_INTENT | ASK_REPAIR_BATCH | ASK_REPAIR_STEPS);
-        let has_reply = (!is_repair && !self.parsed.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
+        let is_visible = matches!(self.call.ask.as_str(), ASK_REPLY | ASK_PRESENT);
+        let has_reply = (is_visible && !self.parsed.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
         if has_reply {
             FlowStep::EndTurn(TurnOutcome::Done)
         } else {
@@ -188,18 +190,18 @@ impl ConciergeReply<'_> {
 
     fn handle_starter_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
-        let turns = turns_in_phase(self.view);
-        let is_due = turns >= self.settings.handover_by_turn;
-        if turns < HANDOVER_TURN_MIN && !is_due {
+        let is_due = self.is_handover_due();
+        if turns_in_phase(self.view) < HANDOVER_TURN_MIN && !is_due {
             // The user has not replied yet.
             steps
                 .extend(self.blocks_named(HANDOVER_BLOCK).map(|_| self.refuse_block(HANDOVER_BLOCK, "too_early", &[])));
             steps.push(self.end_turn_or_ask_again());
             return steps;
         }
-        let has_goal = self.parse_intent_document().is_some_and(|document| document.contains_key("goal"));
+        let document = self.parse_intent_document();
+        let has_goal = document.as_ref().is_some_and(|document| document.contains_key("goal"));
         if has_goal || is_due {
-            steps.extend(self.hand_over_to_explorer());
+            steps.extend(self.hand_over_to_explorer(document));
         } else {
             steps.push(self.end_turn_or_ask_again());
         }
@@ -216,29 +218,61 @@ impl ConciergeReply<'_> {
         with_goal.or_else(|| documents.last()).cloned()
     }
 
-    fn hand_over_to_explorer(&self) -> Vec<FlowStep> {
-        let (document, provenance) = match decide_handover(
+    /// Returns whether the starter must hand over in this turn.
+    fn is_handover_due(&self) -> bool {
+        turns_in_phase(self.view) >= self.settings.handover_by_turn
+    }
+
+    /// Makes the intent handover and enters the explorer phase, or asks once more for a goal.
+    fn hand_over_to_explorer(&self, document: Option<HandoverDocument>) -> Vec<FlowStep> {
+        let is_question = questions::is_question(self.call.ask.as_str());
+        let (by_model, document, provenance) = match decide_handover(
             &self.flow.spec.handovers[INTENT_HANDOVER],
-            self.parse_intent_document(),
+            document,
             self.handover_request_count(INTENT_HANDOVER),
         ) {
+            // The question asks only for what the flow does not know.
+            HandoverDecision::Accept(document, provenance) if is_question => {
+                (document.clone(), handovers::build_intent_handover(self.view, document), provenance)
+            }
             HandoverDecision::Accept(document, provenance) => {
-                (handovers::fill_exchange_fields(self.view, document), provenance)
+                (document.clone(), handovers::fill_exchange_fields(self.view, document), provenance)
             }
-            HandoverDecision::Synthesize(document) => {
-                (handovers::build_intent_handover(self.view, document), HandoverProvenance::Built)
-            }
+            HandoverDecision::Synthesize(document) => return self.build_intent_and_move_on(document),
             HandoverDecision::RequestRepair { missing_fields } => {
-                let repair = self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields}));
+                let repair = match is_question {
+                    true => self.ask_question_again(&["goal"]),
+                    false => self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields})),
+                };
                 return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), repair];
             }
         };
+        self.make_intent_and_move_on(&by_model, document, provenance)
+    }
+
+    /// Builds the intent handover from the state and enters the explorer phase. Fields that the model wrote are kept.
+    fn build_intent_and_move_on(&self, parsed: HandoverDocument) -> Vec<FlowStep> {
+        let document = handovers::build_intent_handover(self.view, parsed.clone());
+        self.make_intent_and_move_on(&parsed, document, HandoverProvenance::Built)
+    }
+
+    /// Makes the handover and enters the explorer phase. `by_model` has the fields that the model wrote.
+    fn make_intent_and_move_on(
+        &self,
+        by_model: &HandoverDocument,
+        document: HandoverDocument,
+        provenance: HandoverProvenance,
+    ) -> Vec<FlowStep> {
         let calls = self.source_calls();
-        vec![
+        let document = handovers::set_map_shape(self.view, document);
+        let mut steps: Vec<FlowStep> =
+            handovers::record_built_fields(INTENT_HANDOVER, by_model, &document).into_iter().collect();
+        steps.extend([
             FlowStep::MakeHandover { kind: INTENT_HANDOVER.into(), document, calls, provenance },
             propose_phase(EXPLORER_PHASE),
             self.end_turn_after_handover(),
-        ]
+        ]);
+        steps
     }
 
     /// Returns the calls that a document comes from: this call, and the one that it repairs.
@@ -366,7 +400,10 @@ impl ConciergeReply<'_> {
             }
             HandoverDecision::Synthesize(document) => self.request_plan_from_state(document, block.prompt.clone()),
             HandoverDecision::RequestRepair { missing_fields } => {
-                let repair = self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields}));
+                let repair = match questions::is_question(self.call.ask.as_str()) {
+                    true => self.ask_question_again(&["goal"]),
+                    false => self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields})),
+                };
                 vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), repair]
             }
         }
@@ -374,8 +411,12 @@ impl ConciergeReply<'_> {
 
     /// Requests a plan with a handover that is built from the state. Fields that the model wrote are kept.
     fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
-        let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting)
+        let messages = &self.view.state.visit.answered_messages;
+        let document = handovers::build_execution_handover(self.view, parsed.clone(), messages);
+        let mut steps: Vec<FlowStep> =
+            handovers::record_built_fields(EXECUTION_HANDOVER, &parsed, &document).into_iter().collect();
+        steps.extend(self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting));
+        steps
     }
 
     fn start_plan_batch(
@@ -425,9 +466,14 @@ impl ConciergeReply<'_> {
         confirmation: BatchConfirmation,
     ) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
-        let user_messages = messages.map(|message| (message.message, message.text)).collect();
+        let mut user_messages: Vec<_> = messages.map(|message| (message.message, message.text)).collect();
+        let is_commanded = self.view.state.turn_command.is_some();
+        if is_commanded {
+            user_messages.clone_from(&self.view.state.last_answered_messages);
+        }
         let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
-        if self.settings.confirm_batches || confirmation == BatchConfirmation::Always {
+        let needs_consent = self.settings.confirm_batches || confirmation == BatchConfirmation::Always;
+        if needs_consent && !is_commanded {
             let question = FlowStep::Reply {
                 text: ReplyTextSource::New(render_confirmation_question(&request)),
                 role: None,
@@ -468,131 +514,5 @@ impl ConciergeReply<'_> {
             _ if user_wants_plan => self.request_plan_from_state(HandoverDocument::new(), None),
             _ => vec![self.refuse_block(BATCH_BLOCK, "unclosed", &[]), self.end_turn_or_ask_again()],
         }
-    }
-
-    fn handle_executor_reply(&self) -> Vec<FlowStep> {
-        let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK]);
-        let Some(plan) = &self.view.state.active_plan else {
-            steps.extend(self.handle_presented_plan());
-            return steps;
-        };
-        steps.extend(self.blocks_named(STEPS_BLOCK).map(|_| self.refuse_block(STEPS_BLOCK, "steps_again", &[])));
-        let mut plan = plan.clone();
-        steps.extend(self.apply_step_blocks(&mut plan));
-        if plan.is_complete() {
-            steps.extend(self.complete_plan(&plan));
-            return steps;
-        }
-        match self.last_batch_block() {
-            Some(request) => steps.extend(self.handle_batch_block(&request)),
-            None => steps.extend(self.handle_missing_batch_block()),
-        }
-        steps
-    }
-
-    /// Applies the STEP_START and STEP_DONE blocks in the order of the reply.
-    fn apply_step_blocks(&self, plan: &mut ConciergePlan) -> Vec<FlowStep> {
-        let mut steps = Vec::new();
-        for block in &self.parsed.blocks {
-            let step_name = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
-            let current = plan.current_step().map(|step| step.title.clone()).unwrap_or_default();
-            let change = match block.name.as_str() {
-                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, PlanStepChange::Start)),
-                STEP_DONE_BLOCK => plan.confirm_current_step(step_name).map(|step| (step, PlanStepChange::Complete)),
-                _ => continue,
-            };
-            match change {
-                Ok((step, PlanStepChange::Start)) if step == plan.current => {}
-                Ok((step, PlanStepChange::Start)) => {
-                    let title = plan.steps[step].title.clone();
-                    steps.push(ConciergeFact::StepStarted { step, title, call: self.call.call }.into_step());
-                    plan.start_step(step);
-                }
-                Ok((step, PlanStepChange::Complete)) => {
-                    steps.push(ConciergeFact::StepCompleted { step, title: current, call: self.call.call }.into_step());
-                    plan.complete_step(step);
-                }
-                Err(why) => {
-                    let kind = if block.name == STEP_START_BLOCK { "not_begun" } else { "not_current" };
-                    let known = match why {
-                        PlanStepLookupError::UnknownStep => "",
-                        PlanStepLookupError::NotCurrent => "later",
-                        PlanStepLookupError::AlreadyComplete => "complete",
-                    };
-                    let arguments = [("given", step_name), ("current", current.as_str()), ("known", known)];
-                    steps.push(self.refuse_block(&block.name, kind, &arguments));
-                }
-            }
-        }
-        steps
-    }
-
-    /// Ends a completed plan: makes the outcome handover and returns to the explorer.
-    fn complete_plan(&self, plan: &ConciergePlan) -> Vec<FlowStep> {
-        let mut steps: Vec<FlowStep> =
-            self.blocks_named(BATCH_BLOCK).map(|_| self.refuse_block(BATCH_BLOCK, "plan_closed", &[])).collect();
-        let document =
-            handovers::build_outcome_handover(visit_handover(self.view), plan, self.parsed.visible_text.trim());
-        let calls = vec![self.call.call];
-        steps.push(ConciergeFact::PlanCompleted { goal: plan.goal.clone(), steps: plan.steps.len() }.into_step());
-        steps.push(FlowStep::MakeHandover {
-            kind: OUTCOME_HANDOVER.into(),
-            document,
-            calls,
-            provenance: HandoverProvenance::Built,
-        });
-        steps.push(propose_phase(EXPLORER_PHASE));
-        steps.push(self.end_turn_after_handover());
-        steps
-    }
-
-    /// Starts a presented plan, or requests its STEPS block.
-    fn handle_presented_plan(&self) -> Vec<FlowStep> {
-        let mut steps: Vec<FlowStep> = Vec::new();
-        for name in [BATCH_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK] {
-            steps.extend(self.blocks_named(name).map(|_| self.refuse_block(name, "plan_first", &[])));
-        }
-        match self.parse_presented_steps() {
-            Ok(plan_steps) => steps.extend(self.start_plan(plan_steps, HandoverProvenance::Emitted)),
-            Err(why) => steps.push(self.request_repair(ASK_REPAIR_STEPS, json!({"why": why}))),
-        }
-        steps
-    }
-
-    fn parse_presented_steps(&self) -> Result<Vec<PlanStep>, Option<String>> {
-        let mut why = None;
-        for block in self.blocks_named(STEPS_BLOCK).rev() {
-            match parse_steps_block(&block.raw) {
-                Ok(steps) => return Ok(steps),
-                Err(error) => why = Some(error.to_string()),
-            }
-        }
-        Err(why)
-    }
-
-    /// Handles the reply to a request for a missing or unreadable STEPS block. If it is unreadable again, the steps are
-    /// parsed from the plan's text.
-    fn handle_repaired_steps(&self) -> Vec<FlowStep> {
-        if let Ok(steps) = self.parse_presented_steps() {
-            return self.start_plan(steps, HandoverProvenance::Repaired);
-        }
-        let plan_text = self.parse_original_reply().map(|parsed| parsed.visible_text);
-        let mut steps = parse_steps_from_prose(&plan_text.unwrap_or_default());
-        if steps.is_empty() {
-            steps.push(PlanStep { title: self.handover_goal(), ..PlanStep::default() });
-        }
-        self.start_plan(steps, HandoverProvenance::Built)
-    }
-
-    fn handover_goal(&self) -> String {
-        visit_handover(self.view).and_then(|handover| handover.text_field("goal")).unwrap_or_default().to_owned()
-    }
-
-    fn start_plan(&self, steps: Vec<PlanStep>, provenance: HandoverProvenance) -> Vec<FlowStep> {
-        let call = self.source_calls().first().copied().unwrap_or(self.call.call);
-        vec![
-            ConciergeFact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),
-            self.end_turn_or_ask_again(),
-        ]
     }
 }

@@ -44,6 +44,13 @@ pub(super) fn is_sample_echo(block: &str, field: &str, value: &str) -> bool {
         })
 }
 
+/// Returns the sample of a field as it is in the prompts; empty if there is none.
+pub(super) fn sample_text(block: &str, field: &str) -> String {
+    let blocks = PROMPTS.iter().flat_map(|prompt| signal::parse_reply(prompt, &signal_block_names()).blocks);
+    let mut values = blocks.filter(|known| known.name == block).flat_map(|known| field_values(&known));
+    values.find(|(name, _)| name == field).map(|(_, value)| value).unwrap_or_default()
+}
+
 /// Returns the names of the fields of a block that repeat their sample.
 pub(super) fn find_echoed_fields(block: &SignalBlock) -> Vec<String> {
     let mut fields: Vec<String> = field_values(block)

@@ -3,6 +3,7 @@
 
 use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
 use segue_core::ids::ModelName;
+use segue_core::signal::SignalForm;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub batch: ExpertBatchTrigger,
     /// Whether the user must confirm a batch that a model requests.
     pub confirm_batches: bool,
+    /// How the concierge is asked for signals.
+    pub signals: SignalSetting,
     /// When a plan is presented.
     pub synthesis: PlanTiming,
     /// The turn from which a missing handover of the starter is requested, and built if necessary.
@@ -53,6 +56,7 @@ impl Default for Settings {
             concierge: None,
             batch: ExpertBatchTrigger::OnSignal,
             confirm_batches: false,
+            signals: SignalSetting::Auto,
             synthesis: PlanTiming::SameTurn,
             handover_by_turn: HANDOVER_BY_TURN_DEFAULT,
             plan_by_request: PLAN_BY_REQUEST_DEFAULT,
@@ -100,6 +104,18 @@ pub enum ExpertBatchTrigger {
     OnSignal,
     /// On every turn.
     EveryTurn,
+}
+
+/// How the concierge is asked for signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalSetting {
+    /// As blocks in its replies.
+    Inline,
+    /// With private questions, whose answers are JSON.
+    Structured,
+    /// By what is known about its model.
+    Auto,
 }
 
 /// When a plan is presented.
@@ -158,6 +174,12 @@ pub fn concierge_setting_specs() -> Vec<SettingSpec> {
             "ask the user before the experts are asked on a model's request",
         )
         .with_default(false),
+        SettingSpec::new(
+            "signals",
+            SettingType::Choice(["inline", "structured", "auto"].map(str::to_owned).into()),
+            "how the concierge is asked for signals: in its replies, with separate questions, or by its model",
+        )
+        .with_default("auto"),
         SettingSpec::new("synthesis", choice("same_turn", "next_turn"), "when a plan is presented")
             .with_default("same_turn"),
         SettingSpec::new(
@@ -192,6 +214,16 @@ impl Settings {
         let settings: Self = serde_json::from_value(values).unwrap_or_default();
         settings.push_conflicts(&mut complaints);
         (settings, complaints)
+    }
+
+    /// Returns how signals are requested from a model whose catalog entry says `by_model`.
+    #[must_use]
+    pub fn signal_form(&self, by_model: SignalForm) -> SignalForm {
+        match self.signals {
+            SignalSetting::Inline => SignalForm::Inline,
+            SignalSetting::Structured => SignalForm::Structured,
+            SignalSetting::Auto => by_model,
+        }
     }
 
     /// Returns the expert slots of a batch, ordered by expert and then by sample.

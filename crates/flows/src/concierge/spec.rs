@@ -11,10 +11,10 @@ use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::signal::BlockSet;
 use segue_core::signal::{BlockFieldKind, BlockSchema};
 
-use super::settings;
+use super::{commands, settings};
 use crate::limits::{
     BATCH_RESULT_TOKENS_MAX, CONCIERGE_REPLY_TOKENS_MAX, CONCIERGE_SUMMARY_TOKENS_MAX, HANDOVER_TOKENS_MAX,
-    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
+    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX, VISIT_EXCHANGES_TOKENS_MAX,
 };
 
 /// Answers the question, independently of the other experts.
@@ -52,14 +52,26 @@ pub(super) const ASK_REPAIR_INTENT: &str = "repair_intent";
 pub(super) const ASK_REPAIR_BATCH: &str = "repair_batch";
 pub(super) const ASK_REPAIR_STEPS: &str = "repair_steps";
 
+/// Private questions for the signals, if the model is not asked for them in its replies.
+pub(super) const ASK_INTENT_QUESTION: &str = "intent_question";
+pub(super) const ASK_PLAN_QUESTION: &str = "plan_question";
+pub(super) const ASK_EXECUTION_QUESTION: &str = "execution_question";
+pub(super) const ASK_STEPS_QUESTION: &str = "steps_question";
+pub(super) const ASK_PROGRESS_QUESTION: &str = "progress_question";
+pub(super) const ASK_CONSENT_QUESTION: &str = "consent_question";
+
 pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
 pub(super) const FINDINGS_FRAGMENT: &str = "findings";
 pub(super) const NOTICES_FRAGMENT: &str = "notices";
+pub(super) const QUESTION_FRAGMENT: &str = "question";
 /// The request for a handover, in the turns in which the starter should write one.
 pub(super) const HANDOVER_DUE_FRAGMENT: &str = "handover_due";
 /// The active plan, in the opening prompt of a thread.
 pub(super) const PLAN_FRAGMENT: &str = "plan";
+
+/// The earlier messages of the visit, in the opening prompt of a thread that was opened again.
+pub(super) const EARLIER_FRAGMENT: &str = "earlier";
 
 pub(super) const HANDOVER_BLOCK: &str = "HANDOVER";
 pub(super) const BATCH_BLOCK: &str = "BATCH";
@@ -153,7 +165,7 @@ pub fn concierge_flow_spec() -> FlowSpec {
         .with_handover(handover_schema(INTENT_HANDOVER, &INTENT_FIELDS))
         .with_handover(handover_schema(EXECUTION_HANDOVER, &EXECUTION_FIELDS))
         .with_handover(handover_schema(OUTCOME_HANDOVER, &OUTCOME_FIELDS));
-    FlowSpec { settings: settings::concierge_setting_specs(), ..spec }
+    FlowSpec { settings: settings::concierge_setting_specs(), commands: commands::command_specs(), ..spec }
 }
 
 fn handover_schema(kind: &str, fields: &[(&str, HandoverFieldType)]) -> HandoverSpec {
@@ -228,9 +240,12 @@ fn concierge_role_spec() -> RoleSpec {
     };
     let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
         .with_budget(HANDOVER_TOKENS_MAX, OverflowPolicy::KeepStart);
+    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextLayer::Conversation)
+        .with_budget(VISIT_EXCHANGES_TOKENS_MAX, OverflowPolicy::KeepStart);
     let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
+    let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, ContextLayer::Task)];
     let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadEndTrigger::Model))
         .with_phase_graph(PHASE_GRAPH)
         .with_opening_fragment(FragmentSpec::stable("identity", ContextLayer::Instruction))
@@ -241,6 +256,7 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(knowledge("brief"))
         .with_opening_fragment(FragmentSpec::changing("guidance", ContextLayer::Instruction))
         .with_opening_fragment(plan(PLAN_FRAGMENT))
+        .with_opening_fragment(earlier)
         .with_ask(
             ASK_REPLY,
             [
@@ -255,6 +271,12 @@ fn concierge_role_spec() -> RoleSpec {
         .with_private_ask(ASK_REPAIR_INTENT, repair())
         .with_private_ask(ASK_REPAIR_BATCH, repair())
         .with_private_ask(ASK_REPAIR_STEPS, repair())
+        .with_detached_ask(ASK_INTENT_QUESTION, question())
+        .with_detached_ask(ASK_PLAN_QUESTION, question())
+        .with_detached_ask(ASK_EXECUTION_QUESTION, question())
+        .with_detached_ask(ASK_STEPS_QUESTION, question())
+        .with_detached_ask(ASK_PROGRESS_QUESTION, question())
+        .with_detached_ask(ASK_CONSENT_QUESTION, question())
         .visible_to_user(signal_block_names());
     concierge.compaction = thread_compaction();
     concierge.reply_tokens_max = CONCIERGE_REPLY_TOKENS_MAX;

@@ -12,8 +12,10 @@ use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::phase::TransitionCause;
+use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
+use super::commands::ConciergeCommand;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
 use super::messages;
 use super::plan::ConciergePlan;
@@ -23,7 +25,7 @@ use super::spec::{
     STARTER_PHASE,
 };
 use super::stance::ReplyStance;
-use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX};
+use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX, VISIT_EXCHANGES_MAX};
 
 /// What the concierge's code can read while it handles an event.
 pub(super) type ConciergeContext<'a> = FlowContext<'a, ConciergeState>;
@@ -78,6 +80,12 @@ pub struct ConciergeState {
     pub call_contents: BTreeMap<CallId, ConciergePromptContents>,
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
+    /// How signals are requested from the concierge's model, by its latest call.
+    #[serde(skip_serializing_if = "SignalForm::is_inline")]
+    pub model_signal_form: SignalForm,
+    /// The command that started the current turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_command: Option<ConciergeCommand>,
 }
 
 /// The state of one phase visit.
@@ -94,6 +102,16 @@ pub struct ConciergeVisit {
     pub final_plan: Option<ConciergePlan>,
     /// The latest user messages that were answered in this visit, except those in the opening exchange.
     pub answered_messages: Vec<(MessageId, TextRef)>,
+    /// The latest messages and replies of this visit, in case its thread has to be opened again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<VisitExchange>,
+}
+
+/// The user's messages and the concierge's reply to them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VisitExchange {
+    pub messages: Vec<TextRef>,
+    pub reply: TextRef,
 }
 
 impl Default for ConciergeVisit {
@@ -104,6 +122,7 @@ impl Default for ConciergeVisit {
             made_handovers: BTreeMap::new(),
             final_plan: None,
             answered_messages: Vec::new(),
+            exchanges: Vec::new(),
         }
     }
 }
@@ -227,6 +246,7 @@ impl ConciergeState {
                     self.unanswered_messages.extend(self.queued_messages.remove(message).map(|text| (*message, text)));
                 }
             }
+            Event::CommandIssued { command, .. } => self.turn_command = ConciergeCommand::from_name(command),
             Event::TurnEnded { outcome, .. } => self.apply_turn_ended(outcome),
             Event::CallOpened(opened) => self.apply_call_opened(opened),
             Event::CallAnswered(answered) => self.apply_call_answered(answered),
@@ -263,6 +283,7 @@ impl ConciergeState {
     }
 
     fn apply_turn_ended(&mut self, outcome: &TurnOutcome) {
+        self.turn_command = None;
         match outcome {
             // Unanswered messages stay open, so the user need not repeat them.
             TurnOutcome::Failed { .. } | TurnOutcome::Done => {}
@@ -286,6 +307,7 @@ impl ConciergeState {
         }
         if opened.role == *CONCIERGE_ROLE && opened.compacts_thread.is_none() && opened.recomputation.is_none() {
             self.concierge_thread = Some(opened.receipt.thread.thread_id());
+            self.model_signal_form = opened.signal_form;
             let includes = |name: &str| {
                 opened.receipt.ask.iter().any(|fragment| fragment.name == *name && fragment.text.is_some())
             };
@@ -337,6 +359,12 @@ impl ConciergeState {
 
     fn apply_reply_sent(&mut self, reply: &ReplySent) {
         (self.replied_in_turn, self.replied_in_phase) = (true, true);
+        if reply.call.is_some() {
+            let messages = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
+            self.visit.exchanges.push(VisitExchange { messages, reply: reply.text });
+            let excess = self.visit.exchanges.len().saturating_sub(VISIT_EXCHANGES_MAX);
+            self.visit.exchanges.drain(..excess);
+        }
         if reply.call.is_some() && self.opening_exchange.reply.is_none() {
             let query = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
             self.opening_exchange = StarterConversation { query, reply: Some(reply.text), follow_ups: Vec::new() };
@@ -427,6 +455,11 @@ impl ConciergeState {
                 self.unanswered_messages.clear();
             }
             ConciergeFact::ConfirmationUnclear => self.is_confirmation_unclear = true,
+            ConciergeFact::ConfirmationRepeated => {
+                // The answer was meant for the flow and needs no reply.
+                self.is_confirmation_unclear = true;
+                self.unanswered_messages.clear();
+            }
             ConciergeFact::BatchDeclined => {
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unmet_plan_requests.count = 0;
@@ -442,11 +475,13 @@ impl ConciergeState {
                 notice.into_iter().for_each(|notice| self.push_notice(notice));
             }
             ConciergeFact::InvalidSettings { .. }
+            | ConciergeFact::HandoverFieldsBuilt { .. }
             | ConciergeFact::LateAnswer { .. }
             | ConciergeFact::MapParsed(_)
             | ConciergeFact::MapAnalysed(_)
             | ConciergeFact::MapUnavailable { .. }
             | ConciergeFact::PlanCompleted { .. }
+            | ConciergeFact::PlanDropped { .. }
             | ConciergeFact::ReplyComplaints { .. }
             | ConciergeFact::InternalTermsLeaked { .. } => {}
         }

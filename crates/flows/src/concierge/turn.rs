@@ -3,41 +3,45 @@
 use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
 use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::phase::{PhaseProposal, Proposer};
+use segue_core::signal::SignalForm;
+use serde_json::json;
 
 use super::analysis::{MapShape, analyse_claim_map};
+use super::commands::ConciergeCommand;
 use super::consent::{self, ExpertBatchConsent};
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
 use super::settings::{ExpertBatchTrigger, PlanTiming, Settings};
-use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE, STARTER_PHASE, concierge_phase_key};
+use super::spec::{
+    ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE,
+    STARTER_PHASE, concierge_phase_key,
+};
 use super::stance::{self, StanceReason};
 use super::state::ConciergeContext;
-use super::{batch, claim_map, handovers};
+use super::{batch, claim_map, handovers, questions};
 use crate::template::fill_template;
 
 /// Handles the start of a turn: resolves a pending confirmation, resumes a failed batch, or answers the message.
 pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settings, is_retry: bool) -> Vec<FlowStep> {
     let state = view.state;
     let message = messages::latest_user_text(view);
-    if let Some(request) = &state.pending_confirmation {
-        let parse = if request.purpose == ExpertBatchPurpose::Plan {
-            consent::parse_plan_consent
-        } else {
-            consent::parse_consent
-        };
-        let (fact, notice) = match parse(&message) {
-            ExpertBatchConsent::Yes => {
-                let mut steps = vec![ConciergeFact::BatchConfirmed.into_step()];
-                steps.extend(batch::start_batch(view, settings, request.clone()));
-                return steps;
+    match state.turn_command {
+        Some(ConciergeCommand::ConfirmBatch) => return confirm_batch(view, settings),
+        Some(ConciergeCommand::MakePlan) => {
+            let request = questions::question_request(view, settings, ASK_EXECUTION_QUESTION, json!({}));
+            return vec![FlowStep::Call(request)];
+        }
+        None => {}
+    }
+    if state.pending_confirmation.is_some() {
+        // The wording of a yes differs between languages, so the concierge is asked what the answer means.
+        return match settings.signal_form(state.model_signal_form) {
+            SignalForm::Structured => {
+                let request = questions::question_request(view, settings, ASK_CONSENT_QUESTION, json!({}));
+                vec![FlowStep::Call(request)]
             }
-            ExpertBatchConsent::No => (ConciergeFact::BatchDeclined, "declined"),
-            ExpertBatchConsent::Unclear if state.is_confirmation_unclear => (ConciergeFact::BatchDeclined, "no_yes"),
-            ExpertBatchConsent::Unclear => (ConciergeFact::ConfirmationUnclear, "unsettled"),
+            SignalForm::Inline => settle_confirmation(view, settings, None),
         };
-        let mut steps = vec![fact.into_step(), record_refusal(None, "BATCH", notice, &[])];
-        steps.extend(start_batch_or_reply(view, settings));
-        return steps;
     }
     if let Some(failed) = &state.batch {
         if is_retry || consent::is_retry_request(&message) {
@@ -52,6 +56,47 @@ pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settin
         return steps;
     }
     start_batch_or_reply(view, settings)
+}
+
+/// Acts on the user's answer to the question whether a batch may be started. `by_concierge` is what the answer means to
+/// the concierge. If the wording says the opposite, the user is asked again, and nothing is spent on a guess.
+pub(super) fn settle_confirmation(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    by_concierge: Option<ExpertBatchConsent>,
+) -> Vec<FlowStep> {
+    let state = view.state;
+    let message = messages::latest_user_text(view);
+    let purpose = state.pending_confirmation.as_ref().map(|request| request.purpose);
+    let by_wording = match purpose {
+        Some(ExpertBatchPurpose::Plan) => consent::parse_plan_consent(&message),
+        _ => consent::parse_consent(&message),
+    };
+    let is_second = state.is_confirmation_unclear;
+    let (fact, notice) = match consent::combine_consent(by_wording, by_concierge) {
+        Some(ExpertBatchConsent::Yes) => return confirm_batch(view, settings),
+        Some(ExpertBatchConsent::No) => (ConciergeFact::BatchDeclined, "declined"),
+        Some(ExpertBatchConsent::Unclear) | None if is_second => (ConciergeFact::BatchDeclined, "no_yes"),
+        Some(ExpertBatchConsent::Unclear) => (ConciergeFact::ConfirmationUnclear, "unsettled"),
+        None => {
+            let text = fill_template(include_str!("../../prompts/concierge/confirm_again.md"), &());
+            let question = FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None };
+            let fact = ConciergeFact::ConfirmationRepeated.into_step();
+            return vec![fact, question, FlowStep::EndTurn(TurnOutcome::Done)];
+        }
+    };
+    let mut steps = vec![fact.into_step(), record_refusal(None, "BATCH", notice, &[])];
+    steps.extend(start_batch_or_reply(view, settings));
+    steps
+}
+
+fn confirm_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+    let Some(request) = view.state.pending_confirmation.clone() else {
+        return vec![FlowStep::EndTurn(TurnOutcome::Done)];
+    };
+    let mut steps = vec![ConciergeFact::BatchConfirmed.into_step()];
+    steps.extend(batch::start_batch(view, settings, request));
+    steps
 }
 
 fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {

@@ -129,7 +129,7 @@ fn a09_reply_sees_turn_phase_intent_and_last_reply() {
     let ask_text = ask_text(&harness, "reply");
     for line in [
         "- Turn: 2 (the conversation is already going on)",
-        "- Phase: narrowing (choosing among what was found)",
+        "- Phase: narrowing. Name the choices that are left, and what decides between them.",
         "- The user wants: no cod this week",
         "- Your last reply: Shall I?",
     ] {
@@ -369,6 +369,21 @@ fn a26_references_are_stable_and_never_reused() {
         assert_eq!(flow_state.entities.get(reference).map(|entity| entity.label.as_str()), Some(label));
     }
     assert_eq!(flow_state.entities.get("recipe_4").and_then(|entity| entity.id.clone()), Some(id("recipe", 9)));
+    // References are counted for each type, and a record keeps its reference in every later prompt.
+    assert_eq!(flow_state.entities.get("recipe_5"), None, "no record has two references");
+    let shown = harness.rebuild_all_prompts();
+    let texts: Vec<String> = shown
+        .values()
+        .flat_map(|prompt| prompt.messages.iter().map(|message| message.text().to_string()))
+        .filter(|text| text.contains("Baked Cod"))
+        .collect();
+    assert!(!texts.is_empty());
+    for text in texts {
+        let lines = text.lines().filter(|line| line.contains("Baked Cod") && line.contains("recipe_"));
+        for line in lines {
+            assert!(line.contains("recipe_3"), "the dropped and reloaded record has another reference: {line}");
+        }
+    }
 }
 
 #[test]

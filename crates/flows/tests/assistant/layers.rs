@@ -129,6 +129,6 @@ fn a23_phase_label_restricts_nothing() {
     answer_act(&mut harness, create_meal("recipe_1"));
     finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
     answer_act(&mut harness, step_complete("added"));
-    assert!(ask_text(&harness, "reply").contains("- Phase: executing"));
+    assert!(ask_text(&harness, "reply").contains("- Phase: executing. Say what was changed"));
     assert!(harness.session().phase_graphs.is_empty(), "the label is not a phase of a graph");
 }

@@ -178,11 +178,14 @@ fn s12_handover_block_moves_starter_to_a_fresh_explorer() {
 }
 
 #[test]
-fn s13_user_sees_only_text_outside_blocks() {
+fn s13_user_sees_all_text_outside_blocks_and_nothing_else() {
     let mut harness = open();
-    play_until_explorer(&mut harness);
-    assert_eq!(harness.last_reply(), "Then buy.");
-    assert!(visible_replies(&harness).iter().all(|said| !said.contains("<<<")));
+    play_first_turn(&mut harness);
+    harness.send_message("I stay").answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}\n\nAsk me anything."));
+    assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("Then buy.⏎⏎Ask me anything."));
+    assert_eq!(phase(&harness).current, *"explorer", "the block counts wherever it is");
+    harness.send_message("plan it").answer_call("concierge", &format!("{WORKFLOW}\nI work on it."));
+    assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("I work on it."));
 }
 
 #[test]
@@ -203,13 +206,25 @@ fn s15_missing_and_malformed_fields_are_absent() {
     harness.send_message("I stay");
     harness.answer_call(
         "concierge",
-        "<<<HANDOVER>>>\ngoal: a home\ntensions: none\nconstraints: [time\nmood: bad\n<<<END>>>",
+        "<<<HANDOVER>>>\ngoal: a home\ntensions: none\nconstraints: [time\nmood: bad\nand worse\n\
+         still_unclear: [where to, when]\nThey sounded tired.\naccepted_framing: time decides\nin the end\n<<<END>>>",
     );
     let handover = harness.session().latest_handover("intent").expect("it was made").clone();
     assert_eq!(handover.text_field("goal"), Some("a home"));
-    assert_eq!((handover.text_field("shape"), handover.text_field("resisted_framing")), (None, None));
+    assert_eq!(handover.text_field("resisted_framing"), None);
+    assert_eq!(handover.list_field("constraints"), ["time"], "an unknown key is not part of the list before it");
+    assert_eq!(handover.list_field("still_unclear"), ["where to", "when"], "a list ends at its bracket");
+    assert_eq!(handover.text_field("accepted_framing"), Some("time decides\nin the end"));
     assert!(handover.list_field("tensions").is_empty() && handover.list_field("gaps").is_empty());
-    assert!(!facts(&harness, "reply_complaints").is_empty());
+    let complaints = facts(&harness, "reply_complaints")[0]["complaints"].clone();
+    assert_eq!(
+        complaints,
+        json!([
+            "HANDOVER.constraints: list has no closing bracket",
+            "HANDOVER.mood: unknown key; its value was ignored",
+            "HANDOVER.still_unclear: text after the list was ignored: `They sounded tired.`",
+        ])
+    );
 }
 
 #[test]
@@ -226,7 +241,7 @@ fn s15_fields_that_repeat_the_sample_of_the_prompt_are_absent() {
         (handover.text_field("goal"), handover.text_field("effective_stance")),
         (Some("a home"), Some("decide"))
     );
-    assert_eq!((handover.text_field("accepted_framing"), handover.text_field("shape")), (None, None));
+    assert_eq!((handover.text_field("accepted_framing"), handover.text_field("shape")), (None, Some("contested")));
     assert_eq!(handover.list_field("constraints"), ["five years"]);
     assert_eq!(handover.text_field("user_reply"), Some("I stay"), "the user's own words take its place");
     let complaints = facts(&harness, "reply_complaints")[0].to_string();
@@ -386,9 +401,30 @@ fn s23_no_transcript_enters_a_prompt() {
     play_until_plan(&mut harness);
     let concierge = calls(&harness, "concierge");
     let explorer = prompt_text(&harness, concierge[2].call);
+    // The handover says it in its own words, so the prompt is not empty by accident.
+    assert!(explorer.contains("rent, unless you stay") && explorer.contains("> I stay five years"), "{explorer}");
     assert!(!explorer.contains("Rent, unless you stay for long.") && !explorer.contains("Then buy."), "{explorer}");
     let executor = prompt_text(&harness, concierge[3].call);
+    assert!(executor.contains("buy a flat by May") && executor.contains("give me a plan"), "{executor}");
     assert!(!executor.contains("I will work it out") && !executor.contains("rent or buy?"), "{executor}");
+}
+
+#[test]
+fn s23_fields_that_the_flow_wrote_are_recorded() {
+    let built = |block: &str| {
+        let mut harness = open();
+        play_first_turn(&mut harness);
+        harness.send_message("I stay five years").answer_call("concierge", &with_text(block));
+        facts(&harness, "handover_fields_built").pop()
+    };
+    assert_eq!(built(HANDOVER), None, "the model wrote all fields, and the shape is as the map says");
+    let short = "<<<HANDOVER>>>\ngoal: a home\nshape: round\nuser_query: to rent\n<<<END>>>";
+    assert_eq!(built(short), Some(json!({"kind": "intent", "fields": ["shape", "starter_response", "user_reply"]})));
+    let mut harness = open_with_settings(json!({"handover_by_turn": 2}));
+    play_first_turn(&mut harness);
+    harness.send_message("I stay").answer_call("concierge", "Buy.").answer_call("concierge", "No.");
+    let fields = facts(&harness, "handover_fields_built").pop().expect("it was built")["fields"].clone();
+    assert!(fields.as_array().is_some_and(|fields| fields.contains(&json!("goal"))), "{fields}");
 }
 
 #[test]
@@ -403,6 +439,28 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     }
     assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "decide");
     assert!(system.contains("The user wants a decision"), "{system}");
+    let at = |text: &str| system.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(at("## Never") < at("rent first") && at("rent first") < at("## How to answer"), "in this order");
+
+    let mut harness = open();
+    harness.send_message("rent or buy?");
+    answer_experts(&mut harness, MAP);
+    let (system, _) = concierge_prompt(&harness);
+    assert!(!system.contains("The user wants a decision"), "another message has another stance");
+    assert!(system.contains("Reply in the language that the user writes in."), "{system}");
+}
+
+#[test]
+fn s24_explorer_keeps_the_stance() {
+    for (question, framing) in [("rent or buy? decide for me", true), ("rent or buy?", false)] {
+        let mut harness = open();
+        harness.send_message(question);
+        answer_experts(&mut harness, MAP);
+        harness.answer_call("concierge", "Rent.").send_message("I stay").answer_call("concierge", &with_text(HANDOVER));
+        harness.send_message("where?");
+        let (system, _) = concierge_prompt(&harness);
+        assert_eq!(system.contains("The user wants a decision from you."), framing, "{system}");
+    }
 }
 
 #[test]
@@ -511,12 +569,50 @@ fn s30_model_change_opens_a_new_thread_and_keeps_handovers() {
     harness.send_message("go on");
     let call = calls(&harness, "concierge").last().expect("it was called").clone();
     assert_eq!(call.model, *"dog");
-    assert_eq!(layout(&call), "identity never part capabilities handover plan | message");
+    assert_eq!(layout(&call), "identity never part capabilities handover plan earlier | message");
     let (system, last) = concierge_prompt(&harness);
     assert!(system.contains("a plan that is under way") && system.contains("[>] 2. View flats (current)"), "{system}");
     assert!(system.contains("buy a flat by May") && system.contains("TYPE: STEP_HELP"));
     assert_eq!(last, "go on");
     assert_eq!(harness.session().handovers.len(), 2);
+}
+
+#[test]
+fn s30_reopened_thread_is_shown_the_visit_so_far() {
+    let reopened = |harness: &mut SessionHarness, message: &str| {
+        harness.assign_model("concierge", "dog");
+        harness.send_message(message);
+        let (system, last) = concierge_prompt(harness);
+        assert!(last.ends_with(message), "{last}");
+        system
+    };
+    let mut harness = open();
+    play_first_turn(&mut harness);
+    let starter = reopened(&mut harness, "I stay five years");
+    assert!(starter.contains("rent or buy?") && starter.contains("Rent, unless you stay for long."), "{starter}");
+
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness.send_message("where?").answer_call("concierge", "In a quiet street.");
+    let explorer = reopened(&mut harness, "and the price?");
+    assert!(explorer.contains("where?") && explorer.contains("In a quiet street."), "{explorer}");
+    assert!(!explorer.contains("Then buy."), "what was said in another phase does not cross: {explorer}");
+
+    let mut harness = open();
+    play_until_plan(&mut harness);
+    harness.send_message("which bank?").answer_call("concierge", "The one in town.");
+    let executor = reopened(&mut harness, "go on");
+    assert!(executor.contains("which bank?") && executor.contains("The one in town."), "{executor}");
+    assert!(executor.contains("[>] 1. See the bank"), "{executor}");
+}
+
+#[test]
+fn s30_ordinary_thread_repeats_nothing() {
+    let mut harness = open();
+    play_until_plan(&mut harness);
+    for call in calls(&harness, "concierge") {
+        assert!(!layout(&call).contains("earlier"), "{}", layout(&call));
+    }
 }
 
 #[test]

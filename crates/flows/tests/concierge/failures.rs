@@ -34,6 +34,7 @@ fn missing_handover_is_requested_and_then_built() {
         repair of handover intent requested
         c8 concierge asked repair_intent on plain in starter, th5 continued (6 messages)
         c8 answered: I already told you.
+        handover_fields_built {"fields":["effective_stance","gaps","goal","key_findings","shape","starter_response","tensions","user_query","user_reply"],"kind":"intent"}
         h1 handover intent (built)
         conversation of concierge: starter → explorer by role `concierge`
         t3 done

@@ -103,6 +103,7 @@ struct CatalogModelRow {
     tools: Option<bool>,
     #[serde(default)]
     cache_breakpoints: Option<bool>,
+    inline_signals: Option<bool>,
 }
 
 impl CatalogModelRow {
@@ -123,6 +124,7 @@ impl CatalogModelRow {
             images: self.images,
             tools: self.tools,
             cache_breakpoints: self.cache_breakpoints,
+            inline_signals: self.inline_signals,
         })
     }
 }

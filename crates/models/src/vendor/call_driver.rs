@@ -267,7 +267,7 @@ impl VendorCallDriver {
                 );
                 Some(CallFailure::new(FailureKind::UnusableReply, message))
             }
-            StopReason::Done | StopReason::ToolCalls => {
+            StopReason::Done | StopReason::ToolCalls | StopReason::Repetition => {
                 Some(CallFailure::new(FailureKind::UnusableReply, format!("`{model}` finished without a reply")))
             }
         }

@@ -147,6 +147,7 @@ impl ValidatingReplyStream {
     fn retry_with_errors(&mut self, text: String, value: Option<Value>, finish: &ReplyFinish) {
         let problem = match (finish.stop, &value) {
             (StopReason::Length, _) => "it was too long and was cut off before its end; it must be shorter".to_owned(),
+            (StopReason::Repetition, _) => "it repeated itself without end".to_owned(),
             (StopReason::ContentFilter, _) => {
                 "it was broken off before its end; it must be shorter, and say less".to_owned()
             }

@@ -294,7 +294,7 @@ pub(super) fn malformed_reply_failure(message: String) -> CallFailure {
 /// Returns whether a reply ended before the model was done. Incomplete parts of it are dropped rather than repaired.
 pub(super) fn is_truncated(stop: StopReason) -> bool {
     match stop {
-        StopReason::Length | StopReason::ContentFilter => true,
+        StopReason::Length | StopReason::ContentFilter | StopReason::Repetition => true,
         StopReason::Done | StopReason::ToolCalls => false,
     }
 }

@@ -32,7 +32,7 @@ fn response(wire: WireFormat, text: &str, calls: &[(&str, &str)], stop: StopReas
             let details = match stop {
                 StopReason::Length => json!({ "reason": "max_output_tokens" }),
                 StopReason::ContentFilter => json!({ "reason": "content_filter" }),
-                StopReason::Done | StopReason::ToolCalls => Value::Null,
+                StopReason::Done | StopReason::ToolCalls | StopReason::Repetition => Value::Null,
             };
             let body = json!({ "usage": usage, "incomplete_details": details });
             events_json.push(json!({ "type": "response.completed", "response": body }));

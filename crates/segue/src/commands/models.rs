@@ -168,7 +168,7 @@ async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str)
             .as_ref()
             .and_then(|known| known.window_tokens)
             .map(|tokens| number_format::format_count(u64::from(tokens)));
-        let card = known.map(|known| ModelCard { window_tokens: 0, price: known.price });
+        let card = known.map(|known| ModelCard { price: known.price, ..ModelCard::unpriced(0) });
         let [input, _, output] = format_prices(card);
         table.add_row([format!("{provider}/{name}"), window.unwrap_or_else(|| "?".to_owned()), input, output]);
     }

@@ -206,9 +206,8 @@ fn settings_of_a_flow_are_read_and_an_invalid_one_names_its_line() {
     assert!(
         other("[flows.concirge]\nquorum = 2").ends_with("2: there is no flow `concirge`; did you mean `concierge`?")
     );
-    assert!(
-        other("[flows.chat]\nquorum = 2").ends_with("2: `flows.chat.quorum` is unknown; flow `chat` has no settings")
-    );
+    let unknown = other("[flows.chat]\nquorum = 2");
+    assert!(unknown.contains("2: `flows.chat.quorum` is unknown"), "{unknown}");
 }
 
 #[test]

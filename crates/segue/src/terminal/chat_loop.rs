@@ -264,7 +264,7 @@ impl<'e> ChatLoop<'e> {
     }
 
     async fn handle_message(&mut self, written: TerminalMessage) -> anyhow::Result<LoopControl> {
-        let result = match slash_command::parse_input(written) {
+        let result = match slash_command::parse_input(written, &self.flow.spec().commands) {
             Ok(TerminalInput::Empty) => return Ok(LoopControl::Continue),
             Ok(TerminalInput::Message(text)) => self.send_message(text).await,
             Ok(TerminalInput::Command(command)) => self.run_slash_command(command).await,

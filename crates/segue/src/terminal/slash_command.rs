@@ -1,7 +1,9 @@
 //! Parses the input of a conversation: messages and slash commands.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use segue_core::flow::FlowCommandSpec;
 use segue_core::ids::{CallId, PhaseName, RoleName, SessionId};
 
 use super::message_draft::{LineOrBlockInput, TerminalMessage};
@@ -65,7 +67,7 @@ const SLASH_COMMANDS: &[(&str, &str, &str)] = &[
     ("reset", "ROLE", "start a new thread for a role at its next call (also /forget)"),
     ("artifacts", "", "show the artifacts of the flow, such as plans, maps and tables"),
     ("undo", "[RUN]", "undo the last write"),
-    ("run", "COMMAND [NAME=VALUE…]", "run a command of the flow; `segue flows` lists them"),
+    ("run", "COMMAND [NAME=VALUE…]", "run a command of the flow, also /COMMAND; `segue flows` lists them"),
     ("rename", "TITLE", "change the title of the session"),
     ("cost", "", "show tokens and costs by role, model and phase"),
     ("sessions", "", "list the newest sessions"),
@@ -78,11 +80,14 @@ const SLASH_COMMANDS: &[(&str, &str, &str)] = &[
 const SLASH_COMMAND_ALIASES: [(&str, &str); 4] =
     [("?", "help"), ("why", "explain"), ("forget", "reset"), ("exit", "quit")];
 
-/// Parses an input.
+/// Parses an input. A command of the flow can be written like any other command, unless it has the name of one.
 ///
 /// # Errors
 /// Returns a message for the user if the input begins with a slash and is not a valid command.
-pub(crate) fn parse_input(message: TerminalMessage) -> Result<TerminalInput, String> {
+pub(crate) fn parse_input(
+    message: TerminalMessage,
+    flow_commands: &BTreeMap<String, FlowCommandSpec>,
+) -> Result<TerminalInput, String> {
     let TerminalMessage { text, form } = message;
     if text.trim().is_empty() {
         return Ok(TerminalInput::Empty);
@@ -90,10 +95,29 @@ pub(crate) fn parse_input(message: TerminalMessage) -> Result<TerminalInput, Str
     match text.strip_prefix('/') {
         Some(rest) if form == LineOrBlockInput::Line => match rest.strip_prefix('/') {
             Some(_) => Ok(TerminalInput::Message(rest.to_owned())),
-            None => parse_slash_command(rest).map(TerminalInput::Command),
+            None => match parse_flow_slash_command(rest, flow_commands) {
+                Some(command) => Ok(TerminalInput::Command(command)),
+                None => parse_slash_command(rest).map(TerminalInput::Command),
+            },
         },
         _ => Ok(TerminalInput::Message(text)),
     }
+}
+
+/// Parses a command of the flow. If it has one argument, that argument needs no name.
+fn parse_flow_slash_command(line: &str, flow_commands: &BTreeMap<String, FlowCommandSpec>) -> Option<SlashCommand> {
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let is_general = SLASH_COMMANDS.iter().any(|(known, ..)| *known == name)
+        || SLASH_COMMAND_ALIASES.iter().any(|(alias, _)| *alias == name);
+    let spec = flow_commands.get(name).filter(|_| !is_general)?;
+    let mut names = spec.arguments.keys();
+    let only_argument = names.next().filter(|_| names.next().is_none());
+    let arguments = match (only_argument, rest.trim()) {
+        (_, "") => Vec::new(),
+        (Some(argument), value) if !value.contains('=') => vec![format!("{argument}={value}")],
+        (_, words) => words.split_whitespace().map(str::to_owned).collect(),
+    };
+    Some(SlashCommand::RunFlowCommand { command: name.to_owned(), arguments })
 }
 
 fn parse_slash_command(line: &str) -> Result<SlashCommand, String> {
@@ -212,7 +236,36 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<TerminalInput, String> {
-        parse_input(MessageDraft::default().push_input(line).expect("the line is complete"))
+        parse_input(MessageDraft::default().push_input(line).expect("the line is complete"), &flow_commands())
+    }
+
+    /// The commands of a flow, one of which has the name of a general command.
+    fn flow_commands() -> BTreeMap<String, FlowCommandSpec> {
+        let command = |name: &str, description: &str, arguments: &[(&str, &str)]| {
+            let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
+            (name.to_owned(), FlowCommandSpec { description: description.to_owned(), arguments })
+        };
+        [
+            command("yes", "says yes", &[]),
+            command("done", "marks a step", &[("step", "the step")]),
+            command("move", "moves", &[("from", "a place"), ("to", "a place")]),
+            command("quit", "is hidden by the general command", &[]),
+        ]
+        .into()
+    }
+
+    #[test]
+    fn command_of_the_flow_is_written_like_a_general_one() {
+        let run = |command: &str, arguments: &[&str]| SlashCommand::RunFlowCommand {
+            command: command.to_owned(),
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(command("/yes"), run("yes", &[]));
+        assert_eq!(command("/done View flats"), run("done", &["step=View flats"]));
+        assert_eq!(command("/done step=2"), run("done", &["step=2"]));
+        assert_eq!(command("/move from=a to=b"), run("move", &["from=a", "to=b"]));
+        assert_eq!(command("/quit"), SlashCommand::Quit);
+        assert!(refused("/no").contains("there is no command /no"));
     }
 
     fn command(line: &str) -> SlashCommand {

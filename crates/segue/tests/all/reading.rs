@@ -177,6 +177,11 @@ fn flows_are_described() {
                                                  reply: message
         summariser  none: every call starts a    opening: summarise;          flow only   retry
                     new thread                   summarise: folded
+
+        Settings
+        SETTING      DEFAULT  DESCRIPTION
+        instruction the system prompt; by default a short instruction to answer directly: a text
+                              of at most 20000 characters
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));
     assert_eq!(place.json(&["flows", "chat", "--json"])["roles"][0]["memory"], "the whole session");

@@ -69,7 +69,7 @@ pub(crate) struct CallSummaryView {
     pub problem: Option<String>,
     pub ended: Option<u64>,
     pub duration_ms: Option<u64>,
-    /// Why the answer ended: `done`, `length`, `tool_calls` or `content_filter`.
+    /// Why the answer ended: `done`, `length`, `tool_calls`, `content_filter` or `repetition`.
     pub stop_reason: Option<String>,
     pub usage: Option<TokenUsageView>,
     /// Who counted the tokens: `vendor` or `estimated`.

@@ -146,6 +146,14 @@ impl ClientConversation {
         Ok(Self { instructions, messages: parsed, hashes })
     }
 
+    /// Returns the conversation without the client's instructions, for a flow that has a setting for them.
+    #[must_use]
+    pub(crate) fn without_instructions(&self) -> Self {
+        let first_message = flatten_messages("", &self.messages[..1]);
+        let hashes = ConversationHashes::compute("", &self.messages, &first_message);
+        Self { instructions: String::new(), messages: self.messages.clone(), hashes }
+    }
+
     /// Returns the new message.
     #[must_use]
     pub(crate) fn new_message(&self) -> &MessageContent {

@@ -162,7 +162,8 @@ impl TurnReplyStream {
             let call = report.replies.last().and_then(|reply| reply.call.as_ref()?.parse::<CallId>().ok());
             match call.and_then(|call| history.calls.get(&call)).and_then(|entry| entry.end.as_ref()) {
                 Some(CallEndHistoryEntry::Answered {
-                    stop_reason: Some(segue_core::prompt::StopReason::Length),
+                    stop_reason:
+                        Some(segue_core::prompt::StopReason::Length | segue_core::prompt::StopReason::Repetition),
                     ..
                 }) => "length",
                 Some(CallEndHistoryEntry::Answered {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::event::TurnOutcome;
+use segue_core::event::{Event, SessionOpened, TurnOutcome};
 use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
 use segue_engine::{SessionOptions, SessionQuery};
+use serde_json::{Value, json};
 
 use super::SessionRequestHeaders;
 use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
@@ -20,6 +21,9 @@ use crate::extract::RequestedSession;
 use crate::history::{MessageEntry, SessionHistory, TurnHistoryEntry};
 use crate::limits::{CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
 use crate::problem::HttpProblem;
+
+/// The setting of a flow that holds a system prompt.
+const INSTRUCTION_SETTING: &str = "instruction";
 
 /// The session and message that a request was resolved to.
 #[derive(Debug)]
@@ -46,28 +50,32 @@ pub(crate) async fn resolve_request(
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<ResolvedClientRequest, HttpProblem> {
+    let instruction = session_instruction(app, flow, conversation);
+    let separated = instruction.is_some().then(|| conversation.without_instructions());
+    let conversation = separated.as_ref().unwrap_or(conversation);
+    let target = &ClientFlow { name: flow, instruction };
     if let Some(name) = &hints.session_name {
-        return resolve_named_session(app, caller, flow, conversation, hints, name).await;
+        return resolve_named_session(app, caller, target, conversation, hints, name).await;
     }
     if conversation.has_prior_messages() {
         for prefix in conversation.possible_prefixes() {
             let fingerprint = prefix.fingerprint(caller, flow);
             for session in app.conversation_cache.find_sessions(fingerprint.id()) {
-                let Some(candidate) = CandidateSession::load(app, caller, flow, session).await? else { continue };
+                let Some(candidate) = CandidateSession::load(app, caller, target, session).await? else { continue };
                 if let Some(resolved) = match_session(candidate, flow, prefix, conversation, hints).await? {
                     return Ok(resolved);
                 }
             }
         }
-        if let Some(resolved) = search_by_last_reply(app, caller, flow, conversation, hints).await? {
+        if let Some(resolved) = search_by_last_reply(app, caller, target, conversation, hints).await? {
             return Ok(resolved);
         }
     } else if hints.is_retry
-        && let Some(resolved) = find_retried_first_message(app, caller, flow, conversation, hints).await?
+        && let Some(resolved) = find_retried_first_message(app, caller, target, conversation, hints).await?
     {
         return Ok(resolved);
     }
-    let session_ref = open_flow_session(app, caller, flow, None).await?;
+    let session_ref = open_flow_session(app, caller, target, None).await?;
     let content = conversation.flattened_message();
     let key = hints
         .idempotency_key
@@ -82,15 +90,40 @@ pub(crate) async fn resolve_request(
     })
 }
 
+/// The flow that a client asks for, with the client's system prompt if the flow has a setting for it.
+struct ClientFlow<'c> {
+    name: &'c FlowName,
+    instruction: Option<String>,
+}
+
+impl ClientFlow<'_> {
+    /// Returns whether a session of this flow was opened with the same instruction.
+    fn has_same_instruction(&self, app: &AppState, settings: &Value) -> bool {
+        let default = app.engine.default_settings(self.name).and_then(|defaults| defaults.get(INSTRUCTION_SETTING));
+        let wanted = self.instruction.as_deref().or(default.and_then(Value::as_str));
+        settings.get(INSTRUCTION_SETTING).and_then(Value::as_str) == wanted
+    }
+}
+
+/// Returns the client's instructions as a setting of the flow; `None` if there are none, or the flow does not accept them.
+fn session_instruction(app: &AppState, flow: &FlowName, conversation: &ClientConversation) -> Option<String> {
+    let text = Some(&conversation.instructions).filter(|text| !text.trim().is_empty())?;
+    let spec = app.engine.flows().map(|known| known.spec()).find(|spec| spec.name == *flow)?;
+    let has_setting = spec.settings.iter().any(|setting| setting.name == INSTRUCTION_SETTING);
+    let is_valid = spec.invalid_settings(&json!({ INSTRUCTION_SETTING: text })).is_empty();
+    (has_setting && is_valid).then(|| text.clone())
+}
+
 /// Resolves a request that names its session. The earlier messages are not compared.
 async fn resolve_named_session(
     app: &AppState,
     caller: &Caller,
-    flow: &FlowName,
+    target: &ClientFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
     name: &str,
 ) -> Result<ResolvedClientRequest, HttpProblem> {
+    let flow = target.name;
     // An invalid name is rejected before any lookup.
     caller.full_session_id(name).map_err(|problem| problem.with_extension("field", "metadata.session"))?;
     let found = match RequestedSession::resolve(app, caller.clone(), name).await {
@@ -103,7 +136,7 @@ async fn resolve_named_session(
         Err(problem) => return Err(problem),
     };
     let Some((session_ref, session_flow_name)) = found else {
-        let session_ref = open_flow_session(app, caller, flow, Some(name)).await?;
+        let session_ref = open_flow_session(app, caller, target, Some(name)).await?;
         return Ok(ResolvedClientRequest {
             session_ref,
             content: conversation.flattened_message(),
@@ -137,11 +170,15 @@ async fn resolve_named_session(
 async fn open_flow_session(
     app: &AppState,
     caller: &Caller,
-    flow: &FlowName,
+    target: &ClientFlow<'_>,
     name: Option<&str>,
 ) -> Result<RequestedSession, HttpProblem> {
-    let options = SessionOptions { mid_turn_policy: app.options.default_mid_turn_policy, ..SessionOptions::default() };
-    open_new_session(app, caller.clone(), flow, name, options).await
+    let mid_turn_policy = app.options.default_mid_turn_policy;
+    let mut options = SessionOptions { mid_turn_policy, ..SessionOptions::default() };
+    if let Some(instruction) = &target.instruction {
+        options.settings = json!({ INSTRUCTION_SETTING: instruction });
+    }
+    open_new_session(app, caller.clone(), target.name, name, options).await
 }
 
 /// Returns the last message of a session if it has this content.
@@ -160,13 +197,14 @@ async fn last_message_if_equal(
 async fn search_by_last_reply(
     app: &AppState,
     caller: &Caller,
-    flow: &FlowName,
+    target: &ClientFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
+    let flow = target.name;
     let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
     for session in list_candidate_sessions(app, caller, flow, reply).await? {
-        let Some(candidate) = CandidateSession::load(app, caller, flow, session).await? else { continue };
+        let Some(candidate) = CandidateSession::load(app, caller, target, session).await? else { continue };
         let first_message_hash = candidate.first_message_hash().await?;
         // The comparison of a first message reads it as a whole, so it is only made where the hashes are equal. The client's own
         // first message is always compared, because its instructions may have changed.
@@ -188,16 +226,19 @@ async fn search_by_last_reply(
 async fn find_retried_first_message(
     app: &AppState,
     caller: &Caller,
-    flow: &FlowName,
+    target: &ClientFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
+    let flow = target.name;
     let content = conversation.flattened_message();
     for session in list_candidate_sessions(app, caller, flow, &conversation.new_message().text).await? {
         let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
         let first = with_session_history(&session_ref, None, |history| {
+            let has_same_instruction =
+                opened_event(history).is_some_and(|opened| target.has_same_instruction(app, &opened.settings));
             let first = history.messages.values().next().cloned();
-            first.filter(|_| history.messages.len() == 1)
+            first.filter(|_| history.messages.len() == 1 && has_same_instruction)
         });
         let Some(first) = first.await? else { continue };
         if content_matches(&session_ref, &StoredMessageRefs::from_messages(&[&first]), &content).await? {
@@ -248,17 +289,19 @@ struct CandidateSession {
 }
 
 impl CandidateSession {
-    /// Loads a session. Returns `None` if it has another flow, or was deleted after it was cached.
+    /// Loads a session. Returns `None` if it has another flow or instruction, or was deleted after it was cached.
     async fn load(
         app: &AppState,
         caller: &Caller,
-        flow: &FlowName,
+        target: &ClientFlow<'_>,
         session: SessionId,
     ) -> Result<Option<Self>, HttpProblem> {
         let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
         let turns = with_session_history(&session_ref, None, |history| {
-            let is_same_flow = session_flow(history).as_ref() == Some(flow);
-            is_same_flow.then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect())
+            let is_wanted = opened_event(history).is_some_and(|opened| {
+                opened.flow == *target.name && target.has_same_instruction(app, &opened.settings)
+            });
+            is_wanted.then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect())
         });
         match turns.await {
             Ok(turns) => Ok(turns.map(|turns| Self { session_ref, turns })),
@@ -446,8 +489,12 @@ async fn read_joined_text(session_ref: &RequestedSession, texts: &[TextRef]) -> 
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {
+    opened_event(history).map(|opened| opened.flow.clone())
+}
+
+fn opened_event(history: &SessionHistory) -> Option<&SessionOpened> {
     match history.first_event.as_ref().map(|first| &first.event) {
-        Some(segue_core::event::Event::SessionOpened(opened)) => Some(opened.flow.clone()),
+        Some(Event::SessionOpened(opened)) => Some(opened),
         _ => None,
     }
 }

@@ -133,7 +133,28 @@ async fn named_session_receives_only_the_new_message() {
 }
 
 #[tokio::test]
-async fn instructions_and_unknown_messages_are_part_of_the_first_message() {
+async fn system_message_of_a_client_is_the_instruction_of_the_session() {
+    let server = TestServer::new().await;
+    let with_system = |text: &str| Client { server: &server, messages: vec![message("system", text)] };
+    let mut client = with_system("Be brief.");
+    let session = client.say("hello").await["session"].clone();
+    assert_eq!(client.say("and now?").await["session"], session);
+    assert_eq!(turns(&server, &session).await, ["hello", "and now?"], "it is not part of the user's words");
+    let path = format!("/v1/sessions/{}", session.as_str().expect("a name"));
+    let view = server.get(&path).await.expect_json(200);
+    assert_eq!(view["title"], "hello", "nor of the title: {view}");
+    let prompt = server.get(&format!("{path}/calls/c2/prompt")).await.expect_json(200);
+    assert!(prompt["messages"][0].to_string().contains("Be brief."), "{prompt}");
+    // The same words with other instructions, or with none, are another conversation.
+    for mut other in [with_system("Be long."), Client::new(&server)] {
+        other.messages.push(message("user", "hello"));
+        other.messages.push(client.messages[2].clone());
+        assert_ne!(other.say("and now?").await["session"], session);
+    }
+}
+
+#[tokio::test]
+async fn unknown_messages_are_part_of_the_first_message() {
     let server = TestServer::new().await;
     let mut client = Client {
         server: &server,
@@ -141,10 +162,7 @@ async fn instructions_and_unknown_messages_are_part_of_the_first_message() {
     };
     let session = client.say("who am I?").await["session"].clone();
     client.say("and now?").await;
-    assert_eq!(
-        turns(&server, &session).await,
-        ["system: Be brief.\n\nuser: hello\n\nassistant: hi\n\nuser: who am I?", "and now?"]
-    );
+    assert_eq!(turns(&server, &session).await, ["user: hello\n\nassistant: hi\n\nuser: who am I?", "and now?"]);
 }
 
 #[tokio::test]
@@ -257,7 +275,11 @@ async fn response_is_streamed_as_events() {
         (Some(words.as_str()), end["status"].as_str()),
         (end["output"][0]["content"][0]["text"].as_str(), Some("completed"))
     );
-    assert_eq!(turns(&server, &end["metadata"]["session"]).await, ["Be kind.\n\nTell me a story"]);
+    assert_eq!(
+        turns(&server, &end["metadata"]["session"]).await,
+        ["Tell me a story"],
+        "instructions are a setting of the session"
+    );
 }
 
 #[tokio::test]

@@ -527,3 +527,36 @@ proptest! {
         prop_assert_eq!(text.trim(), prompt.trim());
     }
 }
+
+#[test]
+fn unknown_key_ends_the_value_before_it() {
+    check(
+        "\nshape: one\nmood: bad\nand worse\nkey_findings: [a\nnumber_2: b\n  gaps: c\ngaps: [d]\n",
+        expect![[r#"
+            shape = "one"
+            key_findings = ["a"]
+            gaps = ["d"]
+            ! NOTE.mood: unknown key; its value was ignored
+            ! NOTE.key_findings: list has no closing bracket
+            ! NOTE.number_2: unknown key; its value was ignored
+        "#]],
+    );
+    check(
+        "\nshape: one\n  inner: prose\nTwo words: prose\nat 10:30\nhttps://x.y: z\n",
+        expect![[r#"
+            shape = "one\n  inner: prose\nTwo words: prose\nat 10:30\nhttps://x.y: z"
+        "#]],
+    );
+}
+
+#[test]
+fn inline_list_ends_at_its_bracket() {
+    check(
+        "\nkey_findings: [a, b]\nThey sounded tired.\ngaps: [c] and d\n",
+        expect![[r#"
+            key_findings = ["a", "b"]
+            gaps = ["[c] and d"]
+            ! NOTE.key_findings: text after the list was ignored: `They sounded tired.`
+        "#]],
+    );
+}

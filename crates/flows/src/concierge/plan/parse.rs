@@ -215,7 +215,8 @@ fn append_step_line(step: &mut PlanStep, content: &str) {
     }
 }
 
-fn truncate_steps(steps: Vec<PlanStep>) -> Vec<PlanStep> {
+/// Cuts steps to the limits and drops those without a title.
+pub(in crate::concierge) fn truncate_steps(steps: Vec<PlanStep>) -> Vec<PlanStep> {
     let cut = |text: &str, most: usize| text.trim().chars().take(most).collect::<String>();
     let fit = |step: PlanStep| PlanStep {
         title: cut(&step.title, STEP_TITLE_CHARS_MAX),

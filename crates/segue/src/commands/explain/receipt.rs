@@ -114,6 +114,7 @@ fn describe_answer(answered: &CallAnswered) -> String {
         StopReason::Done | StopReason::ToolCalls => {}
         StopReason::Length => parts.push("cut off at the token limit".to_owned()),
         StopReason::ContentFilter => parts.push("cut off by the vendor's content filter".to_owned()),
+        StopReason::Repetition => parts.push("cut off because it repeated itself".to_owned()),
     }
     parts.join(" · ")
 }

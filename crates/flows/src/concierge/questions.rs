@@ -1,0 +1,370 @@
+//! The private questions of structured signals: their prompts, the JSON schemas of their answers, and what the answers
+//! mean. A question sees the concierge's thread and leaves no trace in it.
+
+use segue_core::event::CallRequest;
+use segue_core::handover::{HandoverDocument, HandoverFieldType, HandoverFieldValue};
+use segue_core::signal::{find_json_where, quote_lines, wrap_in_code_fence};
+use serde_json::{Map, Value, json};
+
+use super::consent::ExpertBatchConsent;
+use super::plan::{ConciergePlan, PlanStep, PlanStepStatus, truncate_steps};
+use super::settings::Settings;
+use super::spec::{
+    ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
+    ASK_STEPS_QUESTION, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS, HANDOVER_BLOCK, INTENT_FIELDS,
+};
+use super::state::ConciergeContext;
+use super::{messages, sample_echo};
+use crate::limits::{QUESTION_LIST_ITEMS_MAX, QUESTION_TEXT_CHARS_MAX};
+use crate::template::fill_template;
+
+/// The fields of an intent handover that the concierge is asked for. The flow knows the others.
+const INTENT_QUESTION_FIELDS: [&str; 7] = [
+    "goal",
+    "constraints",
+    "accepted_framing",
+    "resisted_framing",
+    "unprompted_reveals",
+    "still_unclear",
+    "effective_stance",
+];
+
+/// Returns whether `ask` is one of the private questions.
+pub(super) fn is_question(ask: &str) -> bool {
+    matches!(
+        ask,
+        ASK_INTENT_QUESTION
+            | ASK_PLAN_QUESTION
+            | ASK_EXECUTION_QUESTION
+            | ASK_STEPS_QUESTION
+            | ASK_PROGRESS_QUESTION
+            | ASK_CONSENT_QUESTION
+    )
+}
+
+/// Returns the request for a private question.
+pub(super) fn question_request(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    ask: &str,
+    metadata: Value,
+) -> CallRequest {
+    CallRequest {
+        model: settings.concierge.clone(),
+        metadata,
+        output_schema: answer_schema(ask, view.state.active_plan.as_ref()),
+        ..CallRequest::new(CONCIERGE_ROLE, ask)
+    }
+}
+
+/// Renders the text of a private question.
+pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
+    let shorten = |text: &str| text.chars().take(QUESTION_TEXT_CHARS_MAX).collect::<String>();
+    let message = quote_lines(&shorten(&messages::latest_user_text(view)));
+    let question = match ask {
+        ASK_INTENT_QUESTION => fill_template(
+            include_str!("../../prompts/concierge/questions/intent.md"),
+            &json!({"fields": describe_fields(HANDOVER_BLOCK, &intent_question_fields())}),
+        ),
+        ASK_EXECUTION_QUESTION => fill_template(
+            include_str!("../../prompts/concierge/questions/execution.md"),
+            &json!({"fields": describe_fields(BATCH_BLOCK, &EXECUTION_FIELDS), "guide": expert_prompt_guide()}),
+        ),
+        ASK_STEPS_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/steps.md"), &()),
+        ASK_PROGRESS_QUESTION => {
+            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_for_prompt).unwrap_or_default();
+            fill_template(
+                include_str!("../../prompts/concierge/questions/progress.md"),
+                &json!({"workflow": workflow, "message": message}),
+            )
+        }
+        ASK_CONSENT_QUESTION => {
+            let asked = view.state.pending_confirmation.as_ref().map(messages::render_confirmation_question);
+            fill_template(
+                include_str!("../../prompts/concierge/questions/consent.md"),
+                &json!({"asked": quote_lines(&asked.unwrap_or_default()), "message": message}),
+            )
+        }
+        _ => fill_template(include_str!("../../prompts/concierge/questions/plan.md"), &json!({"message": message})),
+    };
+    let answer = metadata.get("answer").and_then(|text| serde_json::from_value(text.clone()).ok());
+    let answer = answer.map(|text| wrap_in_code_fence(&shorten(&view.read_text(text))));
+    let arguments = json!({"question": question, "missing": metadata.get("missing"), "answer": answer});
+    fill_template(include_str!("../../prompts/concierge/questions/frame.md"), &arguments)
+}
+
+/// Returns the guide for prompts to experts.
+pub(super) fn expert_prompt_guide() -> String {
+    fill_template(include_str!("../../prompts/concierge/expert_prompt_guide.md"), &())
+}
+
+fn intent_question_fields() -> Vec<(&'static str, HandoverFieldType)> {
+    INTENT_FIELDS.into_iter().filter(|(name, _)| INTENT_QUESTION_FIELDS.contains(name)).collect()
+}
+
+/// Describes fields with the samples of the blocks, so that a repeated description is recognised in both forms.
+fn describe_fields(block: &str, fields: &[(&str, HandoverFieldType)]) -> Vec<Value> {
+    let describe = |(name, field_type): &(&str, HandoverFieldType)| {
+        let about = sample_echo::sample_text(block, name);
+        json!({"name": name, "is_list": *field_type == HandoverFieldType::List, "about": about})
+    };
+    fields.iter().map(describe).collect()
+}
+
+/// Returns the JSON schema of the answer to a question. It lists the steps of the plan that are not complete.
+fn answer_schema(ask: &str, plan: Option<&ConciergePlan>) -> Value {
+    let text = || json!({"type": "string"});
+    let choice = |values: &[&str]| json!({"type": "string", "enum": values});
+    let fields = |fields: &[(&str, HandoverFieldType)]| -> Map<String, Value> {
+        let schema = |field_type: &HandoverFieldType| match field_type {
+            HandoverFieldType::Text => json!({"type": "string"}),
+            HandoverFieldType::List => json!({"type": "array", "items": {"type": "string"}}),
+        };
+        fields.iter().map(|(name, field_type)| ((*name).to_owned(), schema(field_type))).collect()
+    };
+    let one = |name: &str, schema: Value| Map::from_iter([(name.to_owned(), schema)]);
+    let properties = match ask {
+        ASK_INTENT_QUESTION => {
+            let mut properties = one("ready", json!({"type": "boolean"}));
+            properties.extend(fields(&intent_question_fields()));
+            properties
+        }
+        ASK_EXECUTION_QUESTION => {
+            let mut properties = fields(&EXECUTION_FIELDS);
+            properties.insert("prompt".to_owned(), text());
+            properties
+        }
+        ASK_STEPS_QUESTION => {
+            let names = ["title", "description", "done_when"];
+            let entry = closed_object(names.into_iter().map(|name| (name.to_owned(), text())).collect());
+            one("steps", json!({"type": "array", "items": entry}))
+        }
+        ASK_PROGRESS_QUESTION => {
+            let open = plan.map(open_step_numbers).unwrap_or_default();
+            let chosen: Vec<Value> = open.iter().map(|number| json!(number)).chain([Value::Null]).collect();
+            let mut properties = one("done", json!({"type": "array", "items": {"type": "integer", "enum": open}}));
+            properties.insert("current".to_owned(), json!({"enum": chosen}));
+            properties.insert("needs".to_owned(), choice(&["nothing", "help", "new_plan"]));
+            properties.insert("blocker".to_owned(), text());
+            properties
+        }
+        ASK_CONSENT_QUESTION => one("answer", choice(&["yes", "no", "unclear"])),
+        _ => one("plan", choice(&["yes", "no", "unclear"])),
+    };
+    closed_object(properties)
+}
+
+fn closed_object(properties: Map<String, Value>) -> Value {
+    let required: Vec<&String> = properties.keys().collect();
+    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+}
+
+fn open_step_numbers(plan: &ConciergePlan) -> Vec<usize> {
+    (0..plan.steps.len())
+        .filter(|index| plan.step_status(*index) != PlanStepStatus::Complete)
+        .map(|index| index + 1)
+        .collect()
+}
+
+/// The answer to the question for an intent handover.
+#[derive(Debug, PartialEq)]
+pub(super) struct IntentAnswer {
+    /// Whether the user has said enough.
+    pub(super) is_ready: bool,
+    pub(super) document: HandoverDocument,
+}
+
+/// Parses the answer to the question for an intent handover.
+pub(super) fn parse_intent_answer(answer: &str) -> Option<IntentAnswer> {
+    let object = find_object(answer, &["ready", "goal"])?;
+    let document = parse_document(HANDOVER_BLOCK, &object, &intent_question_fields());
+    Some(IntentAnswer { is_ready: object.get("ready") != Some(&Value::Bool(false)), document })
+}
+
+/// Parses the answer to the question for an execution handover: the document and the prompt for the experts.
+pub(super) fn parse_execution_answer(answer: &str) -> Option<(HandoverDocument, Option<String>)> {
+    let object = find_object(answer, &["goal", "prompt"])?;
+    let prompt = own_text(BATCH_BLOCK, "prompt", object.get("prompt"));
+    Some((parse_document(BATCH_BLOCK, &object, &EXECUTION_FIELDS), prompt))
+}
+
+/// Parses the answer to a question with the answers yes, no and unclear.
+pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsent> {
+    let object = find_object(answer, &["answer", "plan"])?;
+    let given = object.get("answer").or_else(|| object.get("plan"))?;
+    match given.as_str().map(|text| text.trim().to_lowercase()).as_deref() {
+        Some("yes") => Some(ExpertBatchConsent::Yes),
+        Some("no") => Some(ExpertBatchConsent::No),
+        Some("unclear") => Some(ExpertBatchConsent::Unclear),
+        Some(_) => None,
+        None => given.as_bool().map(|yes| if yes { ExpertBatchConsent::Yes } else { ExpertBatchConsent::No }),
+    }
+}
+
+/// Parses the answer to the question for the steps of a plan; `None` if it has no step with a title.
+pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<PlanStep>> {
+    let object = find_object(answer, &["steps"])?;
+    let text = |entry: &Value, name: &str| {
+        entry.get(name).and_then(Value::as_str).map(|text| text.trim().to_owned()).unwrap_or_default()
+    };
+    let steps = object.get("steps")?.as_array()?.iter().map(|entry| PlanStep {
+        title: entry.as_str().map_or_else(|| text(entry, "title"), str::to_owned),
+        description: text(entry, "description"),
+        done_when: text(entry, "done_when"),
+    });
+    let steps = truncate_steps(steps.collect());
+    (!steps.is_empty()).then_some(steps)
+}
+
+/// What the user needs for the plan to continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlanNeed {
+    Nothing,
+    /// The experts' help with the current step.
+    Help,
+    NewPlan,
+}
+
+/// The answer to the question about the progress of a plan. Steps are indices.
+#[derive(Debug, PartialEq)]
+pub(super) struct ProgressAnswer {
+    pub(super) done: Vec<usize>,
+    /// The step that the user chose.
+    pub(super) current: Option<usize>,
+    pub(super) needs: PlanNeed,
+    pub(super) blocker: Option<String>,
+}
+
+/// Parses the answer to the question about the progress of a plan. Steps that are complete or do not exist are ignored.
+pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Option<ProgressAnswer> {
+    let object = find_object(answer, &["done", "current", "needs"])?;
+    let open = open_step_numbers(plan);
+    let step = |value: &Value| {
+        let number = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())?;
+        let number = usize::try_from(number).ok().filter(|number| open.contains(number))?;
+        Some(number - 1)
+    };
+    let listed = match object.get("done") {
+        Some(Value::Array(items)) => items.iter().filter_map(step).collect(),
+        Some(one) => step(one).into_iter().collect(),
+        None => Vec::new(),
+    };
+    let mut done: Vec<usize> = listed;
+    done.sort_unstable();
+    done.dedup();
+    let needs = match object.get("needs").and_then(Value::as_str) {
+        Some("help") => PlanNeed::Help,
+        Some("new_plan") => PlanNeed::NewPlan,
+        _ => PlanNeed::Nothing,
+    };
+    let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
+    let blocker = own_text(BATCH_BLOCK, "blocker", object.get("blocker"));
+    Some(ProgressAnswer { done, current, needs, blocker })
+}
+
+/// Returns the JSON object in an answer that has at least one of these members.
+fn find_object(answer: &str, members: &[&str]) -> Option<Map<String, Value>> {
+    let found = find_json_where(answer, |value| members.iter().any(|member| value.get(member).is_some()));
+    match found.value {
+        Some(Value::Object(object)) => Some(object),
+        _ => None,
+    }
+}
+
+fn parse_document(
+    block: &str,
+    object: &Map<String, Value>,
+    fields: &[(&'static str, HandoverFieldType)],
+) -> HandoverDocument {
+    let mut document = HandoverDocument::new();
+    for (name, field_type) in fields {
+        let value = object.get(*name);
+        let items = || match value {
+            Some(Value::Array(items)) => {
+                let texts = items.iter().take(QUESTION_LIST_ITEMS_MAX);
+                texts.filter_map(|item| own_text(block, name, Some(item))).collect()
+            }
+            value => own_text(block, name, value).into_iter().collect::<Vec<String>>(),
+        };
+        let field = match field_type {
+            HandoverFieldType::Text => HandoverFieldValue::Text(items().join("; ")),
+            HandoverFieldType::List => HandoverFieldValue::List(items()),
+        };
+        if !field.is_empty() {
+            document.insert((*name).to_owned(), field);
+        }
+    }
+    document
+}
+
+/// Returns a text that says something: not empty, and no repetition of the field's name or description.
+fn own_text(block: &str, name: &str, value: Option<&Value>) -> Option<String> {
+    let text = value?.as_str()?.trim();
+    let is_none = text.is_empty() || ["null", "none", "n/a"].contains(&text.to_lowercase().as_str());
+    (!is_none && !sample_echo::is_sample_echo(block, name, text))
+        .then(|| text.chars().take(QUESTION_TEXT_CHARS_MAX).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> ConciergePlan {
+        let step = |title: &str| PlanStep { title: title.into(), ..PlanStep::default() };
+        let mut plan = ConciergePlan::new("a wall".into(), vec![step("Measure"), step("Buy"), step("Paint")]);
+        plan.complete_step(0);
+        plan
+    }
+
+    #[test]
+    fn progress_names_only_steps_that_are_open() {
+        let answer = parse_progress_answer(
+            r#"{"done": [1, 2, "3", 9], "current": 2, "needs": "nothing", "blocker": "none"}"#,
+            &plan(),
+        );
+        let expected = ProgressAnswer { done: vec![1, 2], current: None, needs: PlanNeed::Nothing, blocker: None };
+        assert_eq!(answer, Some(expected), "step 1 is complete and step 9 does not exist");
+        assert_eq!(parse_progress_answer("I think so.", &plan()), None);
+        let schema = answer_schema(ASK_PROGRESS_QUESTION, Some(&plan()));
+        assert_eq!(schema["properties"]["done"]["items"]["enum"], json!([2, 3]));
+    }
+
+    #[test]
+    fn field_that_repeats_its_description_is_empty() {
+        let answer = r#"{"ready": true, "goal": "What the user really wants", "constraints": ["what limits the user", "money"]}"#;
+        let IntentAnswer { document, .. } = parse_intent_answer(answer).expect("it is JSON");
+        assert_eq!(document.get("goal"), None);
+        assert_eq!(document.get("constraints"), Some(&HandoverFieldValue::List(vec!["money".to_owned()])));
+    }
+
+    #[test]
+    fn yes_and_no_are_read_in_the_forms_that_models_write() {
+        for (answer, expected) in [
+            (r#"{"answer": "yes"}"#, Some(ExpertBatchConsent::Yes)),
+            ("```json\n{\"plan\": \"No\"}\n```", Some(ExpertBatchConsent::No)),
+            (r#"{"answer": "unclear"}"#, Some(ExpertBatchConsent::Unclear)),
+            (r#"{"plan": true}"#, Some(ExpertBatchConsent::Yes)),
+            (r#"{"answer": "perhaps"}"#, None),
+            ("yes", None),
+        ] {
+            assert_eq!(parse_yes_no_answer(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn every_schema_requires_all_its_members() {
+        for ask in [
+            ASK_INTENT_QUESTION,
+            ASK_PLAN_QUESTION,
+            ASK_EXECUTION_QUESTION,
+            ASK_STEPS_QUESTION,
+            ASK_PROGRESS_QUESTION,
+            ASK_CONSENT_QUESTION,
+        ] {
+            let schema = answer_schema(ask, Some(&plan()));
+            let members = schema["properties"].as_object().map(Map::len);
+            assert_eq!(schema["required"].as_array().map(Vec::len), members, "{ask}");
+            assert!(is_question(ask), "{ask}");
+        }
+    }
+}
