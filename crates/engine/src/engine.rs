@@ -10,16 +10,13 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    CHILD_SEPARATOR, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
-    SessionInput, decide,
+    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::collect_named_models;
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq, SessionId, UnixMillis};
-use segue_core::limits::SESSION_LIMITS;
 use segue_core::session::SessionState;
-use segue_core::submission::Submission;
 use segue_models::ModelRegistry;
 use segue_store::{
     ChangeCursor, JournalCommit, PendingWorkStatus, SessionChangePage, SessionListPage, SessionQuery, Store,
@@ -34,6 +31,7 @@ use crate::circuit_breaker::CircuitBreaker;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
+use crate::inbox::{to_message_submission, to_submission};
 use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
     UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
@@ -43,6 +41,7 @@ use crate::model_assignment::ModelAssignment;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelRateLimiter;
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
+use crate::session_name::validate_session_name;
 use crate::subscriptions::{Subscription, SubscriptionHub};
 use crate::text_cache::TextCache;
 use crate::tools::ToolRegistry;
@@ -578,29 +577,6 @@ pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<Stri
     if problems.is_empty() { flow.validate_settings(settings) } else { problems }
 }
 
-/// Returns the input as a submission, if it can wait in an inbox.
-fn to_submission(input: &SessionInput) -> Option<Submission> {
-    match input {
-        SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => Some(Submission::Message {
-            text: text.clone(),
-            idempotency_key: idempotency_key.clone(),
-            mid_turn_policy: *mid_turn_policy,
-            images: images.clone(),
-        }),
-        SessionInput::Operator(command) => Some(Submission::Command { command: command.clone() }),
-        _ => None,
-    }
-}
-
-fn to_message_submission(message: &UserMessage) -> Submission {
-    Submission::Message {
-        text: message.text.clone(),
-        idempotency_key: message.idempotency_key.clone(),
-        mid_turn_policy: message.mid_turn_policy,
-        images: message.images.clone(),
-    }
-}
-
 fn to_message_input(message: UserMessage) -> SessionInput {
     SessionInput::Message {
         text: message.text,
@@ -608,34 +584,4 @@ fn to_message_input(message: UserMessage) -> SessionInput {
         mid_turn_policy: message.mid_turn_policy,
         images: message.images,
     }
-}
-
-/// Returns the name of the session from which a session descends: its own name without the numbers of child sessions.
-#[must_use]
-pub fn root_session_name(name: &str) -> &str {
-    match name.rsplit_once(CHILD_SEPARATOR) {
-        Some((parent, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
-            root_session_name(parent)
-        }
-        _ => name,
-    }
-}
-
-/// Checks that a name is valid for a session.
-///
-/// # Errors
-/// The name is too long, or contains characters that are not allowed.
-pub fn validate_session_name(session: SessionId) -> Result<SessionId, Error> {
-    let name = session.as_str();
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let why = if name.is_empty() || name.len() > SESSION_LIMITS.session_id_bytes_max {
-        format!("it must have 1 to {} characters", SESSION_LIMITS.session_id_bytes_max)
-    } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        "it must begin with a letter or a digit".to_owned()
-    } else if !name.chars().all(is_allowed) {
-        "it may contain only letters, digits, `-`, `_` and `.`".to_owned()
-    } else {
-        return Ok(session);
-    };
-    Err(Error::BadSessionName { name: name.to_owned(), why })
 }

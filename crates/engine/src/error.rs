@@ -203,9 +203,8 @@ fn refusal_code(refusal: &InputRefusal) -> &'static str {
         InputRefusal::NoSuchRole { .. } => "no-such-role",
         InputRefusal::NoSuchCommand { .. } => "no-such-command",
         InputRefusal::FlowCommandRefused(_) => "command",
-        InputRefusal::NotWaiting(_) | InputRefusal::UnknownTopic { .. } | InputRefusal::UnusableSubmission(_) => {
-            "submission"
-        }
+        InputRefusal::NotWaiting(_) | InputRefusal::UnusableSubmission(_) => "submission",
+        InputRefusal::UnknownTopic { .. } => "submission",
         InputRefusal::TooManySteps { .. } => "too-many-steps",
     }
 }

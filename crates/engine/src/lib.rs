@@ -54,6 +54,7 @@ mod recompute;
 mod registry;
 mod repetition_guard;
 mod replay;
+mod session_name;
 mod shutdown;
 mod subscriptions;
 mod text_cache;
@@ -65,7 +66,7 @@ mod turn_report;
 
 pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 pub use diff::{TextDiffLine, diff_lines};
-pub use engine::{Engine, root_session_name, validate_session_name};
+pub use engine::Engine;
 pub use error::Error;
 pub use inbox::SubmissionResult;
 pub use model_assignment::ModelAssignment;
@@ -74,6 +75,7 @@ pub use segue_store::{
     ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
     SessionSummary, StoredSessionChange, StoredSessionEntry,
 };
+pub use session_name::{root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
 pub use transfer::{SessionExportStream, SessionImport};

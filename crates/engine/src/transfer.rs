@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::actor::summarize_session;
-use crate::engine::{Engine, invalid_settings, validate_session_name};
+use crate::engine::{Engine, invalid_settings};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
+use crate::session_name::validate_session_name;
 use crate::text_cache::TextCache;
 
 /// One line of an exported session. The header comes first; each text comes before the first event that refers to it.

@@ -4,7 +4,7 @@
 use segue_core::context::{ContextLayer, FragmentSpec, PrefixMatch};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnOutcome};
-use segue_core::flow::FlowStep;
+use segue_core::flow::{FlowCommandSpec, FlowStep};
 use segue_core::prompt::ModelOutputFormat;
 use segue_core::signal::SignalForm;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -18,9 +18,11 @@ fn open_with_question() -> SessionHarness {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
             (Event::CallAnswered(_), Some(call)) if call.ask == *"reply" => {
-                let question = CallRequest::new("speaker", "question")
-                    .with_metadata(json!("is it done?"))
-                    .with_output_schema(json!({"type": "object", "required": ["done"]}));
+                let question = CallRequest {
+                    metadata: json!("is it done?"),
+                    output_schema: json!({"type": "object", "required": ["done"]}),
+                    ..CallRequest::new("speaker", "question")
+                };
                 vec![FlowStep::Call(question)]
             }
             (Event::CallAnswered(_), Some(_)) => vec![FlowStep::EndTurn(TurnOutcome::Done)],
@@ -83,7 +85,9 @@ fn signal_form_of_the_model_is_recorded_with_the_call() {
 
 #[test]
 fn command_can_start_a_turn_without_a_message() {
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_command("go", "starts", &[]);
+    let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    let go = FlowCommandSpec { description: "starts".to_owned(), arguments: Default::default() };
+    spec.commands.insert("go".to_owned(), go);
     let flow = ClosureFlow::new(spec, |_, event| match &event.event {
         Event::CommandIssued { .. } => vec![FlowStep::StartTurn],
         Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("speaker", "note"))],

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::ids::Seq;
 use segue_core::prompt::{CallFailure, FailureKind};
@@ -19,10 +19,14 @@ use crate::harness::{
 };
 use crate::vendors::engine_with_provider;
 
+/// Which log statements are enabled is a state of the whole process, so one log is captured at a time.
+static CAPTURE: Mutex<()> = Mutex::new(());
+
 /// The lines that this thread logs.
 struct CapturedLog {
     lines: LogBuffer,
     _guard: DefaultGuard,
+    _capture: MutexGuard<'static, ()>,
 }
 
 #[derive(Clone, Default)]
@@ -40,6 +44,7 @@ impl Write for LogBuffer {
 
 impl CapturedLog {
     fn start(level: Level) -> Self {
+        let capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = LogBuffer::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -47,7 +52,7 @@ impl CapturedLog {
             .with_max_level(level)
             .with_writer(move || writer.clone())
             .finish();
-        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber), _capture: capture }
     }
 
     fn text(&self) -> String {

@@ -19,14 +19,23 @@ fn killed() -> Place {
     place.write("hang.toml", "[default]\nhang = true\n");
     let mut child = place.start(&["send", "--session", "a", "--script", "hang.toml", "second"]);
     wait_for(&place, "a", "c2 assistant asked");
-    // While the process runs, others can read the session but not write it.
-    let error = place.fails(&["send", "--session", "a", "--script", "echo.toml", "third"]);
-    assert!(error.starts_with("error: the session `a` is in use by another process ("), "{error}");
-    assert!(place.fails(&["rename", "a", "mine"]).contains("in use by another process"));
+    // While the process runs, others cannot delete the session.
     assert!(place.fails(&["delete", "a", "--yes"]).contains("in use by another process"));
     child.kill().expect("killed");
     child.wait().expect("gone");
     place
+}
+
+#[test]
+fn r2_a_command_reaches_a_session_that_another_process_holds() {
+    let place = Place::with_session(&["first"]);
+    place.write("hang.toml", "[default]\nhang = true\n");
+    let mut child = place.start(&["send", "--session", "a", "--script", "hang.toml", "second"]);
+    wait_for(&place, "a", "c2 assistant asked");
+    place.ok(&["rename", "a", "mine"]);
+    assert!(place.ok(&["sessions"]).contains("mine"), "the process that holds the session has recorded it");
+    child.kill().expect("killed");
+    child.wait().expect("gone");
 }
 
 #[test]

@@ -359,11 +359,11 @@ impl MemoryDiskState {
         sender: Option<SessionAddress>,
     ) -> Result<SessionUid, Error> {
         let now = self.clock.now();
-        self.ensure_not_being_deleted(session)?;
-        let receiver = self.session_mut(session)?;
-        if receiver.records.is_empty() {
+        if self.session(session)?.records.is_empty() {
             return Err(Error::NoSuchSession { session: session.clone() });
         }
+        self.ensure_not_being_deleted(session)?;
+        let receiver = self.session_mut(session)?;
         let current = receiver.uid;
         if let Some(expected) = expected.filter(|expected| *expected != current) {
             return Err(Error::SessionReplaced { session: session.clone(), expected, current });
