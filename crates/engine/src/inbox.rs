@@ -90,7 +90,7 @@ impl Engine {
         let (waiter, report) = oneshot::channel();
         let awaited = AwaitedMessage { session: session.clone(), message, turn: None };
         follow_turn_in_background(self.shared_arc(), awaited, Seq(0), waiter);
-        report.await.unwrap_or_else(|_| Err(Error::ShuttingDown))
+        report.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
     /// Lets a session look into its inbox, and resumes it for that if necessary.

@@ -21,7 +21,8 @@ impl Session {
                 }
             }
             Event::ChildEnded { child, usage, .. } => {
-                if self.open_children.remove(child).is_some() {
+                let was_open = self.open_children.remove(child).is_some();
+                if was_open {
                     self.ledger.descendants.add_child(usage);
                 }
             }
