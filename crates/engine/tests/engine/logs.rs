@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use segue_core::ids::Seq;
 use segue_core::prompt::{CallFailure, FailureKind};
@@ -11,22 +11,22 @@ use segue_engine::Engine;
 use segue_engine::limits::{BREAKER_FAILURES_MAX, PARKED_LEASE_MS_MAX, UPDATES_BUFFERED_MAX};
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
 use segue_store::{LeaseStore, TakeoverPolicy};
-use tracing::Level;
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Level};
 
 use crate::harness::{
     FaultyStore, advance_ms, chat_engine, chat_flow, engine_config, open_session, run_turn, send_in_background,
 };
 use crate::vendors::engine_with_provider;
 
-/// Which log statements are enabled is a state of the whole process, so one log is captured at a time.
-static CAPTURE: Mutex<()> = Mutex::new(());
+/// A second subscriber. With only one in the process, a log statement that another thread reaches first would be
+/// disabled for all threads, because that thread has no subscriber.
+static SECOND_SUBSCRIBER: OnceLock<Dispatch> = OnceLock::new();
 
 /// The lines that this thread logs.
 struct CapturedLog {
     lines: LogBuffer,
     _guard: DefaultGuard,
-    _capture: MutexGuard<'static, ()>,
 }
 
 #[derive(Clone, Default)]
@@ -42,9 +42,23 @@ impl Write for LogBuffer {
     }
 }
 
+/// Lets every log statement register when it is first reached, whichever thread reaches it.
+fn enable_registration() {
+    SECOND_SUBSCRIBER.get_or_init(|| Dispatch::new(tracing_subscriber::registry()));
+}
+
+/// Runs two turns, with a pause in between in which the lease is released.
+async fn run_two_turns() {
+    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let session = open_session(&engine).await;
+    run_turn(&engine, &mut calls, &session, "hello-from-the-user", "answer-of-the-model").await;
+    advance_ms(3 * PARKED_LEASE_MS_MAX).await;
+    run_turn(&engine, &mut calls, &session, "hello-from-the-user", "answer-of-the-model").await;
+}
+
 impl CapturedLog {
     fn start(level: Level) -> Self {
-        let capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
+        enable_registration();
         let lines = LogBuffer::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -52,7 +66,7 @@ impl CapturedLog {
             .with_max_level(level)
             .with_writer(move || writer.clone())
             .finish();
-        Self { lines, _guard: tracing::subscriber::set_default(subscriber), _capture: capture }
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
     fn text(&self) -> String {
@@ -69,18 +83,18 @@ impl CapturedLog {
 
 #[tokio::test(start_paused = true)]
 async fn log_of_a_turn_has_the_ids_of_session_turn_and_call() {
+    // A statement that another test registers at the same moment as this one captures its log can be missed, so all
+    // statements are registered first.
+    enable_registration();
+    run_two_turns().await;
     let log = CapturedLog::start(Level::TRACE);
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
-    let session = open_session(&engine).await;
-    run_turn(&engine, &mut calls, &session, "hello-from-the-user", "answer-of-the-model").await;
+    run_two_turns().await;
     log.find_line(&["DEBUG", "session opened", "session=s", "flow=puppet"]);
     log.find_line(&["DEBUG", "turn started", "session=s", "turn=t1"]);
     log.find_line(&["DEBUG", "session{session=s epoch=", "turn{turn=t1}", "call{call=c1 attempt=1 model=controlled"]);
     log.find_line(&["DEBUG", "call answered", "call=c1", "attempt=1"]);
     log.find_line(&["DEBUG", "commit written", "session=s", "epoch="]);
-    advance_ms(3 * PARKED_LEASE_MS_MAX).await;
     log.find_line(&["DEBUG", "lease released", "session=s", "epoch="]);
-    run_turn(&engine, &mut calls, &session, "hello-from-the-user", "answer-of-the-model").await;
     log.find_line(&["DEBUG", "lease acquired", "session=s", "epoch="]);
     let text = log.text();
     assert!(!text.contains("hello-from") && !text.contains("answer-of"), "the log contains a conversation:\n{text}");
