@@ -16,7 +16,7 @@ use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, TurnId, UnixMillis};
 use segue_core::session::{Session, Turn};
-use segue_store::{PendingWorkStatus, SessionSummary};
+use segue_store::{InboxStatus, PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
 
@@ -32,7 +32,7 @@ use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
 use effects::InFlightTool;
 pub(crate) use resume::read_flow_name;
-use resume::{ResumedStateSource, resume_session};
+use resume::{ResumedSession, ResumedStateSource, resume_session};
 
 pub(crate) struct SessionActor {
     shared: Arc<EngineShared>,
@@ -98,7 +98,7 @@ async fn start_actor(
     mut inbox: mpsc::Receiver<ActorMessage>,
 ) {
     match resume_session(&shared, &session, parked).await {
-        Ok((source, flow, cached, epoch)) => {
+        Ok(ResumedSession { source, flow, cached, epoch, inbox: stored_inbox }) => {
             Span::current().record("epoch", epoch.0);
             tracing::debug!(%session, epoch = epoch.0, ?source, head = cached.state.session.last_seq.0, "session active");
             let turn_waiters = TurnWaiters::from_session(&cached.state.session);
@@ -121,7 +121,7 @@ async fn start_actor(
                 session_span: Span::current(),
                 turn_span: (None, Span::current()),
             };
-            actor.run_loop(source).await;
+            actor.run_loop(source, stored_inbox).await;
         }
         Err(error) => {
             log_session_stop(&session, &error);
@@ -158,8 +158,8 @@ fn log_session_stop(session: &SessionId, error: &Error) {
 }
 
 impl SessionActor {
-    async fn run_loop(mut self, source: ResumedStateSource) {
-        if let Err(FatalSessionError(error)) = self.resume_pending_work(source).await {
+    async fn run_loop(mut self, source: ResumedStateSource, stored_inbox: InboxStatus) {
+        if let Err(FatalSessionError(error)) = self.resume_pending_work(source, stored_inbox).await {
             return self.stop_with_error(&error).await;
         }
         loop {
@@ -200,7 +200,11 @@ impl SessionActor {
     }
 
     /// Records a fork or a recovery if there is one, and dispatches pending effects.
-    async fn resume_pending_work(&mut self, source: ResumedStateSource) -> Result<(), FatalSessionError> {
+    async fn resume_pending_work(
+        &mut self,
+        source: ResumedStateSource,
+        stored_inbox: InboxStatus,
+    ) -> Result<(), FatalSessionError> {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
             let at = self.session().last_seq;
             self.commit_until_written(SessionInput::Forked { session: self.session.clone(), from, at })
@@ -214,8 +218,11 @@ impl SessionActor {
             self.commit_until_written(SessionInput::Recovered).await?.map_err(FatalSessionError)?;
         }
         self.dispatch_effects().await?;
-        // Entries were submitted before the inputs that wait in the mailbox.
-        self.drain_inbox().await
+        match stored_inbox {
+            // They were submitted before the inputs that wait in the mailbox.
+            InboxStatus::HasEntries => self.drain_inbox().await,
+            InboxStatus::Empty => Ok(()),
+        }
     }
 
     /// Waits for the next message. Returns none if the session can be parked.

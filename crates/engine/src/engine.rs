@@ -31,7 +31,7 @@ use crate::circuit_breaker::CircuitBreaker;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
-use crate::inbox::{to_message_submission, to_submission};
+use crate::inbox::to_submission;
 use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::load::{
     UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
@@ -297,20 +297,20 @@ impl Engine {
     pub async fn send_and_wait(&self, session: &SessionId, message: UserMessage) -> Result<TurnReport, Error> {
         self.ensure_not_shutting_down()?;
         let (waiter, report) = oneshot::channel();
-        let submission = to_message_submission(&message);
-        self.deliver_message(
-            session,
-            ActorMessage { turn_waiter: Some(waiter), ..ActorMessage::without_reply(to_message_input(message)) },
-        )
-        .await;
-        match report.await {
-            Ok(Err(Error::InUse { .. })) => {
+        let input = to_message_input(message);
+        let submission = to_submission(&input);
+        let message = ActorMessage { turn_waiter: Some(waiter), ..ActorMessage::without_reply(input) };
+        self.deliver_message(session, message).await;
+        match (report.await, submission) {
+            // Another process holds the session, and nothing was decided here.
+            (Ok(Err(Error::InUse { .. })), Some(submission)) => {
                 let message = self.submit_and_wait(session, &submission).await?;
                 let message = message.ok_or_else(|| Error::Stopped(session.clone()))?;
                 self.follow_turn(session, message).await
             }
-            Ok(report) => report,
-            Err(_) => Err(self.stopped_error(session).await),
+            (Ok(report), _) => report,
+            // The sender was dropped together with the task.
+            (Err(_), _) => Err(self.stopped_error(session).await),
         }
     }
 

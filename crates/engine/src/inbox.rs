@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::actor::{find_pending_work, summarize_session};
-use crate::config::{SessionResumePolicy, UserMessage, merge_settings};
+use crate::config::{SessionResumePolicy, merge_settings};
 use crate::engine::{Engine, EngineShared};
 use crate::error::Error;
 use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_MS_MIN, OUTCOME_WAIT_MS_MAX};
@@ -229,14 +229,5 @@ pub(crate) fn to_submission(input: &SessionInput) -> Option<Submission> {
         }),
         SessionInput::Operator(command) => Some(Submission::Command { command: command.clone() }),
         _ => None,
-    }
-}
-
-pub(crate) fn to_message_submission(message: &UserMessage) -> Submission {
-    Submission::Message {
-        text: message.text.clone(),
-        idempotency_key: message.idempotency_key.clone(),
-        mid_turn_policy: message.mid_turn_policy,
-        images: message.images.clone(),
     }
 }

@@ -35,8 +35,18 @@ fn parent(children: Vec<ChildRequest>) -> SessionHarness {
     }))
 }
 
-fn origin(allotment: ChildAllotment) -> ChildOrigin {
-    ChildOrigin { parent: "boss".into(), child: ChildId(4), allotment }
+/// The opening of the fourth child of `boss`.
+fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
+    SessionOpened {
+        format: 1,
+        session: "boss~4".into(),
+        flow: "puppet".into(),
+        title: None,
+        mid_turn_policy: Default::default(),
+        settings: Value::Null,
+        model_overrides: Default::default(),
+        child_origin: Some(ChildOrigin { parent: "boss".into(), child: ChildId(4), allotment }),
+    }
 }
 
 /// A child session that starts children itself, and ends its turn at once.
@@ -47,19 +57,7 @@ fn child(allotment: ChildAllotment, children: Vec<ChildRequest>) -> SessionHarne
         Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done)],
         _ => Vec::new(),
     });
-    SessionHarness::open_session(
-        flow,
-        SessionOpened {
-            format: 1,
-            session: "boss~4".into(),
-            flow: "puppet".into(),
-            title: None,
-            mid_turn_policy: Default::default(),
-            settings: Value::Null,
-            model_overrides: Default::default(),
-            child_origin: Some(origin(allotment)),
-        },
-    )
+    SessionHarness::open_session(flow, opened_as_child(allotment))
 }
 
 fn allotment(cost: Option<u64>, depth: u32, descendants: u32, at_once: u32) -> ChildAllotment {
@@ -141,16 +139,7 @@ fn r16_a_child_makes_no_call_beyond_its_money() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     let mut harness = SessionHarness::open_session(
         ClosureFlow::new(spec, ClosureFlow::react_as_chat),
-        SessionOpened {
-            format: 1,
-            session: "boss~4".into(),
-            flow: "puppet".into(),
-            title: None,
-            mid_turn_policy: Default::default(),
-            settings: Value::Null,
-            model_overrides: Default::default(),
-            child_origin: Some(origin(allotment(Some(10), 0, 0, 0))),
-        },
+        opened_as_child(allotment(Some(10), 0, 0, 0)),
     );
     harness.send_message("one").answer_call("speaker", "costs ten").send_message("two");
     assert_eq!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_core::event::Event;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, LeaseEpoch, Seq, SessionId};
-use segue_store::{Lease, TakeoverPolicy};
+use segue_store::{InboxStatus, Lease, TakeoverPolicy};
 
 use crate::engine::EngineShared;
 use crate::error::Error;
@@ -22,7 +22,15 @@ pub(super) enum ResumedStateSource {
     Store,
 }
 
-pub(super) type ResumedSession = (ResumedStateSource, Arc<dyn DynFlow>, Box<CachedSession>, LeaseEpoch);
+/// A session that this process holds.
+pub(super) struct ResumedSession {
+    pub source: ResumedStateSource,
+    pub flow: Arc<dyn DynFlow>,
+    pub cached: Box<CachedSession>,
+    pub epoch: LeaseEpoch,
+    /// Whether it has entries that arrived before this process held it. Later ones are found by polling.
+    pub inbox: InboxStatus,
+}
 
 pub(super) async fn resume_session(
     shared: &EngineShared,
@@ -33,7 +41,8 @@ pub(super) async fn resume_session(
         Some(cached) if cached.lease_epoch.is_some() => {
             let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
             let epoch = cached.lease_epoch.unwrap_or_default();
-            return Ok((ResumedStateSource::Memory, flow, cached, epoch));
+            let (source, inbox) = (ResumedStateSource::Memory, InboxStatus::Empty);
+            return Ok(ResumedSession { source, flow, cached, epoch, inbox });
         }
         parked => parked,
     };
@@ -45,12 +54,24 @@ pub(super) async fn resume_session(
         && is_cache_current(shared, session, &cached, lease).await?
     {
         let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
-        return Ok((ResumedStateSource::Memory, flow, cached, lease.epoch));
+        return Ok(ResumedSession {
+            source: ResumedStateSource::Memory,
+            flow,
+            cached,
+            epoch: lease.epoch,
+            inbox: lease.inbox,
+        });
     }
     let flow = shared.find_flow(read_flow_name(shared, session).await?.as_ref())?;
     let (state, snapshot_seq) = load_state(&*shared.store, &*flow, session).await?;
     let cached = CachedSession { state, texts: TextCache::default(), lease_epoch: Some(lease.epoch), snapshot_seq };
-    Ok((ResumedStateSource::Store, flow, Box::new(cached), lease.epoch))
+    Ok(ResumedSession {
+        source: ResumedStateSource::Store,
+        flow,
+        cached: Box::new(cached),
+        epoch: lease.epoch,
+        inbox: lease.inbox,
+    })
 }
 
 /// Returns whether the cached state is current: no other process wrote to the session. Comparing the last event's time
