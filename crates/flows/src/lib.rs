@@ -29,6 +29,7 @@ pub mod concierge;
 mod fact;
 pub mod limits;
 mod template;
+pub mod workspace_tools;
 
 use std::sync::Arc;
 

@@ -217,3 +217,14 @@ pub(crate) const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
 pub(crate) const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;
 /// The fewest words with which a part of a sample counts as its repetition.
 pub(crate) const PARTIAL_ECHO_WORDS_MIN: usize = 3;
+
+/// Longest duration of a workspace tool that works on files.
+pub const FILE_TOOL_RUN_MS_MAX: u64 = 2 * 60 * 1_000;
+/// Longest duration of a command that an agent runs.
+pub const COMMAND_RUN_MS_MAX: u64 = 30 * 60 * 1_000;
+/// Longest duration of all checks of a workspace together.
+pub const CHECKS_RUN_MS_MAX: u64 = 2 * 60 * 60 * 1_000;
+/// Longest text that a file tool shows to a model, in bytes.
+pub const FILE_TOOL_TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Longest text that a command shows to a model, in bytes.
+pub const COMMAND_TEXT_BYTES_MAX: usize = 32 * 1024;
