@@ -22,7 +22,7 @@ pub enum ToolApprovalPolicy {
 }
 
 impl ToolApprovalPolicy {
-    fn requires_approval(&self, run: &ToolRunAttributes<'_>) -> bool {
+    fn requires_approval(&self, run: &ApprovalRuleInputs<'_>) -> bool {
         fn contains<T: PartialEq>(listed: &[T], value: Option<&T>) -> bool {
             listed.is_empty() || value.is_some_and(|value| listed.contains(value))
         }
@@ -42,7 +42,7 @@ pub struct ToolApprovalRules {
 }
 
 impl ToolApprovalRules {
-    pub(crate) fn requires_approval(&self, declared: &ToolApprovalPolicy, run: &ToolRunAttributes<'_>) -> bool {
+    pub(crate) fn requires_approval(&self, declared: &ToolApprovalPolicy, run: &ApprovalRuleInputs<'_>) -> bool {
         let matches = |patterns: &[ToolRunPattern]| patterns.iter().any(|pattern| pattern.matches(run));
         (declared.requires_approval(run) || matches(&self.ask)) && !matches(&self.allow)
     }
@@ -50,7 +50,7 @@ impl ToolApprovalRules {
 
 /// What rules about tool runs can refer to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ToolRunAttributes<'a> {
+pub(crate) struct ApprovalRuleInputs<'a> {
     pub flow: &'a FlowName,
     /// `None` if the flow itself requested the run.
     pub role: Option<&'a RoleName>,
@@ -76,7 +76,7 @@ pub struct ToolRunPattern {
 }
 
 impl ToolRunPattern {
-    fn matches(&self, run: &ToolRunAttributes<'_>) -> bool {
+    fn matches(&self, run: &ApprovalRuleInputs<'_>) -> bool {
         self.flow.as_ref().is_none_or(|flow| flow == run.flow)
             && self.role.as_ref().is_none_or(|role| Some(role) == run.role)
             && self.phase.as_ref().is_none_or(|phase| Some(phase) == run.phase)
@@ -119,7 +119,7 @@ fn given_name(name: &str) -> Option<&str> {
 
 /// Runs that a person has allowed for the rest of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AllowedToolUse {
+pub struct SessionToolApproval {
     pub tool: ToolName,
     /// The role that may use the tool; `None` for the flow itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn pattern_matches_by_flow_role_phase_and_tool() {
         let (flow, role, phase, tool) = ("project".into(), "coder".into(), "build".into(), "run".into());
-        let by_role = ToolRunAttributes { flow: &flow, role: Some(&role), phase: Some(&phase), tool: &tool };
-        let by_flow = ToolRunAttributes { role: None, phase: None, ..by_role };
+        let by_role = ApprovalRuleInputs { flow: &flow, role: Some(&role), phase: Some(&phase), tool: &tool };
+        let by_flow = ApprovalRuleInputs { role: None, phase: None, ..by_role };
         for (pattern, matches_role, matches_flow) in [
             ("run", true, true),
             ("*", true, true),
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn allowing_outranks_asking() {
         let (flow, tool) = ("project".into(), "run".into());
-        let run = ToolRunAttributes { flow: &flow, role: None, phase: None, tool: &tool };
+        let run = ApprovalRuleInputs { flow: &flow, role: None, phase: None, tool: &tool };
         let rules = |ask: &str, allow: &str| ToolApprovalRules {
             ask: ask.parse().into_iter().collect(),
             allow: allow.parse().into_iter().collect(),

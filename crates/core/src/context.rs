@@ -230,7 +230,7 @@ fn is_not_pinned(pinned: &bool) -> bool {
 /// prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptReceipt {
-    pub thread: ThreadUse,
+    pub thread: CallThread,
     /// The opening fragments, if this call opens the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opening: Vec<FragmentReceipt>,
@@ -271,7 +271,7 @@ impl PromptReceipt {
 /// The thread of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThreadUse {
+pub enum CallThread {
     /// An existing thread was continued.
     Continued(ThreadId),
     /// A new thread was opened.
@@ -284,7 +284,7 @@ pub enum ThreadUse {
     },
 }
 
-impl ThreadUse {
+impl CallThread {
     #[must_use]
     pub fn thread_id(&self) -> ThreadId {
         match self {

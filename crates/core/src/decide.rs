@@ -185,14 +185,14 @@ pub struct DecisionEnv<'a> {
     pub texts: &'a dyn BodyTextLookup,
     pub model_selector: &'a dyn RoleModelResolver,
     /// Checks whether a child session can be opened.
-    pub child_checker: &'a dyn ChildChecker,
+    pub child_checker: &'a dyn ChildSessionValidator,
     /// The operator's rules about tool runs that need approval.
     pub approval_rules: &'a ToolApprovalRules,
     pub dispatch: EffectDispatchMode,
 }
 
 /// Checks whether a child session can be opened.
-pub trait ChildChecker {
+pub trait ChildSessionValidator {
     /// Checks the flow and the settings of a child.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ pub trait ChildChecker {
 #[derive(Debug, Clone, Copy)]
 pub struct NoChildren;
 
-impl ChildChecker for NoChildren {
+impl ChildSessionValidator for NoChildren {
     fn check_child(&self, flow: &FlowName, _: &serde_json::Value) -> Result<(), String> {
         Err(format!("there is no flow `{flow}`"))
     }

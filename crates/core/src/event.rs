@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::approval::AllowedToolUse;
+use crate::approval::SessionToolApproval;
 use crate::body::{ImageRef, TextRef};
 use crate::handover::Handover;
 use crate::ids::{
@@ -202,7 +202,7 @@ pub enum Event {
     /// An operator decided about a tool run whose outcome is unknown.
     ToolRunResolved { run: ToolRunId, resolution: ToolRunResolution },
     /// A person allowed a role to use a tool for the rest of the session.
-    ToolApprovalRuleAdded(AllowedToolUse),
+    ToolApprovalRuleAdded(SessionToolApproval),
     /// A tool run ended.
     ToolRunEnded {
         run: ToolRunId,

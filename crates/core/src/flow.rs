@@ -26,7 +26,7 @@ use crate::signal::SignalForm;
 
 pub use self::{
     artifact::{
-        Artifact, ArtifactCommand, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
+        Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
         ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
     },
     settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},

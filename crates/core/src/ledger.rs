@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::PrefixMatch;
 use crate::event::CallAnswered;
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
-use crate::prompt::{AttemptCost, TokenUsage};
+use crate::prompt::{FailedAttemptCost, TokenUsage};
 
 /// The usage of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -125,9 +125,9 @@ impl UsageTotals {
     }
 
     /// Adds a failed attempt and its cost.
-    pub fn record_failure(&mut self, cost: Option<AttemptCost>) {
+    pub fn record_failure(&mut self, cost: Option<FailedAttemptCost>) {
         self.failed_attempts += 1;
-        if let Some(AttemptCost { usage, cost_microusd }) = cost {
+        if let Some(FailedAttemptCost { usage, cost_microusd }) = cost {
             self.add_usage(usage.unwrap_or_default(), cost_microusd);
         }
     }
@@ -171,7 +171,7 @@ impl Ledger {
     }
 
     /// Adds a failed attempt and its cost.
-    pub(crate) fn record_failure(&mut self, account: CallAttribution<'_>, cost: Option<AttemptCost>) {
+    pub(crate) fn record_failure(&mut self, account: CallAttribution<'_>, cost: Option<FailedAttemptCost>) {
         self.update_totals(account, |totals| totals.record_failure(cost));
     }
 

@@ -6,7 +6,7 @@
 //! - [`flow::Flow`] defines the rules of one kind of conversation: its roles, and how it reacts to events.
 //! - [`decide::decide`] computes the [events](event::Event) that follow from an [input](decide::SessionInput).
 //! - [`session::SessionState`] is the state that results from applying events in order.
-//! - [`session::PromptPlan`] rebuilds the exact prompt of any call.
+//! - [`session::UnloadedPrompt`] rebuilds the exact prompt of any call.
 //! - [`scope`] chooses the thread of a call, [`context`] builds its prompt, [`phase`] rules on phase transitions,
 //!   [`handover`] checks documents between scopes, and [`signal`] parses the blocks in a model's reply.
 //!

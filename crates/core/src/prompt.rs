@@ -291,12 +291,12 @@ pub struct CallFailure {
     pub retry_after_ms: Option<u64>,
     /// The cost of the attempt. Vendors also bill for unusable answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<AttemptCost>,
+    pub cost: Option<FailedAttemptCost>,
 }
 
 /// The cost of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AttemptCost {
+pub struct FailedAttemptCost {
     /// The token counts reported by the vendor; `None` if the answer was lost before it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
@@ -320,7 +320,7 @@ impl CallFailure {
             (Some(known), Some(more)) => Some(known + more),
             (known, more) => known.or(more),
         };
-        self.cost = Some(AttemptCost { usage, cost_microusd: None });
+        self.cost = Some(FailedAttemptCost { usage, cost_microusd: None });
         self
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::approval::AllowedToolUse;
+use crate::approval::SessionToolApproval;
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
@@ -37,7 +37,7 @@ use crate::token_ratio::VendorTokenRatio;
 
 pub(crate) use crate::event::to_call_request;
 pub(crate) use prompt_plan::PromptMessageRef;
-pub use prompt_plan::{PromptPlan, ThreadPromptCache};
+pub use prompt_plan::{ThreadPromptCache, UnloadedPrompt};
 
 /// The state of a session and of its flow.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ pub struct Session {
     pub edited_tool_runs: BTreeSet<ToolRunId>,
     /// The tool uses that a person has allowed for the rest of the session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allowed_tool_uses: Vec<AllowedToolUse>,
+    pub allowed_tool_uses: Vec<SessionToolApproval>,
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
@@ -168,7 +168,7 @@ pub struct Session {
     pub received_asks: BTreeMap<AskId, Arc<AskReceived>>,
     /// The claim that the session holds or waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<SessionClaim>,
+    pub claim: Option<WorkspaceClaim>,
 }
 
 /// A child session that has not ended.
@@ -182,7 +182,7 @@ pub struct OpenChild {
 
 /// A claim that a session holds or waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionClaim {
+pub struct WorkspaceClaim {
     pub workspace: SessionId,
     pub name: String,
     /// The question by which it was requested.

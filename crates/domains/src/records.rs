@@ -24,7 +24,7 @@ use segue_core::ids::UnixMillis;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
-use segue_flows::assistant::facts::AssistantStepKind;
+use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, ToolRunPurpose};
 
@@ -317,7 +317,8 @@ impl RecordsRequest<'_> {
     /// Executes a write once. If this run was executed before, its stored result is returned.
     fn write_once(&self, connection: &mut Connection) -> Result<String, RecordsError> {
         let request = self.request;
-        let is_planned = request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(AssistantStepKind::Write);
+        let is_planned =
+            request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(AssistantPlanStepKind::Write);
         if !is_planned {
             return Err(RecordsError::refused("records may only be changed in a step that was planned as a write"));
         }

@@ -69,7 +69,7 @@ impl SharedAttemptState {
 
 /// An attempt in flight. Dropping it aborts the attempt.
 #[derive(Debug)]
-pub(crate) struct InFlightCall {
+pub(crate) struct InFlightAttempt {
     pub task: JoinHandle<()>,
     pub progress: Arc<SharedAttemptState>,
     pub model: ModelName,
@@ -77,7 +77,7 @@ pub(crate) struct InFlightCall {
     pub has_returned: bool,
 }
 
-impl Drop for InFlightCall {
+impl Drop for InFlightAttempt {
     fn drop(&mut self) {
         self.progress.is_wanted.store(false, Ordering::Release);
         self.task.abort();
@@ -94,7 +94,7 @@ enum AbandonOutcome {
     Aborted,
 }
 
-impl InFlightCall {
+impl InFlightAttempt {
     fn abandon(&self, is_awaited: bool) -> AbandonOutcome {
         self.progress.with_stage(|stage| match *stage {
             AttemptStage::Returned if !self.has_returned => AbandonOutcome::ResultArriving,
@@ -117,7 +117,7 @@ pub(crate) struct AbandonedCalls {
 
 #[derive(Debug, Default)]
 struct AbandonedCallsState {
-    sessions: BTreeMap<SessionId, BTreeMap<AttemptId, (u64, InFlightCall)>>,
+    sessions: BTreeMap<SessionId, BTreeMap<AttemptId, (u64, InFlightAttempt)>>,
     /// Number of calls abandoned so far; orders the calls by age.
     sequence: u64,
 }
@@ -132,9 +132,9 @@ impl AbandonedCalls {
         &self,
         session: &SessionId,
         id: AttemptId,
-        in_flight: InFlightCall,
+        in_flight: InFlightAttempt,
         is_awaited: bool,
-    ) -> Option<InFlightCall> {
+    ) -> Option<InFlightAttempt> {
         self.with_state(|inner| match in_flight.abandon(is_awaited) {
             AbandonOutcome::ResultArriving => Some(in_flight),
             AbandonOutcome::Continues => {
@@ -249,9 +249,9 @@ pub(crate) fn deliver_late_result(
 mod tests {
     use super::*;
 
-    fn start_attempt() -> InFlightCall {
+    fn start_attempt() -> InFlightAttempt {
         let task = tokio::spawn(std::future::pending());
-        InFlightCall { task, progress: SharedAttemptState::new(), model: "m".into(), has_returned: false }
+        InFlightAttempt { task, progress: SharedAttemptState::new(), model: "m".into(), has_returned: false }
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use segue_store::{InboxStatus, PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
 
-use crate::abandoned_calls::{AttemptId, InFlightCall};
+use crate::abandoned_calls::{AttemptId, InFlightAttempt};
 use crate::commit_gate::CallStartGateHandle;
 use crate::config::SessionResumePolicy;
 use crate::engine::EngineShared;
@@ -45,7 +45,7 @@ pub(crate) struct SessionActor {
     /// Messages that arrived while the store could not be written.
     backlog: VecDeque<ActorMessage>,
     turn_waiters: TurnWaiters,
-    calls: BTreeMap<AttemptId, InFlightCall>,
+    calls: BTreeMap<AttemptId, InFlightAttempt>,
     tools: BTreeMap<ToolRunId, InFlightTool>,
     wake_at: Option<UnixMillis>,
     /// The pending work that the store knows of, if known.

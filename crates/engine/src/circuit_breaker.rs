@@ -14,7 +14,7 @@ use crate::limits::{BREAKER_FAILURES_MAX, BREAKER_OPEN_MS_MAX, BREAKER_OPEN_MS_M
 
 /// The circuit breakers of all providers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CircuitBreaker {
+pub(crate) struct ProviderCircuitBreakers {
     providers: Arc<Mutex<BTreeMap<String, BreakerState>>>,
 }
 
@@ -33,12 +33,12 @@ struct BreakerState {
 /// Permission to call a provider. Dropping it unused has no effect on the breaker.
 #[derive(Debug)]
 pub(crate) struct BreakerPermit {
-    breaker: CircuitBreaker,
+    breaker: ProviderCircuitBreakers,
     provider: String,
     is_probe: bool,
 }
 
-impl CircuitBreaker {
+impl ProviderCircuitBreakers {
     /// Returns permission to call a provider, unless its breaker is open.
     pub(crate) fn try_acquire(&self, provider: &str) -> Result<BreakerPermit, CallFailure> {
         let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,13 +132,13 @@ impl Drop for BreakerPermit {
 mod tests {
     use super::*;
 
-    fn fail_once(breaker: &CircuitBreaker, kind: FailureKind) -> Result<(), CallFailure> {
+    fn fail_once(breaker: &ProviderCircuitBreakers, kind: FailureKind) -> Result<(), CallFailure> {
         breaker.try_acquire("acme")?.record_outcome::<()>(&Err(CallFailure::new(kind, "no")));
         Ok(())
     }
 
-    fn open_breaker() -> CircuitBreaker {
-        let breaker = CircuitBreaker::default();
+    fn open_breaker() -> ProviderCircuitBreakers {
+        let breaker = ProviderCircuitBreakers::default();
         (0..BREAKER_FAILURES_MAX).for_each(|_| fail_once(&breaker, FailureKind::Network).expect("still called"));
         breaker
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_address_of_the_same_provider_has_its_own_breaker() {
-        let breaker = CircuitBreaker::default();
+        let breaker = ProviderCircuitBreakers::default();
         for _ in 0..BREAKER_FAILURES_MAX {
             let permit = breaker.try_acquire("acme at box:1").expect("still called");
             permit.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "no")));
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_provider_that_refuses_requests_is_reachable() {
-        let breaker = CircuitBreaker::default();
+        let breaker = ProviderCircuitBreakers::default();
         for _ in 0..BREAKER_FAILURES_MAX * 2 {
             fail_once(&breaker, FailureKind::RateLimit).expect("called");
             fail_once(&breaker, FailureKind::Overload).expect("called");

@@ -27,7 +27,7 @@ use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
-use crate::circuit_breaker::CircuitBreaker;
+use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
@@ -57,7 +57,7 @@ pub(crate) struct EngineShared {
     pub approval_rules: ToolApprovalRules,
     pub default_settings: BTreeMap<FlowName, Value>,
     pub rate_limiter: ModelRateLimiter,
-    pub circuit_breaker: CircuitBreaker,
+    pub circuit_breaker: ProviderCircuitBreakers,
     pub abandoned_calls: AbandonedCalls,
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
@@ -109,7 +109,7 @@ impl Engine {
             approval_rules: config.approval_rules,
             default_settings: config.default_settings,
             rate_limiter: ModelRateLimiter::new(config.model_limits),
-            circuit_breaker: CircuitBreaker::default(),
+            circuit_breaker: ProviderCircuitBreakers::default(),
             abandoned_calls: AbandonedCalls::default(),
             clock: config.clock,
             random: config.random,

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use segue_core::codec;
-use segue_core::decide::{ChildChecker, Decision, SessionInput};
+use segue_core::decide::{ChildSessionValidator, Decision, SessionInput};
 use segue_core::event::{ChildOrigin, ChildOutcome, SessionOpened};
 use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
 use segue_core::ledger::ChildUsage;
@@ -210,7 +210,7 @@ impl EngineShared {
     }
 }
 
-impl ChildChecker for EngineShared {
+impl ChildSessionValidator for EngineShared {
     fn check_child(&self, flow: &FlowName, settings: &Value) -> Result<(), String> {
         let found = self.find_flow(Some(flow)).map_err(|error| error.to_string())?;
         let settings = self.child_settings(flow, settings);

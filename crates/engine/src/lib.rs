@@ -70,7 +70,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use inbox::SubmissionResult;
 pub use model_assignment::ModelAssignment;
-pub use recompute::{CallAnswer, ComparedCallRun, RecomputeResult};
+pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
     ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
     SessionSummary, StoredSessionChange, StoredSessionEntry,
@@ -78,7 +78,7 @@ pub use segue_store::{
 pub use session_name::{root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
-pub use transfer::{SessionExportStream, SessionImport};
+pub use transfer::{SessionExportContent, SessionExportStream};
 pub use turn_report::TurnReport;
 
 /// Runs the example of the page.

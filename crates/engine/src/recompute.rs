@@ -31,12 +31,12 @@ pub struct ComparedCallRun {
     pub call: CallId,
     pub model: ModelName,
     /// The answer, or why there is none.
-    pub answer: Result<CallAnswer, String>,
+    pub answer: Result<ComparedCallAnswer, String>,
 }
 
 /// The answer of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallAnswer {
+pub struct ComparedCallAnswer {
     pub text: String,
     /// The flow's summary of the answer, if the text itself is not meant to be read.
     pub answer_summary: Option<String>,
@@ -181,7 +181,7 @@ impl Engine {
         flow: &dyn DynFlow,
         past: &CallToRecompute,
         answered: &CallAnswered,
-    ) -> Result<CallAnswer, Error> {
+    ) -> Result<ComparedCallAnswer, Error> {
         let texts = self.read_texts(session, &[answered.text.body]).await?;
         let text = texts.first().map(ToString::to_string).unwrap_or_default();
         let (cache, subject) = (TextCache::default(), EventSubject::default());
@@ -196,7 +196,7 @@ impl Engine {
             Event::CallOpened(opened) => flow.summarize_answer(context, opened, &text),
             _ => None,
         };
-        Ok(CallAnswer {
+        Ok(ComparedCallAnswer {
             text,
             answer_summary,
             usage: answered.usage,

@@ -9,7 +9,7 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::Prompt;
-use segue_core::session::{PromptPlan, Session, ThreadPromptCache};
+use segue_core::session::{Session, ThreadPromptCache, UnloadedPrompt};
 
 use crate::limits::CACHED_TEXT_BYTES_MAX;
 
@@ -56,7 +56,7 @@ impl TextCache {
     }
 
     /// Renders the prompt of a call, if all its texts are cached.
-    pub(crate) fn render_prompt(&mut self, plan: &PromptPlan) -> Result<Prompt, BodyId> {
+    pub(crate) fn render_prompt(&mut self, plan: &UnloadedPrompt) -> Result<Prompt, BodyId> {
         let receipt = &plan.opened.receipt;
         // A thread without entries usually ends with its first call, so there is nothing to cache.
         if receipt.carried.entries == 0 {

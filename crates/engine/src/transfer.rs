@@ -66,7 +66,7 @@ impl Engine {
         lines: impl Iterator<Item = String>,
         name: Option<SessionId>,
     ) -> Result<SessionId, Error> {
-        let import = SessionImport::parse(lines)?;
+        let import = SessionExportContent::parse(lines)?;
         let session = name.unwrap_or_else(|| import.session.clone());
         self.import_parsed_session(import, session).await
     }
@@ -76,8 +76,12 @@ impl Engine {
     ///
     /// # Errors
     /// The flow is unknown, a setting does not fit it, or the name is taken or invalid. Then nothing is stored.
-    pub async fn import_parsed_session(&self, import: SessionImport, session: SessionId) -> Result<SessionId, Error> {
-        let SessionImport { opened, mut events, mut bodies, .. } = import;
+    pub async fn import_parsed_session(
+        &self,
+        import: SessionExportContent,
+        session: SessionId,
+    ) -> Result<SessionId, Error> {
+        let SessionExportContent { opened, mut events, mut bodies, .. } = import;
         let session = validate_session_name(session)?;
         let flow = self.shared().find_flow(Some(&opened.flow))?;
         let problems = invalid_settings(&*flow, &opened.settings);
@@ -201,7 +205,7 @@ impl SessionExportStream {
 
 /// The content of an export file. It was parsed completely, and its texts were compared with their ids.
 #[derive(Debug)]
-pub struct SessionImport {
+pub struct SessionExportContent {
     /// The name in the header.
     session: SessionId,
     opened: SessionOpened,
@@ -209,7 +213,7 @@ pub struct SessionImport {
     bodies: Vec<TextToStore>,
 }
 
-impl SessionImport {
+impl SessionExportContent {
     /// Parses the lines of an export.
     ///
     /// # Errors
@@ -238,7 +242,7 @@ fn inherits_tool_work(state: &SessionState) -> bool {
     !session.open_tool_runs.is_empty() || !session.tool_rounds.is_empty() || !session.allowed_tool_uses.is_empty()
 }
 
-fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Error> {
+fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionExportContent, Error> {
     let mut session = None;
     let mut opened = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
@@ -309,7 +313,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionImport, Er
         }
     }
     match (session, opened) {
-        (Some(session), Some(opened)) => Ok(SessionImport { session, opened, events, bodies }),
+        (Some(session), Some(opened)) => Ok(SessionExportContent { session, opened, events, bodies }),
         (Some(_), None) => {
             Err(Error::BadImport { line: line_count, why: "the file ends before the first event".to_owned() })
         }

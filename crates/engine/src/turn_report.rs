@@ -35,12 +35,12 @@ pub(crate) type TurnReportSender = oneshot::Sender<Result<TurnReport, Error>>;
 #[derive(Debug, Default)]
 pub(crate) struct TurnWaiters {
     by_message: BTreeMap<MessageId, Vec<TurnReportSender>>,
-    turn: Option<AwaitedTurn>,
+    turn: Option<PartialTurnReport>,
 }
 
 /// The running turn, as far as its events are known.
 #[derive(Debug)]
-struct AwaitedTurn {
+struct PartialTurnReport {
     messages: Vec<MessageId>,
     /// The replies so far; unknown if the turn started before this task.
     replies: Option<Vec<TextRef>>,
@@ -63,7 +63,7 @@ impl TurnWaiters {
     pub(crate) fn from_session(session: &Session) -> Self {
         let turn = session.current_turn.as_ref().map(|turn| {
             let messages = turn.messages.iter().map(|queued| queued.message).collect();
-            AwaitedTurn { messages, replies: None }
+            PartialTurnReport { messages, replies: None }
         });
         Self { by_message: BTreeMap::new(), turn }
     }
@@ -78,7 +78,7 @@ impl TurnWaiters {
         for recorded in events {
             match &recorded.event {
                 Event::TurnStarted { messages, .. } => {
-                    self.turn = Some(AwaitedTurn { messages: messages.clone(), replies: Some(Vec::new()) });
+                    self.turn = Some(PartialTurnReport { messages: messages.clone(), replies: Some(Vec::new()) });
                 }
                 Event::ReplySent(reply) => {
                     if let Some(replies) = self.turn.as_mut().and_then(|turn| turn.replies.as_mut()) {
@@ -86,7 +86,7 @@ impl TurnWaiters {
                     }
                 }
                 Event::TurnEnded { turn, outcome } => {
-                    let Some(AwaitedTurn { messages, replies }) = self.turn.take() else { continue };
+                    let Some(PartialTurnReport { messages, replies }) = self.turn.take() else { continue };
                     let take_waiters = |message: &MessageId| {
                         let waiters = self.by_message.remove(message).unwrap_or_default();
                         let message = *message;

@@ -37,7 +37,7 @@ use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
 
-use assistant_context::AssistantContext;
+use assistant_context::AssistantSessionContext;
 use domain::DomainSchema;
 use facts::AssistantFact;
 use settings::{ConfiguredDomains, Settings};
@@ -67,7 +67,7 @@ impl AssistantFlow {
         Settings::parse(&view.session.settings, &self.domains)
     }
 
-    fn react_to_fact(&self, context: &AssistantContext<'_>, fact: &AssistantFact) -> Vec<FlowStep> {
+    fn react_to_fact(&self, context: &AssistantSessionContext<'_>, fact: &AssistantFact) -> Vec<FlowStep> {
         match fact {
             AssistantFact::Planned(_) | AssistantFact::PlanFailed { .. } | AssistantFact::StepEnded(_) => {
                 turn::advance_turn(context)
@@ -116,7 +116,7 @@ impl Flow for AssistantFlow {
                 Vec::new()
             };
         };
-        let context = &AssistantContext { view, settings: &settings, domain: &domain };
+        let context = &AssistantSessionContext { view, settings: &settings, domain: &domain };
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => turn::handle_turn_started(context),
             (Event::CallAnswered(answered), Some(call)) => turn::handle_node_answer(context, call, answered),
@@ -153,7 +153,7 @@ impl Flow for AssistantFlow {
         let Some(domain) = settings.domain.clone() else {
             return RenderedFragment::Omitted("the session has no domain".to_owned());
         };
-        let context = &AssistantContext { view, settings: &settings, domain: &domain };
+        let context = &AssistantSessionContext { view, settings: &settings, domain: &domain };
         fragments::render_fragment(context, request, name.as_str())
     }
 
@@ -165,7 +165,7 @@ impl Flow for AssistantFlow {
     ) -> Option<String> {
         let (settings, _) = self.parse_session_settings(view);
         let domain = settings.domain.clone()?;
-        rehearsal::rehearse_node_answer(&AssistantContext { view, settings: &settings, domain: &domain }, call)
+        rehearsal::rehearse_node_answer(&AssistantSessionContext { view, settings: &settings, domain: &domain }, call)
     }
 
     fn describe_fact(&self, state: &AssistantState, kind: &str, value: &Value) -> FactDisplay {
@@ -175,7 +175,7 @@ impl Flow for AssistantFlow {
     fn artifacts(&self, view: &FlowContext<'_, AssistantState>) -> Vec<Artifact> {
         let (settings, _) = self.parse_session_settings(view);
         let Some(domain) = settings.domain.clone() else { return Vec::new() };
-        artifacts::build_artifacts(&AssistantContext { view, settings: &settings, domain: &domain })
+        artifacts::build_artifacts(&AssistantSessionContext { view, settings: &settings, domain: &domain })
     }
 
     fn check_command(

@@ -159,10 +159,10 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, na
         }
         (segue_core::context::COMPACTION_FRAGMENT, Some(compacted)) => {
             #[derive(Serialize)]
-            struct CompactionArguments<'f> {
+            struct CompactionReplacementArguments<'f> {
                 summary: Option<&'f str>,
             }
-            let arguments = CompactionArguments { summary: compacted.summary.as_deref() };
+            let arguments = CompactionReplacementArguments { summary: compacted.summary.as_deref() };
             template_fragment(
                 "compacted",
                 fill_template(include_str!("../prompts/chat/compacted.md"), &arguments),

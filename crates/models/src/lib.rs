@@ -38,4 +38,4 @@ pub use vendor::VendorModelClient;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/scripted-model.md")]
 #[derive(Debug)]
-pub struct ScriptedModelPage;
+pub struct ScriptedModelDocTest;

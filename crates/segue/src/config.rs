@@ -21,7 +21,7 @@ use segue_models::catalog::VendorModelSpec;
 use serde_json::Value;
 
 pub(crate) use approval::ApprovalConfig;
-pub(crate) use locations::{ConfigLocation, UserDirs, find_config_file};
+pub(crate) use locations::{ConfigFileLocation, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
 pub(crate) use records::{DomainFile, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;

@@ -42,11 +42,11 @@ struct ProgressCallGroup {
 struct ProgressCall {
     call: CallId,
     model: ModelName,
-    end: Option<ProgressCallEnd>,
+    end: Option<ProgressCallOutcome>,
 }
 
 #[derive(Debug)]
-enum ProgressCallEnd {
+enum ProgressCallOutcome {
     Answered { ms: u64 },
     Failed,
 }
@@ -60,11 +60,11 @@ impl ProgressCallGroups {
                 self.open_call(opened)
             }
             Event::CallAnswered(answered) => {
-                self.end_call(answered.call, ProgressCallEnd::Answered { ms: answered.duration_ms })
+                self.end_call(answered.call, ProgressCallOutcome::Answered { ms: answered.duration_ms })
             }
             Event::CallFailed { call, next: RetryDecision::GiveUp, .. }
             | Event::CallOutcomeUnknown { call, next: RetryDecision::GiveUp, .. }
-            | Event::CallCancelled { call, .. } => self.end_call(*call, ProgressCallEnd::Failed),
+            | Event::CallCancelled { call, .. } => self.end_call(*call, ProgressCallOutcome::Failed),
             Event::ToolRunEnded { run, .. } => {
                 self.tool_progress.remove(run);
             }
@@ -93,7 +93,7 @@ impl ProgressCallGroups {
         }
     }
 
-    fn end_call(&mut self, call: CallId, end: ProgressCallEnd) {
+    fn end_call(&mut self, call: CallId, end: ProgressCallOutcome) {
         let mut calls = self.groups.iter_mut().flat_map(|group| &mut group.calls);
         if let Some(grouped) = calls.find(|grouped| grouped.call == call) {
             grouped.end = Some(end);
@@ -121,8 +121,8 @@ impl ProgressCallGroup {
                 _ => format!(" #{}", same_model(&self.calls[..=index])),
             };
             let end = match &call.end {
-                Some(ProgressCallEnd::Answered { ms }) => format!(" ✓ {}", format_duration(*ms)),
-                Some(ProgressCallEnd::Failed) => " ✗".to_owned(),
+                Some(ProgressCallOutcome::Answered { ms }) => format!(" ✓ {}", format_duration(*ms)),
+                Some(ProgressCallOutcome::Failed) => " ✗".to_owned(),
                 None => session.open_calls.get(&call.call).map(|open| describe_attempt(open, now)).unwrap_or_default(),
             };
             format!("{}{number}{end}", call.model)
@@ -243,15 +243,15 @@ mod tests {
 
     #[test]
     fn a_group_lists_the_status_of_each_call() {
-        let call = |call: u32, model: &str, end: Option<ProgressCallEnd>| ProgressCall {
+        let call = |call: u32, model: &str, end: Option<ProgressCallOutcome>| ProgressCall {
             call: CallId(call),
             model: model.into(),
             end,
         };
         let calls = vec![
-            call(1, "ant", Some(ProgressCallEnd::Answered { ms: 1_200 })),
+            call(1, "ant", Some(ProgressCallOutcome::Answered { ms: 1_200 })),
             call(2, "bee", None),
-            call(3, "ant", Some(ProgressCallEnd::Failed)),
+            call(3, "ant", Some(ProgressCallOutcome::Failed)),
             call(4, "cat", None),
         ];
         let group = ProgressCallGroup { speaker: "expert".into(), calls };

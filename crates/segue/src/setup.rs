@@ -19,11 +19,11 @@ use segue_models::ModelRegistry;
 use segue_store::sqlite::SqliteStore;
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
-use crate::config::{self, Config, ConfigLocation, ConfigValue, ConfigValueOrigin, UserDirs};
+use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, FolderTrust, RequiredTrust};
+use crate::trust::{self, FolderTrust, TrustScope};
 
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
@@ -39,7 +39,7 @@ pub(crate) struct RunningEngine {
 /// Options for starting an engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EngineStartOptions<'s> {
-    pub playback: RecordReplayMode<'s>,
+    pub playback: ModelReplySource<'s>,
     /// The default model, instead of the configured one.
     pub model: Option<&'s str>,
     /// When the engine resumes pending work.
@@ -48,7 +48,7 @@ pub(crate) struct EngineStartOptions<'s> {
 
 /// Where replies come from, and whether they are recorded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum RecordReplayMode<'s> {
+pub(crate) enum ModelReplySource<'s> {
     /// From the configured models.
     #[default]
     Live,
@@ -60,7 +60,7 @@ pub(crate) enum RecordReplayMode<'s> {
     Replay(&'s Path),
 }
 
-impl<'s> RecordReplayMode<'s> {
+impl<'s> ModelReplySource<'s> {
     /// Returns the mode for the command line, which allows only one of these options.
     pub(crate) fn from_args(script: Option<&'s Path>, record: Option<&'s Path>, replay: Option<&'s Path>) -> Self {
         let script = script.map(Self::Script).or(replay.map(Self::Replay));
@@ -73,25 +73,25 @@ impl<'s> EngineStartOptions<'s> {
     pub(crate) fn for_session_args(session_args: &'s ConversationArgs) -> Self {
         let ModelArgs { model, record, replay } = &session_args.model_args;
         let playback =
-            RecordReplayMode::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
+            ModelReplySource::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
         Self { playback, model: model.as_deref(), recovery: SessionResumePolicy::OnUse }
     }
 
     /// Returns the options for a command on one session, with replies from a scenario if one is given.
     pub(crate) fn for_command(script: Option<&'s Path>) -> Self {
         Self {
-            playback: RecordReplayMode::from_args(script, None, None),
+            playback: ModelReplySource::from_args(script, None, None),
             model: None,
             recovery: SessionResumePolicy::OnUse,
         }
     }
 
     /// Returns what an engine with these options may do that needs trust.
-    fn required_trust(&self) -> Option<RequiredTrust> {
+    fn required_trust(&self) -> Option<TrustScope> {
         match (self.playback, self.recovery) {
-            (RecordReplayMode::Script(_) | RecordReplayMode::Replay(_), _) => Some(RequiredTrust::DomainServers),
-            (RecordReplayMode::Live, SessionResumePolicy::Never) => None,
-            (RecordReplayMode::Live | RecordReplayMode::Record(_), _) => Some(RequiredTrust::Everything),
+            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustScope::DomainServers),
+            (ModelReplySource::Live, SessionResumePolicy::Never) => None,
+            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustScope::Everything),
         }
     }
 
@@ -99,7 +99,7 @@ impl<'s> EngineStartOptions<'s> {
     /// calls of others.
     fn effective_recovery(&self) -> SessionResumePolicy {
         match (self.playback, self.recovery) {
-            (RecordReplayMode::Script(_) | RecordReplayMode::Replay(_), SessionResumePolicy::Immediate) => {
+            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), SessionResumePolicy::Immediate) => {
                 SessionResumePolicy::OnUse
             }
             (_, recovery) => recovery,
@@ -133,14 +133,14 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         set_default_model(&mut config, model)?;
     }
     let (assigned, flow) = match start.playback {
-        RecordReplayMode::Script(file) => ResolvedModelSetup::load_script(file)?,
-        RecordReplayMode::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
-        RecordReplayMode::Record(file) => (resolve_model_setup(&mut config).await?.connect_recording(file)?, None),
+        ModelReplySource::Script(file) => ResolvedModelSetup::load_script(file)?,
+        ModelReplySource::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
+        ModelReplySource::Record(file) => (resolve_model_setup(&mut config).await?.connect_recording(file)?, None),
         // An engine that makes no calls needs no models, so none are discovered.
-        RecordReplayMode::Live if start.recovery == SessionResumePolicy::Never => {
+        ModelReplySource::Live if start.recovery == SessionResumePolicy::Never => {
             (ResolvedModelSetup::without_models(), None)
         }
-        RecordReplayMode::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
+        ModelReplySource::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
     };
     let flows = config.flows();
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
@@ -233,8 +233,8 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
         bail!("there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE");
     };
     let folder_trust = match &found {
-        Some((file, ConfigLocation::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
-        Some((_, ConfigLocation::User)) | None => None,
+        Some((file, ConfigFileLocation::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
+        Some((_, ConfigFileLocation::User)) | None => None,
     };
     Ok(LoadedConfig { config, store_path: store, folder_trust })
 }

@@ -113,7 +113,7 @@ pub(crate) struct SessionPageBuilder {
 
 /// Whether the scan of a list goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListScan {
+pub(crate) enum SessionScanControl {
     Continue,
     PageComplete,
 }
@@ -124,31 +124,35 @@ impl SessionPageBuilder {
     }
 
     /// Adds the next session of the list if it matches the query; `entry` is missing if it does not.
-    pub(crate) fn scan_next(&mut self, at: &SessionListCursor, entry: Option<StoredSessionEntry>) -> ListScan {
+    pub(crate) fn scan_next(
+        &mut self,
+        at: &SessionListCursor,
+        entry: Option<StoredSessionEntry>,
+    ) -> SessionScanControl {
         match entry {
             Some(entry) => self.add_match(entry),
             None => self.skip(at),
         }
     }
 
-    fn add_match(&mut self, entry: StoredSessionEntry) -> ListScan {
+    fn add_match(&mut self, entry: StoredSessionEntry) -> SessionScanControl {
         if self.page.entries.len() < self.limit {
             self.page.entries.push(entry);
-            return ListScan::Continue;
+            return SessionScanControl::Continue;
         }
         let last = self.page.entries.last();
         self.page.next_cursor =
             last.map(|last| SessionListCursor { updated_at: last.summary.updated_at, session: last.session.clone() });
-        ListScan::PageComplete
+        SessionScanControl::PageComplete
     }
 
-    fn skip(&mut self, at: &SessionListCursor) -> ListScan {
+    fn skip(&mut self, at: &SessionListCursor) -> SessionScanControl {
         self.skipped += 1;
         if self.skipped < LIST_SKIPPED_SESSIONS_MAX {
-            return ListScan::Continue;
+            return SessionScanControl::Continue;
         }
         self.page.next_cursor = Some(at.clone());
-        ListScan::PageComplete
+        SessionScanControl::PageComplete
     }
 
     pub(crate) fn into_page(self) -> SessionListPage {

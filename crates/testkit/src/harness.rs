@@ -7,7 +7,7 @@ use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
-    ChildChecker, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
+    ChildSessionValidator, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
     RecomputeChanges, RoleModelResolver, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
@@ -83,7 +83,7 @@ impl RoleModelResolver for TestModelSelector {
 /// Accepts child sessions of all flows, unless their settings are a text, which is then the reason of the refusal.
 struct TestChildChecker;
 
-impl ChildChecker for TestChildChecker {
+impl ChildSessionValidator for TestChildChecker {
     fn check_child(&self, _: &FlowName, settings: &serde_json::Value) -> Result<(), String> {
         settings.as_str().map_or(Ok(()), |why| Err(why.to_owned()))
     }

@@ -116,21 +116,21 @@ pub(crate) fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Opti
 }
 
 /// Returns the size of the opening and the pinned messages.
-fn mandatory_tokens(thread: &Thread, groups: &[CompactionGroup]) -> u32 {
+fn mandatory_tokens(thread: &Thread, groups: &[InseparableMessageGroup]) -> u32 {
     let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
     opening.saturating_add(pinned)
 }
 
-struct CompactionGroup {
+struct InseparableMessageGroup {
     range: std::ops::Range<usize>,
     tokens: u32,
     pinned: bool,
 }
 
 /// Groups messages that must stay together: an assistant message that calls tools, and the results that follow it.
-fn group_entries(entries: &ThreadEntries) -> Vec<CompactionGroup> {
-    let mut groups: Vec<CompactionGroup> = Vec::new();
+fn group_entries(entries: &ThreadEntries) -> Vec<InseparableMessageGroup> {
+    let mut groups: Vec<InseparableMessageGroup> = Vec::new();
     let mut open_calls = 0usize;
     for (index, entry) in entries.iter().enumerate() {
         let joins = open_calls > 0 && entry.chat_role == ChatRole::Tool;
@@ -145,7 +145,11 @@ fn group_entries(entries: &ThreadEntries) -> Vec<CompactionGroup> {
                 group.tokens = group.tokens.saturating_add(entry.tokens());
                 group.pinned |= entry.pinned;
             }
-            _ => groups.push(CompactionGroup { range: index..index + 1, tokens: entry.tokens(), pinned: entry.pinned }),
+            _ => groups.push(InseparableMessageGroup {
+                range: index..index + 1,
+                tokens: entry.tokens(),
+                pinned: entry.pinned,
+            }),
         }
     }
     groups

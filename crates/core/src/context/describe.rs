@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{ContextLayer, FragmentSource, PrefixMatch, ThreadUse};
+use super::{CallThread, ContextLayer, FragmentSource, PrefixMatch};
 use crate::event::CallOpened;
 use crate::scope::{Scope, ScopeTagChange, ThreadOpenReason};
 
@@ -13,10 +13,10 @@ impl CallOpened {
     pub fn explain_thread_use(&self, scope: Option<&Scope>) -> String {
         let scope_note = scope.map(|scope| format!(" (scope: {})", scope.describe())).unwrap_or_default();
         match &self.receipt.thread {
-            ThreadUse::Continued(thread) => {
+            CallThread::Continued(thread) => {
                 format!("{thread} continues: nothing that ends the thread of {} has changed{scope_note}", self.role)
             }
-            ThreadUse::Opened { thread, why, .. } => {
+            CallThread::Opened { thread, why, .. } => {
                 let why = match why {
                     ThreadOpenReason::Fresh => format!("{} starts a new thread for every call", self.role),
                     ThreadOpenReason::FirstUse => {

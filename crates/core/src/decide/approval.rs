@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
-use crate::approval::{AllowedToolUse, ToolRunAttributes};
+use crate::approval::{ApprovalRuleInputs, SessionToolApproval};
 use crate::event::{Event, ToolOutcome, ToolRunHoldReason, ToolRunResolution};
 use crate::flow::{ToolExecutionSite, UnknownOutcomePolicy};
 use crate::ids::{RoleName, ToolRunId};
@@ -20,13 +20,13 @@ impl DecisionDraft<'_> {
         if declared.runner == ToolExecutionSite::Flow {
             return;
         }
-        let attributes = ToolRunAttributes {
+        let attributes = ApprovalRuleInputs {
             flow: &self.spec().name,
             role: role.as_ref(),
             phase: opened.phase.as_ref(),
             tool: &opened.tool,
         };
-        let use_by_role = AllowedToolUse { tool: opened.tool.clone(), role: role.clone() };
+        let use_by_role = SessionToolApproval { tool: opened.tool.clone(), role: role.clone() };
         if self.env.approval_rules.requires_approval(&declared.approval, &attributes)
             && !session.allowed_tool_uses.contains(&use_by_role)
         {

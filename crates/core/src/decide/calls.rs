@@ -4,8 +4,8 @@ use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
 use crate::context::{
-    ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus, PromptOutline,
-    PromptReceipt, RenderedFragment, ThreadHistorySize, ThreadUse, compare_prefix, fit_to_budget,
+    CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus,
+    PromptOutline, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix, fit_to_budget,
 };
 use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
@@ -20,7 +20,7 @@ use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry, estimate_image
 
 /// What a call is for, beyond the flow's request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CallPurpose<'f> {
+pub(super) struct EngineCallPurpose<'f> {
     /// The call whose tool results it continues.
     pub continues: Option<CallId>,
     /// The thread that it summarizes, and the messages to fold.
@@ -29,7 +29,7 @@ pub(super) struct CallPurpose<'f> {
     pub compaction_attempts: u32,
 }
 
-impl CallPurpose<'_> {
+impl EngineCallPurpose<'_> {
     fn from_deferred(wait: &CallQueuedOnThread) -> Self {
         Self { continues: wait.continues, compacts: None, compaction_attempts: wait.compactions }
     }
@@ -46,7 +46,7 @@ pub(super) struct CallTarget<'s> {
 }
 
 /// The rendered parts of a prompt, before the call is opened.
-struct RenderedPrompt<'p> {
+struct RenderedPromptParts<'p> {
     opening: &'p [FragmentReceipt],
     carried: ThreadHistorySize,
     ask: &'p [FragmentReceipt],
@@ -56,7 +56,11 @@ struct RenderedPrompt<'p> {
 
 impl<'a> DecisionDraft<'a> {
     /// Opens, defers or refuses a call. Returns the call's id if it was opened.
-    pub(crate) fn open_or_defer_call(&mut self, request: CallRequest, purpose: CallPurpose<'_>) -> Option<CallId> {
+    pub(crate) fn open_or_defer_call(
+        &mut self,
+        request: CallRequest,
+        purpose: EngineCallPurpose<'_>,
+    ) -> Option<CallId> {
         let step = format!("call of `{}` for `{}`", request.role, request.ask);
         let Some(role) = self.spec().roles.get(&request.role) else {
             self.refuse_step(step, "the flow has no such role");
@@ -89,7 +93,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         call: CallId,
-        purpose: CallPurpose<'_>,
+        purpose: EngineCallPurpose<'_>,
     ) -> CallTarget<'a> {
         let session = self.session();
         let visit = session.current_visit(self.spec(), &request.role, request.agent.as_ref());
@@ -140,7 +144,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns the call that is using the thread, other than the one whose tool results are continued.
-    fn blocking_call(&self, target: &CallTarget<'_>, purpose: CallPurpose<'_>) -> Option<CallId> {
+    fn blocking_call(&self, target: &CallTarget<'_>, purpose: EngineCallPurpose<'_>) -> Option<CallId> {
         match target.choice {
             ThreadChoice::Continue(thread) => {
                 self.session().threads.get(&thread)?.active_call.filter(|busy| purpose.continues != Some(*busy))
@@ -149,7 +153,7 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub(crate) fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: CallPurpose<'_>) {
+    pub(crate) fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: EngineCallPurpose<'_>) {
         if self.session().deferred_calls.len() >= DEFERRED_CALLS_MAX {
             let step = format!("call of `{}` for `{}`", request.role, request.ask);
             self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls are already waiting, which is the maximum"));
@@ -157,7 +161,7 @@ impl<'a> DecisionDraft<'a> {
         }
         let deferred_id = self.session().last_ids.deferred_call + 1;
         let turn = self.active_cause_turn();
-        let CallPurpose { continues, compaction_attempts: compactions, .. } = purpose;
+        let EngineCallPurpose { continues, compaction_attempts: compactions, .. } = purpose;
         self.record_event(Event::CallDeferred(Box::new(CallQueuedOnThread {
             deferred_id,
             turn,
@@ -173,7 +177,7 @@ impl<'a> DecisionDraft<'a> {
         request: CallRequest,
         call: CallId,
         target: CallTarget<'a>,
-        purpose: CallPurpose<'_>,
+        purpose: EngineCallPurpose<'_>,
     ) -> Option<CallId> {
         let role = target.role;
         let compacted = purpose.compacts.map(|(_, compacted)| compacted);
@@ -195,14 +199,14 @@ impl<'a> DecisionDraft<'a> {
             if opens_thread { self.render_fragments(&role.recipe.opening, &fragment_request) } else { Vec::new() };
         let ask_specs = role.recipe.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
         let ask = match purpose {
-            CallPurpose { continues: Some(_), .. } => Vec::new(),
+            EngineCallPurpose { continues: Some(_), .. } => Vec::new(),
             // A summary of a part is better than none.
-            CallPurpose { compacts: Some(_), .. } => self.render_fragments_within(
+            EngineCallPurpose { compacts: Some(_), .. } => self.render_fragments_within(
                 ask_specs,
                 &fragment_request,
                 ratio.to_our_tokens(free_tokens).saturating_sub(sum_message_tokens(&opening)),
             ),
-            CallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
+            EngineCallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
         };
         let tools = self.allowed_tools_json(role, target.visit.as_ref()).filter(|_| request.output_schema.is_null());
         let carried = self.carried_history(&target.choice);
@@ -223,8 +227,8 @@ impl<'a> DecisionDraft<'a> {
             }
         }
         let thread = match target.choice {
-            ThreadChoice::Continue(thread) => ThreadUse::Continued(thread),
-            ThreadChoice::Open(why) => ThreadUse::Opened {
+            ThreadChoice::Continue(thread) => CallThread::Continued(thread),
+            ThreadChoice::Open(why) => CallThread::Opened {
                 thread: ThreadId(self.session().last_ids.thread.0 + 1),
                 slot: target.slot.clone(),
                 tag: target.tag,
@@ -239,7 +243,7 @@ impl<'a> DecisionDraft<'a> {
         };
         let output =
             schema.map(|schema| self.store_uncounted_text(canonical_json(schema).into(), BodyVisibility::Internal));
-        let rendered = RenderedPrompt { opening: &opening, carried, ask: &ask, tools, output };
+        let rendered = RenderedPromptParts { opening: &opening, carried, ask: &ask, tools, output };
         let prefix = self.prefix_match(&thread, &target.slot, &rendered);
         let digest = self.prompt_digest(&thread, &rendered, &target.model, reply_tokens_max);
         let vendor_tokens_estimate = Some(vendor_tokens).filter(|_| !ratio.is_unity());
@@ -394,9 +398,9 @@ impl<'a> DecisionDraft<'a> {
     /// Compares the prompt with the last one of its thread, or of its slot if the thread is new.
     fn prefix_match(
         &self,
-        thread: &ThreadUse,
+        thread: &CallThread,
         slot: &ThreadSlot,
-        prompt: &RenderedPrompt<'_>,
+        prompt: &RenderedPromptParts<'_>,
     ) -> crate::context::PrefixMatch {
         let current = self.session().threads.get(&thread.thread_id());
         let next = PromptOutline {
@@ -417,8 +421,8 @@ impl<'a> DecisionDraft<'a> {
     /// Returns the digest of everything that is sent to the model. Equal prompts have equal digests.
     fn prompt_digest(
         &self,
-        thread: &ThreadUse,
-        prompt: &RenderedPrompt<'_>,
+        thread: &CallThread,
+        prompt: &RenderedPromptParts<'_>,
         model: &ModelName,
         reply_tokens_max: u32,
     ) -> BodyId {
@@ -483,7 +487,10 @@ impl<'a> DecisionDraft<'a> {
         let complete = session.tool_rounds.iter().find(|(call, round)| round.is_complete() && !waits(**call));
         let Some((call, round)) = complete.map(|(call, round)| (*call, round.clone())) else { return false };
         self.cause_turn = round.turn;
-        self.open_or_defer_call(round.request, CallPurpose { continues: Some(call), ..CallPurpose::default() });
+        self.open_or_defer_call(
+            round.request,
+            EngineCallPurpose { continues: Some(call), ..EngineCallPurpose::default() },
+        );
         self.drop_unfollowed_tool_round(call);
         true
     }
@@ -503,7 +510,7 @@ impl<'a> DecisionDraft<'a> {
         };
         self.cause_turn = wait.turn;
         self.record_event(Event::DeferredCallResumed { deferred_id: wait.deferred_id });
-        self.open_or_defer_call(wait.request.clone(), CallPurpose::from_deferred(&wait));
+        self.open_or_defer_call(wait.request.clone(), EngineCallPurpose::from_deferred(&wait));
         wait.continues.into_iter().for_each(|call| self.drop_unfollowed_tool_round(call));
         true
     }
@@ -518,7 +525,7 @@ impl<'a> DecisionDraft<'a> {
             return false;
         }
         let Some(role) = self.spec().roles.get(&deferred.request.role) else { return true };
-        let purpose = CallPurpose::from_deferred(deferred);
+        let purpose = EngineCallPurpose::from_deferred(deferred);
         let target = self.resolve_call_target(role, &deferred.request, CallId(session.last_ids.call.0 + 1), purpose);
         self.blocking_call(&target, purpose).is_none()
     }

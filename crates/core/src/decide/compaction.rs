@@ -1,6 +1,6 @@
 //! Shortens a thread before a call that would not fit, with a summary by a model or without one.
 
-use super::calls::{CallPurpose, reply_tokens_limit};
+use super::calls::{EngineCallPurpose, reply_tokens_limit};
 use super::draft::DecisionDraft;
 use crate::body::{BodyVisibility, TextRef};
 use crate::context::compact::{CompactionBudget, CompactionPlan, plan_compaction};
@@ -21,7 +21,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         (space, taken): (u32, u32),
-        purpose: CallPurpose<'_>,
+        purpose: EngineCallPurpose<'_>,
     ) -> bool {
         let attempts = purpose.compaction_attempts;
         let Some(current) = self.session().threads.get(&thread) else { return false };
@@ -36,7 +36,7 @@ impl<'a> DecisionDraft<'a> {
         // A summary that would not fit is not worth its cost.
         let summary_tokens_min = role.compaction.summary_tokens_max.saturating_mul(SUMMARY_SPACE_PERCENT_MIN) / 100;
         let summarizer = summarizer.filter(|(_, plan)| plan.summary_tokens_max >= summary_tokens_min);
-        let next_purpose = CallPurpose { compaction_attempts: attempts + 1, ..purpose };
+        let next_purpose = EngineCallPurpose { compaction_attempts: attempts + 1, ..purpose };
         if let Some((summarizer, plan)) = summarizer {
             let compacted_messages = self.collect_compacted_messages(thread, &plan.folded);
             let metadata = serde_json::to_value(&plan).unwrap_or_default();
@@ -44,7 +44,7 @@ impl<'a> DecisionDraft<'a> {
                 CallRequest { metadata, ..CallRequest::new(summarizer.role.as_str(), summarizer.ask.as_str()) };
             let opened = self.open_or_defer_call(
                 summary,
-                CallPurpose { compacts: Some((thread, &compacted_messages)), ..CallPurpose::default() },
+                EngineCallPurpose { compacts: Some((thread, &compacted_messages)), ..EngineCallPurpose::default() },
             );
             // If the summary fails at once, the thread is trimmed without one. The call is tried again in both cases.
             if let Some(waits_for) = opened {

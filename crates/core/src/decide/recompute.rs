@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, TextToStore};
-use crate::context::{FragmentReceipt, PrefixMatch, RenderedFragment, ThreadUse};
+use crate::context::{CallThread, FragmentReceipt, PrefixMatch, RenderedFragment};
 use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRenderContext, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
@@ -75,7 +75,7 @@ pub fn prepare_recomputation(
     let context =
         DynFlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
     let request = to_call_request(opened);
-    let opens_thread = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
+    let opens_thread = matches!(opened.receipt.thread, CallThread::Opened { .. });
     let fragment_request = FragmentRenderContext {
         call_request: &request,
         call: opened.call,

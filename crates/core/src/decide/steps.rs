@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::calls::CallPurpose;
+use super::calls::EngineCallPurpose;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
 use crate::body::BodyVisibility;
@@ -24,7 +24,7 @@ impl DecisionDraft<'_> {
                 match json_size_error(&request.metadata).or_else(|| json_size_error(&request.output_schema)) {
                     Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
                     None => {
-                        self.open_or_defer_call(request, CallPurpose::default());
+                        self.open_or_defer_call(request, EngineCallPurpose::default());
                     }
                 }
             }
@@ -235,7 +235,7 @@ impl DecisionDraft<'_> {
             self.refuse_step(format!("reset of `{}`", request.role), "the flow has no such role");
             return;
         };
-        let slot = self.resolve_call_target(role, request, CallId(0), CallPurpose::default()).slot;
+        let slot = self.resolve_call_target(role, request, CallId(0), EngineCallPurpose::default()).slot;
         self.record_event(Event::ThreadReset { slot, by: Proposer::Engine, reason });
     }
 }

@@ -6,9 +6,9 @@ use super::{
     AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, ToolRunResolution,
     TurnOutcome,
 };
-use crate::approval::AllowedToolUse;
+use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
-use crate::context::{PrefixMatch, ThreadUse};
+use crate::context::{CallThread, PrefixMatch};
 
 impl Event {
     /// Returns the event in one line. `text_of` returns a text, shortened as the caller likes.
@@ -150,10 +150,10 @@ impl Event {
             }
             Self::ToolRunDenied { run, reason } if reason.is_empty() => format!("{run} denied"),
             Self::ToolRunDenied { run, reason } => format!("{run} denied: {reason}"),
-            Self::ToolApprovalRuleAdded(AllowedToolUse { tool, role: Some(role) }) => {
+            Self::ToolApprovalRuleAdded(SessionToolApproval { tool, role: Some(role) }) => {
                 format!("{tool} allowed for {role} in this session")
             }
-            Self::ToolApprovalRuleAdded(AllowedToolUse { tool, role: None }) => {
+            Self::ToolApprovalRuleAdded(SessionToolApproval { tool, role: None }) => {
                 format!("{tool} allowed for the flow in this session")
             }
             Self::ToolRunEnded { run, outcome, text, artifacts, .. } => {
@@ -200,10 +200,10 @@ fn describe_call_opened(opened: &CallOpened) -> String {
         return line;
     }
     match &opened.receipt.thread {
-        ThreadUse::Continued(thread) => {
+        CallThread::Continued(thread) => {
             let _ = write!(line, ", {thread} continued ({} messages)", opened.receipt.carried.entries);
         }
-        ThreadUse::Opened { thread, why, .. } => {
+        CallThread::Opened { thread, why, .. } => {
             let _ = write!(line, ", {thread} {why}");
         }
     }

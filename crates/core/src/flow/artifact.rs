@@ -124,12 +124,12 @@ pub struct ArtifactTableRow {
     pub why: String,
     /// Commands that can be run on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commands: Vec<ArtifactCommand>,
+    pub commands: Vec<ArtifactButton>,
 }
 
 /// One of the flow's own commands, ready to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArtifactCommand {
+pub struct ArtifactButton {
     /// The text of the button.
     pub label: String,
     pub command: String,

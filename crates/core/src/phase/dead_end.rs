@@ -8,7 +8,7 @@ use crate::ids::PhaseName;
 
 /// Adds an error for every gate that can be open in a phase from which it can never be satisfied.
 pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGraphError>) {
-    let map = GateStateGraph::new(graph);
+    let map = IndexedPhaseGraph::new(graph);
     let before = map.explore_reachable();
     for (index, gate) in graph.gates.iter().enumerate() {
         let Some(PhaseWithGates { phase, open }) = map.find_dead_end(&before, index) else { continue };
@@ -37,12 +37,12 @@ struct PhaseWithGates {
 }
 
 /// The graph with indices instead of names, which makes the search cheap.
-struct GateStateGraph<'g> {
+struct IndexedPhaseGraph<'g> {
     graph: &'g PhaseGraph,
-    nodes: Vec<PhaseNode>,
+    nodes: Vec<IndexedPhaseNode>,
 }
 
-struct PhaseNode {
+struct IndexedPhaseNode {
     next: Vec<usize>,
     blocked_by: GateSet,
     satisfies: GateSet,
@@ -52,7 +52,7 @@ struct PhaseNode {
 /// The predecessors of each reachable pair.
 type Predecessors = Vec<Option<Vec<usize>>>;
 
-impl<'g> GateStateGraph<'g> {
+impl<'g> IndexedPhaseGraph<'g> {
     fn new(graph: &'g PhaseGraph) -> Self {
         let gates = |is_selected: &dyn Fn(&super::PhaseGate) -> bool| {
             graph
@@ -62,7 +62,7 @@ impl<'g> GateStateGraph<'g> {
                 .filter(|(_, gate)| is_selected(gate))
                 .fold(0, |set, (index, _)| set | 1 << index)
         };
-        let nodes = graph.phases.iter().map(|phase| PhaseNode {
+        let nodes = graph.phases.iter().map(|phase| IndexedPhaseNode {
             next: graph.edges_from(&phase.name).filter_map(|edge| phase_index(graph, &edge.to)).collect(),
             blocked_by: gates(&|gate| gate.blocks_phase(phase)),
             satisfies: gates(&|gate| gate.satisfied_by == phase.name),

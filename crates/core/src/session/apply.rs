@@ -6,7 +6,7 @@ use super::{
     HeldToolRun, OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound,
     Turn,
 };
-use crate::context::{PromptAskStatus, PromptOutline, ThreadUse};
+use crate::context::{CallThread, PromptAskStatus, PromptOutline};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
     RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
@@ -16,7 +16,7 @@ use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
 use crate::phase::PhaseGraphOwnerKind;
-use crate::prompt::{AttemptCost, ChatRole, FailureKind};
+use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
 
@@ -242,7 +242,7 @@ impl Session {
         }
         self.ledger.record_prompt_prefix(&opened.receipt.prefix);
         let thread_id = opened.receipt.thread.thread_id();
-        if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
+        if let CallThread::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
             self.last_ids.thread = self.last_ids.thread.max(*thread);
             let opening = opened.receipt.opening.iter();
             let opening = opening.filter_map(|fragment| Some((fragment.name.clone(), fragment.text?))).collect();
@@ -576,7 +576,7 @@ impl OpenCall {
 
 #[derive(Clone, Copy)]
 pub(super) enum UnansweredAttemptOutcome {
-    Failed(Option<AttemptCost>),
+    Failed(Option<FailedAttemptCost>),
     Unknown,
     Resolved,
 }

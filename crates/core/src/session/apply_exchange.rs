@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{OpenChild, Session, SessionClaim};
+use super::{OpenChild, Session, WorkspaceClaim};
 use crate::event::{AskOutcome, Event};
 use crate::ids::AskId;
 
@@ -46,7 +46,7 @@ impl Session {
             }
             Event::ClaimRequested { workspace, name, ask } => {
                 let (workspace, name) = (workspace.clone(), name.clone());
-                self.claim = Some(SessionClaim { workspace, name, ask: *ask, is_held: false });
+                self.claim = Some(WorkspaceClaim { workspace, name, ask: *ask, is_held: false });
             }
             Event::ClaimReleased { .. } => self.claim = None,
             _ => {}

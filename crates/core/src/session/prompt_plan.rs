@@ -17,7 +17,7 @@ use crate::thread::{ThreadEntries, ThreadEntry};
 
 /// A prompt whose texts are not loaded yet. It shares the thread's messages, so it is cheap to create.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PromptPlan {
+pub struct UnloadedPrompt {
     pub opened: Arc<CallOpened>,
     content: PromptMessageSource,
 }
@@ -80,10 +80,10 @@ impl Session {
 
     /// Returns the prompt of a pending call by reference.
     #[must_use]
-    pub fn prompt_plan(&self, call: CallId) -> Option<PromptPlan> {
+    pub fn prompt_plan(&self, call: CallId) -> Option<UnloadedPrompt> {
         let open = self.open_calls.get(&call)?;
         if let Some(repeated) = &open.opened.recomputation {
-            return Some(PromptPlan {
+            return Some(UnloadedPrompt {
                 opened: open.opened.clone(),
                 content: PromptMessageSource::Recorded(repeated.messages.clone()),
             });
@@ -92,11 +92,11 @@ impl Session {
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
         let content = PromptMessageSource::Thread { opening, entries, compactions };
-        Some(PromptPlan { opened: open.opened.clone(), content })
+        Some(UnloadedPrompt { opened: open.opened.clone(), content })
     }
 }
 
-impl PromptPlan {
+impl UnloadedPrompt {
     /// Returns the messages of the prompt.
     #[must_use]
     pub(crate) fn messages(&self) -> Vec<PromptMessageRef> {
@@ -253,7 +253,7 @@ impl PromptPlan {
 
 impl ThreadPromptCache {
     /// Removes messages that are no longer in the plan's thread.
-    fn sync_with_plan(&mut self, plan: &PromptPlan) {
+    fn sync_with_plan(&mut self, plan: &UnloadedPrompt) {
         match &plan.content {
             PromptMessageSource::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());

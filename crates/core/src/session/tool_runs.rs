@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Session, ToolCallResult, ToolRound};
-use crate::approval::AllowedToolUse;
+use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
 use crate::ids::{CallId, RoleName, ToolRunId};
 use crate::prompt::{ChatRole, ToolCall};
@@ -13,9 +13,9 @@ use crate::thread::ThreadEntry;
 
 impl Session {
     /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
-    pub(crate) fn held_tool_use(&self, run: ToolRunId) -> Option<AllowedToolUse> {
+    pub(crate) fn held_tool_use(&self, run: ToolRunId) -> Option<SessionToolApproval> {
         let (held, opened) = (self.held_tool_runs.get(&run)?, self.open_tool_runs.get(&run)?);
-        Some(AllowedToolUse { tool: opened.tool.clone(), role: held.role.clone() })
+        Some(SessionToolApproval { tool: opened.tool.clone(), role: held.role.clone() })
     }
 
     /// Returns the role that requested an open run; `None` for the flow itself.

@@ -2,7 +2,7 @@
 //! only checks whether a block was intended at all. The result does not depend on how the text is split into chunks.
 
 use super::markdown_lines::MarkdownTracker;
-use super::near_miss::{self, CodeFenceMarker, NearMiss};
+use super::near_miss::{self, CodeFenceMarker, NearMissMarkerMatch};
 use super::user_quotes::{UserQuoteMatch, UserQuoteMatcher};
 use super::visible_text::VisibleText;
 use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint, shorten_excerpt};
@@ -159,19 +159,19 @@ impl BlockScanner {
         }
     }
 
-    fn match_held_line(&self, text: &str, is_end: bool) -> NearMiss {
+    fn match_held_line(&self, text: &str, is_end: bool) -> NearMissMarkerMatch {
         let found = match (&self.open, self.fence_to_close) {
             (Some(open), _) => near_miss::match_end(text, &open.ends, open.is_near_miss, open.fence, is_end),
             (None, Some(fence)) if text.starts_with(fence.mark) => near_miss::match_closing_fence(text, fence, is_end),
             (None, _) => near_miss::match_start(text, &self.names, is_end),
         };
         match &found {
-            NearMiss::Start { name, len, fence } => {
+            NearMissMarkerMatch::Start { name, len, fence } => {
                 let is_quote = match fence {
                     Some(_) => self.quotes.start_match(name).is_matching(),
                     None => self.quotes.contains_line(&text[..*len]),
                 };
-                if is_quote { NearMiss::NoMatch } else { found }
+                if is_quote { NearMissMarkerMatch::NoMatch } else { found }
             }
             _ => found,
         }
@@ -179,7 +179,7 @@ impl BlockScanner {
 
     fn handle_held_line(&mut self, text: String) {
         match self.match_held_line(&text, false) {
-            NearMiss::Partial { .. } => self.held_line = Some(text),
+            NearMissMarkerMatch::Partial { .. } => self.held_line = Some(text),
             found => self.apply_near_miss(found, &text),
         }
     }
@@ -188,8 +188,8 @@ impl BlockScanner {
         while let Some(text) = self.held_line.take() {
             let so_far = self.match_held_line(&text, false);
             let found = self.match_held_line(&text, true);
-            let is_cut = [&so_far, &found].contains(&&NearMiss::Partial { is_named: true });
-            if is_cut && !matches!(found, NearMiss::Start { .. } | NearMiss::End { .. }) {
+            let is_cut = [&so_far, &found].contains(&&NearMissMarkerMatch::Partial { is_named: true });
+            if is_cut && !matches!(found, NearMissMarkerMatch::Start { .. } | NearMissMarkerMatch::End { .. }) {
                 push_complaint(&mut self.complaints, BlockComplaint::TruncatedMarker { text: shorten_excerpt(&text) });
                 self.visible.mark_block_removed();
             } else {
@@ -199,9 +199,9 @@ impl BlockScanner {
     }
 
     /// Opens or closes a block at a near-miss marker, or treats the text as ordinary.
-    fn apply_near_miss(&mut self, found: NearMiss, text: &str) {
+    fn apply_near_miss(&mut self, found: NearMissMarkerMatch, text: &str) {
         let len = match found {
-            NearMiss::Start { name, len, fence } => {
+            NearMissMarkerMatch::Start { name, len, fence } => {
                 self.complain_of_near_miss(&text[..len], &name);
                 let marker = text[..len].to_owned();
                 self.open_block(name, MarkerCandidate { text: marker, begins_line: true, ignored_region: None });
@@ -211,7 +211,7 @@ impl BlockScanner {
                 self.fence_to_close = None;
                 len
             }
-            NearMiss::End { len } if self.open.is_some() => {
+            NearMissMarkerMatch::End { len } if self.open.is_some() => {
                 self.complain_of_near_miss(&text[..len], END_MARKER_NAME);
                 let is_fence =
                     self.open.as_ref().and_then(|open| open.fence).is_some_and(|it| text.starts_with(it.mark));
@@ -219,13 +219,13 @@ impl BlockScanner {
                 self.fence_to_close = self.fence_to_close.filter(|_| !is_fence);
                 len
             }
-            NearMiss::End { len } => {
+            NearMissMarkerMatch::End { len } => {
                 self.fence_to_close = None;
                 self.lines = MarkdownTracker::mid_line();
                 self.visible.mark_block_removed();
                 len
             }
-            NearMiss::Partial { .. } | NearMiss::NoMatch => {
+            NearMissMarkerMatch::Partial { .. } | NearMissMarkerMatch::NoMatch => {
                 let first = text.chars().next();
                 first.into_iter().for_each(|c| self.push_line_char(c));
                 first.map_or(0, char::len_utf8)

@@ -9,7 +9,7 @@ use crate::limits::{
 
 /// What the text from the beginning of a line is, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NearMiss {
+pub(super) enum NearMissMarkerMatch {
     /// The text may still become a near-miss marker.
     Partial {
         /// True if the name of a block is complete, so that the text is hidden if nothing follows.
@@ -61,9 +61,9 @@ pub(super) fn may_begin_end(c: char) -> bool {
 }
 
 /// Classifies text outside blocks. `is_end` says that no text follows.
-pub(super) fn match_start(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
+pub(super) fn match_start(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     if text.len() > NEAR_MISS_BYTES_MAX {
-        return NearMiss::NoMatch;
+        return NearMissMarkerMatch::NoMatch;
     }
     if text.starts_with(['`', '~']) { match_fence(text, names, is_end) } else { match_line(text, names, is_end) }
 }
@@ -76,9 +76,9 @@ pub(super) fn match_end(
     is_near_miss: bool,
     fence: Option<CodeFenceMarker>,
     is_end: bool,
-) -> NearMiss {
+) -> NearMissMarkerMatch {
     if text.len() > NEAR_MISS_BYTES_MAX {
-        return NearMiss::NoMatch;
+        return NearMissMarkerMatch::NoMatch;
     }
     if let Some(fence) = fence
         && text.starts_with(fence.mark)
@@ -87,50 +87,55 @@ pub(super) fn match_end(
     }
     let (line, is_complete) = first_line(text, is_end);
     match classify_line(line, labels.iter().map(String::as_str), is_complete) {
-        MarkerLineMatch::Partial => NearMiss::Partial { is_named: false },
-        MarkerLineMatch::Bracketed(_) => NearMiss::End { len: line.trim_end().len() },
-        MarkerLineMatch::Decorated(_) if is_near_miss => NearMiss::End { len: line.trim_end().len() },
-        _ => NearMiss::NoMatch,
+        MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: false },
+        MarkerLineMatch::Bracketed(_) => NearMissMarkerMatch::End { len: line.trim_end().len() },
+        MarkerLineMatch::Decorated(_) if is_near_miss => NearMissMarkerMatch::End { len: line.trim_end().len() },
+        _ => NearMissMarkerMatch::NoMatch,
     }
 }
 
 /// Classifies a line that may close `fence`.
-pub(super) fn match_closing_fence(text: &str, fence: CodeFenceMarker, is_end: bool) -> NearMiss {
+pub(super) fn match_closing_fence(text: &str, fence: CodeFenceMarker, is_end: bool) -> NearMissMarkerMatch {
     let (line, is_complete) = first_line(text, is_end);
     let rest = line.trim_start_matches(fence.mark);
     if text.len() > NEAR_MISS_BYTES_MAX || !rest.trim().is_empty() {
-        NearMiss::NoMatch
+        NearMissMarkerMatch::NoMatch
     } else if !is_complete {
-        NearMiss::Partial { is_named: false }
+        NearMissMarkerMatch::Partial { is_named: false }
     } else if line.len() - rest.len() >= fence.length {
-        NearMiss::End { len: line.trim_end().len() }
+        NearMissMarkerMatch::End { len: line.trim_end().len() }
     } else {
-        NearMiss::NoMatch
+        NearMissMarkerMatch::NoMatch
     }
 }
 
-fn match_line(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
+fn match_line(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     let (line, is_complete) = first_line(text, is_end);
     match classify_line(line, names.names(), is_complete) {
-        MarkerLineMatch::Partial => NearMiss::Partial { is_named: is_bracketed_name_part(line) },
+        MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: is_bracketed_name_part(line) },
         MarkerLineMatch::Bracketed(name) => {
-            NearMiss::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }
+            NearMissMarkerMatch::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }
         }
-        MarkerLineMatch::Decorated(name) => match_with_key(&text[line.len()..], name, names, is_end)
-            .unwrap_or_else(|| NearMiss::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }),
-        MarkerLineMatch::Exact(_) | MarkerLineMatch::NoMatch => NearMiss::NoMatch,
+        MarkerLineMatch::Decorated(name) => {
+            match_with_key(&text[line.len()..], name, names, is_end).unwrap_or_else(|| NearMissMarkerMatch::Start {
+                name: name.to_owned(),
+                len: line.trim_end().len(),
+                fence: None,
+            })
+        }
+        MarkerLineMatch::Exact(_) | MarkerLineMatch::NoMatch => NearMissMarkerMatch::NoMatch,
     }
 }
 
 /// Returns what the text after a marker says about it; `None` if a known key follows.
-fn match_with_key(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Option<NearMiss> {
-    let partial = NearMiss::Partial { is_named: true };
+fn match_with_key(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Option<NearMissMarkerMatch> {
+    let partial = NearMissMarkerMatch::Partial { is_named: true };
     let text = after.trim_start();
     let (line, is_complete) = first_line(text, is_end);
     if line.is_empty() {
         return Some(partial);
     }
-    let Some(schema) = names.block_schema(name) else { return Some(NearMiss::NoMatch) };
+    let Some(schema) = names.block_schema(name) else { return Some(NearMissMarkerMatch::NoMatch) };
     let is_known = |line: &str| fields::has_known_key(line, schema);
     match line.find(':') {
         Some(colon) if is_known(&line[..=colon]) => None,
@@ -138,36 +143,36 @@ fn match_with_key(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Op
         Some(colon) if !is_complete && line.len() <= colon + 2 => Some(partial),
         Some(_) if is_known(line) => None,
         None if (!is_complete || is_end) && fields::may_become_known_key(line, schema) => Some(partial),
-        _ => Some(NearMiss::NoMatch),
+        _ => Some(NearMissMarkerMatch::NoMatch),
     }
 }
 
 /// Classifies a code fence, which is a near miss if it contains a marker in its first line and a known key in the next.
-fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMiss {
+fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     let mark = if text.starts_with('`') { '`' } else { '~' };
     let (opening, is_complete) = first_line(text, is_end);
     let info = opening.trim_start_matches(mark);
     let fence = CodeFenceMarker { mark, length: opening.len() - info.len() };
     let is_open_run = info.is_empty() && !is_complete;
     if info.contains('`') || (fence.length < FENCE_LENGTH_MIN && !is_open_run) {
-        return NearMiss::NoMatch;
+        return NearMissMarkerMatch::NoMatch;
     }
     let inner = text[opening.len()..].trim_start();
     let start = text.len() - inner.len();
     let (line, is_complete) = first_line(inner, is_end);
     if line.is_empty() {
-        return NearMiss::Partial { is_named: false };
+        return NearMissMarkerMatch::Partial { is_named: false };
     }
     match classify_line(line, names.names(), is_complete) {
-        MarkerLineMatch::Partial => NearMiss::Partial { is_named: false },
+        MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: false },
         MarkerLineMatch::Bracketed(name) | MarkerLineMatch::Decorated(name) | MarkerLineMatch::Exact(name) => {
-            match_with_key(&inner[line.len()..], name, names, is_end).unwrap_or_else(|| NearMiss::Start {
+            match_with_key(&inner[line.len()..], name, names, is_end).unwrap_or_else(|| NearMissMarkerMatch::Start {
                 name: name.to_owned(),
                 len: start + line.trim_end().len(),
                 fence: Some(fence),
             })
         }
-        MarkerLineMatch::NoMatch => NearMiss::NoMatch,
+        MarkerLineMatch::NoMatch => NearMissMarkerMatch::NoMatch,
     }
 }
 

@@ -7,7 +7,7 @@ use segue_core::event::{CallRequest, Event, MidTurnPolicy, TurnOutcome};
 use segue_core::flow::{FlowStep, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::ledger::UsageTotals;
-use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply, TokenUsage};
+use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
 use segue_core::session::SessionState;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -32,7 +32,7 @@ fn answer(call: u32, text: &str) -> SessionInput {
     SessionInput::Answer { call: CallId(call), attempt: 1, reply, cost_microusd: Some(7), duration_ms: 5 }
 }
 
-fn failure(call: u32, cost: Option<AttemptCost>) -> SessionInput {
+fn failure(call: u32, cost: Option<FailedAttemptCost>) -> SessionInput {
     let failure = CallFailure { cost, ..CallFailure::new(FailureKind::Network, "cut off") };
     SessionInput::CallFailure { call: CallId(call), attempt: 1, failure }
 }
@@ -87,7 +87,7 @@ fn call_abandoned_in_flight_has_an_unknown_outcome() {
 
 #[test]
 fn unknown_outcome_is_counted_once_when_it_arrives() {
-    let paid = AttemptCost {
+    let paid = FailedAttemptCost {
         usage: Some(TokenUsage { input_tokens: 100, output_tokens: 3, ..TokenUsage::default() }),
         cost_microusd: Some(5),
     };

@@ -6,7 +6,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ledger::UsageTotals;
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
-use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply, TokenUsage};
+use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -115,13 +115,13 @@ fn cost_of_a_lost_answer_is_counted() {
     let mut harness = harness();
     harness.send_message("hello");
     let usage = TokenUsage { input_tokens: 100, output_tokens: 20, cached_tokens: 60, ..TokenUsage::default() };
-    let mut lose = |role: &str, spent: Option<AttemptCost>| {
+    let mut lose = |role: &str, spent: Option<FailedAttemptCost>| {
         let (call, attempt) = harness.oldest_open_call(role);
         let failure = CallFailure { cost: spent, ..CallFailure::new(FailureKind::UnusableReply, "no") };
         harness.apply_input(SessionInput::CallFailure { call, attempt, failure });
     };
-    lose("speaker", Some(AttemptCost { usage: Some(usage), cost_microusd: Some(7) }));
-    lose("expert", Some(AttemptCost::default()));
+    lose("speaker", Some(FailedAttemptCost { usage: Some(usage), cost_microusd: Some(7) }));
+    lose("expert", Some(FailedAttemptCost::default()));
     let ledger = &harness.session().ledger;
     let speaker = UsageTotals {
         failed_attempts: 1,

@@ -5,7 +5,7 @@ use segue_core::event::{CallRequest, Event, MidTurnPolicy, RetryDecision};
 use segue_core::flow::FlowStep;
 use segue_core::ids::CallId;
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, ModelReply};
+use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply};
 use segue_core::scope::Scope;
 use segue_core::session::{Effect, OpenCallStatus};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -153,7 +153,7 @@ fn late_failure_is_recorded_for_its_cost_and_hidden_from_the_flow() {
         .fail_call("speaker", FailureKind::Overload)
         .run_command(OperatorCommand::Cancel { turn: None })
         .send_message("again");
-    let spent = AttemptCost { usage: None, cost_microusd: Some(7) };
+    let spent = FailedAttemptCost { usage: None, cost_microusd: Some(7) };
     let took = |spent| CallFailure { cost: spent, ..CallFailure::new(FailureKind::Network, "cut off") };
     let late = |spent| SessionInput::CallFailure { call: CallId(1), attempt: 2, failure: took(spent) };
     assert!(harness.try_input(late(None)).is_err(), "a free failure of a call that was not in flight is ignored");

@@ -1,6 +1,6 @@
 //! Labels what an event shows about its history, to check that random histories cover all cases.
 
-use segue_core::context::{PrefixMatch, ThreadUse};
+use segue_core::context::{CallThread, PrefixMatch};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnOutcome};
 use segue_core::phase::TransitionCause;
 use segue_core::prompt::FailureKind;
@@ -36,9 +36,9 @@ pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
 fn call_labels(opened: &CallOpened) -> Vec<&'static str> {
     let mut labels = Vec::new();
     match &opened.receipt.thread {
-        ThreadUse::Continued(_) if opened.continues.is_some() => labels.push("round"),
-        ThreadUse::Continued(_) => labels.push("continued"),
-        ThreadUse::Opened { why, .. } => match why {
+        CallThread::Continued(_) if opened.continues.is_some() => labels.push("round"),
+        CallThread::Continued(_) => labels.push("continued"),
+        CallThread::Opened { why, .. } => match why {
             ThreadOpenReason::Fresh => labels.push("fresh"),
             ThreadOpenReason::FirstUse => labels.push("first"),
             ThreadOpenReason::TooOld => labels.push("aged"),

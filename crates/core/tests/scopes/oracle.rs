@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::context::{PrefixMatch, ThreadUse};
+use segue_core::context::{CallThread, PrefixMatch};
 use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent};
 use segue_core::ids::{CallId, ThreadId, TurnId, UnixMillis};
 use segue_core::phase::TransitionCause;
@@ -233,8 +233,10 @@ impl Oracle {
             self.memories.len() - 1
         });
         match (&opened.receipt.thread, known) {
-            (ThreadUse::Continued(thread), Some(memory)) => assert_eq!(*thread, self.memories[memory].thread, "{call}"),
-            (ThreadUse::Opened { .. }, None) => {}
+            (CallThread::Continued(thread), Some(memory)) => {
+                assert_eq!(*thread, self.memories[memory].thread, "{call}")
+            }
+            (CallThread::Opened { .. }, None) => {}
             (found, _) => panic!("{call} has {found:?} where {known:?} was expected"),
         }
         if opened.continues.is_none() {

@@ -4,7 +4,7 @@
 use rusqlite::Connection;
 use segue_core::signal::canonical_json;
 use segue_flows::assistant::domain::{
-    DomainSchema, OnDelete, RecordField, RecordFieldKind, RecordType, RecordValidationMode, check_record,
+    DomainSchema, LinkDeletePolicy, RecordField, RecordFieldKind, RecordType, RecordValidationMode, check_record,
 };
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, RecordChange, RecordKey};
 use serde_json::{Map, Value};
@@ -170,7 +170,7 @@ impl<'w> DomainRecordWriter<'w> {
             let leading = links::find_ids_linking_to(self.connection, self.domain, kind, field, &item.id)?;
             let is_going = |id: &String| deleted.iter().any(|other| other.kind == kind.name && other.id == *id);
             let staying: Vec<String> = leading.into_iter().filter(|id| !is_going(id)).collect();
-            if field.on_delete == OnDelete::Refuse && !staying.is_empty() {
+            if field.on_delete == LinkDeletePolicy::Refuse && !staying.is_empty() {
                 return Err(self.blocked_delete_error(kind, item, &staying)?);
             }
             for id in &staying {

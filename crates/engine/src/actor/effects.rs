@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::{FatalSessionError, SessionActor};
-use crate::abandoned_calls::{AttemptId, InFlightCall, SharedAttemptState};
+use crate::abandoned_calls::{AttemptId, InFlightAttempt, SharedAttemptState};
 use crate::config::SessionResumePolicy;
 use crate::dispatch::{CallTask, ToolTask, run_call, run_tool};
 use crate::error::Error;
@@ -141,8 +141,12 @@ impl SessionActor {
             parent: &self.current_turn_span(), "call", %call, attempt, %model, role = %plan.opened.role,
             provider = tracing::field::Empty
         );
-        let in_flight =
-            InFlightCall { task: tokio::spawn(run_call(task).instrument(span)), progress, model, has_returned: false };
+        let in_flight = InFlightAttempt {
+            task: tokio::spawn(run_call(task).instrument(span)),
+            progress,
+            model,
+            has_returned: false,
+        };
         self.calls.insert((call, attempt), in_flight);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The five checkpoints of the flow's specification, checked by the receipts of its calls.
 
-use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
+use segue_core::context::{CallThread, FragmentSource, PrefixMatch};
 use segue_core::ids::HandoverId;
 use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 use serde_json::Value;
@@ -14,7 +14,7 @@ async fn s27_checkpoint_1_the_mapper_has_no_memory_of_turn_1_in_turn_2() {
     let mappers = harness.calls("mapper").await;
     assert_eq!(mappers.len(), 2, "one per turn");
     for mapper in &mappers {
-        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
+        assert!(matches!(&mapper.receipt.thread, CallThread::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!((mapper.receipt.carried.entries, fragment_layout(mapper).as_str()), (0, "instruction | sources"));
     }
     let sent = harness.prompt_text(mappers[1].call).await;
@@ -30,7 +30,7 @@ async fn s27_checkpoint_2_the_starter_persists_into_turn_2_and_hands_over() {
     harness.send_all(&MESSAGES_TO_PLAN[..2]).await;
     let concierge = harness.calls("concierge").await;
     let [first, second] = concierge.as_slice() else { panic!("one call a turn") };
-    assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()));
+    assert_eq!(second.receipt.thread, CallThread::Continued(first.receipt.thread.thread_id()));
     assert_eq!(second.receipt.prefix, PrefixMatch::Extends(first.call));
     let exchange = harness.conversation_texts(second.call).await;
     assert_eq!(exchange[..2], ["rent or buy?", "Rent, unless you stay for long."]);
@@ -50,7 +50,7 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     let (explorer, second) = (&concierge[2], &concierge[3]);
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
-        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
+        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     assert_eq!(fragment_layout(explorer), "identity never part handover | message");
@@ -64,7 +64,7 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     }
     assert!(!sent.contains("Then buy."), "that would be a transcript: {sent}");
     assert_eq!(harness.conversation_texts(explorer.call).await, ["where to?"]);
-    assert_eq!(second.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread_id()));
+    assert_eq!(second.receipt.thread, CallThread::Continued(explorer.receipt.thread.thread_id()));
     assert_eq!(harness.conversation_texts(second.call).await, ["where to?", "Go on.", "why there?"]);
 }
 
@@ -80,7 +80,7 @@ async fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_p
     for (first, second) in experts.iter().zip(&experts[3..]) {
         assert_eq!(
             second.receipt.thread,
-            ThreadUse::Continued(first.receipt.thread.thread_id()),
+            CallThread::Continued(first.receipt.thread.thread_id()),
             "its thread continues"
         );
         assert_eq!(fragment_layout(second), "| task");
@@ -109,7 +109,7 @@ async fn s27_checkpoint_5_step_help_runs_the_round_and_reaches_the_same_executor
     harness.send_all(&["what now?", "thanks"]).await;
     let (concierge, mappers) = (harness.calls("concierge").await, harness.calls("mapper").await);
     let (plan, helped, after) = (&concierge[3], &concierge[5], &concierge[6]);
-    assert_eq!(helped.receipt.thread, ThreadUse::Continued(plan.receipt.thread.thread_id()), "not reset");
+    assert_eq!(helped.receipt.thread, CallThread::Continued(plan.receipt.thread.thread_id()), "not reset");
     assert_eq!(fragment_layout(helped), "| findings message");
     let findings = helped.receipt.ask.iter().find(|fragment| fragment.name == *"findings").expect("it is shown");
     assert_eq!(findings.source, Some(FragmentSource::Call(mappers[2].call)));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use segue_core::event::Event;
-use segue_core::prompt::{AttemptCost, CallFailure, FailureKind, TokenUsage};
+use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, TokenUsage};
 use segue_core::scope::Scope;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
@@ -228,7 +228,7 @@ fn start_stalling_server(reply: &'static str) -> String {
 #[tokio::test]
 async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
     for (reply, message, cost) in
-        [("", "no answer within", None), (PARTIAL_REPLY, "silent for", Some(AttemptCost::default()))]
+        [("", "no answer within", None), (PARTIAL_REPLY, "silent for", Some(FailedAttemptCost::default()))]
     {
         let mut role = speaker_role();
         (role.timeout_ms, role.retry_policy.attempts_max) = (400, 1);

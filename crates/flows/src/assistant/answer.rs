@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::domain::{DomainSchema, format_name_list};
 use super::facts::{
-    AnswerRepairLevel, AssistantPlanStep, AssistantStepKind, EntityRelevanceReason, MessageUnderstanding,
-    ThinkDecision, TurnPlan, UserResponseKind,
+    AnswerRepairLevel, AssistantPlanStep, AssistantPlanStepKind, AssistantTurnPlan, EntityRelevanceReason,
+    MessageUnderstanding, ThinkDecision, UserResponseKind,
 };
 use super::registry::{KnownEntities, RecordLoadLevel};
 use super::tools::check_planned_write;
@@ -158,7 +158,7 @@ pub(super) fn parse_think_answer(
     domain: &DomainSchema,
     entities: &KnownEntities,
     turn: u32,
-) -> ParsedAnswer<TurnPlan> {
+) -> ParsedAnswer<AssistantTurnPlan> {
     let object = match find_answer_object(answer, &["decision", "steps"]) {
         Ok(object) => object,
         Err(why) => return ParsedAnswer::unusable(why),
@@ -194,7 +194,7 @@ pub(super) fn parse_think_answer(
             }
         }
         sort_and_renumber_steps(&mut steps);
-        for step in steps.iter().filter(|step| step.kind == AssistantStepKind::Write && domain.server.is_none()) {
+        for step in steps.iter().filter(|step| step.kind == AssistantPlanStepKind::Write && domain.server.is_none()) {
             if let Err(why) = check_planned_write(step, &steps, entities) {
                 complaints.push(format!("step {}: {why}", step.step));
                 is_valid = false;
@@ -205,7 +205,7 @@ pub(super) fn parse_think_answer(
         is_valid = false;
     }
     let goal = get_text(&object, "goal", OUTCOME_CHARS_MAX).unwrap_or_default();
-    let plan = TurnPlan {
+    let plan = AssistantTurnPlan {
         turn,
         decision,
         goal,
@@ -231,11 +231,11 @@ fn parse_planned_step(
     };
     let mut complain = |why: String| errors.push(format!("step {step}: {why}"));
     let word = get_text(object, "type", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
-    let kind = AssistantStepKind::ALL.into_iter().find(|kind| kind.as_str() == word);
+    let kind = AssistantPlanStepKind::ALL.into_iter().find(|kind| kind.as_str() == word);
     if kind.is_none() {
         complain(format!(
             "`type` must be {}, not `{word}`",
-            format_name_list(AssistantStepKind::ALL.iter().map(|kind| kind.as_str()))
+            format_name_list(AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()))
         ));
     }
     let description = get_text(object, "description", OUTCOME_CHARS_MAX);
@@ -248,8 +248,9 @@ fn parse_planned_step(
     if let Some(why) = domain.expect_type(&subdomain).err().filter(|_| !is_known) {
         complain(format!("`subdomain`: {why}"));
     }
-    let operation = get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(AssistantStepKind::Write));
-    if kind == Some(AssistantStepKind::Write) && operation.is_none() && domain.server.is_some() {
+    let operation =
+        get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(AssistantPlanStepKind::Write));
+    if kind == Some(AssistantPlanStepKind::Write) && operation.is_none() && domain.server.is_some() {
         complain("`operation` is missing; name the tool that the write step calls".to_owned());
         return None;
     }
@@ -260,7 +261,7 @@ fn parse_planned_step(
     unknown.into_iter().for_each(complain);
     let kind = kind?;
     // A write needs all of its references; other steps can do without the unknown ones.
-    if !is_known || (!all_known && kind == AssistantStepKind::Write) {
+    if !is_known || (!all_known && kind == AssistantPlanStepKind::Write) {
         return None;
     }
     let description = description?;
@@ -271,7 +272,7 @@ fn parse_planned_step(
 fn is_read_already_loaded(step: &AssistantPlanStep, entities: &KnownEntities) -> bool {
     let is_full =
         |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == RecordLoadLevel::Full);
-    step.kind == AssistantStepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
+    step.kind == AssistantPlanStepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
 /// Sorts steps by group and numbers them from 1.
@@ -314,12 +315,12 @@ pub(super) struct StepCompleteAction {
     pub(super) refs: Vec<String>,
     /// A note for the next step.
     pub(super) note: Option<String>,
-    pub(super) drafts: Vec<ProposedRecordDraft>,
+    pub(super) drafts: Vec<ActRecordDraft>,
 }
 
 /// A draft in an answer of Act.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ProposedRecordDraft {
+pub(super) struct ActRecordDraft {
     /// The draft that it replaces.
     pub(super) replaces: Option<String>,
     pub(super) kind: String,
@@ -357,7 +358,7 @@ pub(super) fn parse_act_answer(
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
             let mut refs = parse_references(&object, "refs", entities, &mut complaints);
-            if step.kind == AssistantStepKind::Analyze {
+            if step.kind == AssistantPlanStepKind::Analyze {
                 refs.retain(|reference| is_loaded_or_complain(reference, entities, &mut complaints));
                 let result = object.get("result").map(ToString::to_string).unwrap_or_default();
                 let unknown = entities.find_unknown_references(&result, domain.type_names());
@@ -369,7 +370,7 @@ pub(super) fn parse_act_answer(
         }),
         "ask_user" => need("question", PROPOSAL_CHARS_MAX).map(|question| {
             let partial_result = parse_partial_result(&object);
-            if partial_result.is_none() && step.kind == AssistantStepKind::Analyze {
+            if partial_result.is_none() && step.kind == AssistantPlanStepKind::Analyze {
                 complaints
                     .push("`ask_user` in an analyze step needs `partial`: what you have found out so far".to_owned());
             }
@@ -418,9 +419,9 @@ fn parse_drafts(
     entities: &KnownEntities,
     step: &AssistantPlanStep,
     errors: &mut Vec<String>,
-) -> Vec<ProposedRecordDraft> {
+) -> Vec<ActRecordDraft> {
     let given = get_list(object, "drafts");
-    if !given.is_empty() && step.kind != AssistantStepKind::Generate {
+    if !given.is_empty() && step.kind != AssistantPlanStepKind::Generate {
         errors.push(format!("only a generate step may have `drafts`; this is a `{}` step", step.kind.as_str()));
         return Vec::new();
     }
@@ -439,7 +440,7 @@ fn parse_draft(
     domain: &DomainSchema,
     entities: &KnownEntities,
     step: &AssistantPlanStep,
-) -> Result<ProposedRecordDraft, Vec<String>> {
+) -> Result<ActRecordDraft, Vec<String>> {
     let replaces = value.get("ref").and_then(Value::as_str).map(str::to_owned);
     let named = value.get("type").and_then(Value::as_str).unwrap_or(&step.subdomain);
     let kind = domain.expect_type(named).map_err(|why| vec![why])?;
@@ -457,5 +458,5 @@ fn parse_draft(
         entities.expect_entity(reference, field.to.as_deref()).map(|_| reference.to_owned())
     };
     let content = super::domain::check_record(kind, content, super::domain::RecordValidationMode::AllRequired, &known)?;
-    Ok(ProposedRecordDraft { replaces, kind: kind.name.clone(), content })
+    Ok(ActRecordDraft { replaces, kind: kind.name.clone(), content })
 }

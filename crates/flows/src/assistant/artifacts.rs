@@ -1,11 +1,11 @@
 //! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
 //! are left out.
 
-use segue_core::flow::{Artifact, ArtifactCommand, ArtifactContent, ArtifactNote, ArtifactTableRow};
+use segue_core::flow::{Artifact, ArtifactButton, ArtifactContent, ArtifactNote, ArtifactTableRow};
 use segue_core::ids::TurnId;
 use serde_json::json;
 
-use super::assistant_context::AssistantContext;
+use super::assistant_context::AssistantSessionContext;
 use super::facts::{AssistantStepEndStatus, PendingQuestionKind};
 use super::reasoning::TurnDecisionSummary;
 use super::registry::EntityRelevanceTier;
@@ -14,7 +14,7 @@ use super::state::CompletedWrite;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
-pub(super) fn build_artifacts(context: &AssistantContext<'_>) -> Vec<Artifact> {
+pub(super) fn build_artifacts(context: &AssistantSessionContext<'_>) -> Vec<Artifact> {
     [entities_artifact(context), reasoning_artifact(context), conversation_artifact(context), writes_artifact(context)]
         .into_iter()
         .flatten()
@@ -26,7 +26,7 @@ fn table_cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
 }
 
 /// The known entities by tier, each with the reason why it is retained or demoted.
-fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let state = context.state();
     let mut shown: Vec<_> = state.entities.entities_by_recency(state.current_turn_number());
     shown.retain(|(_, _, tier)| !matches!(tier, EntityRelevanceTier::Known | EntityRelevanceTier::Dropped));
@@ -55,7 +55,7 @@ fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
 }
 
 /// The summary of older turns, then the newer ones turn by turn.
-fn reasoning_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+fn reasoning_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let reasoning = &context.state().reasoning;
     let compacted = reasoning.compacted.map(|compacted| ArtifactNote {
         title: format!("Summary up to turn {}", compacted.through_turn),
@@ -91,7 +91,7 @@ fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNote {
 }
 
 /// The summary of the older conversation, and the question or proposal that waits for an answer.
-fn conversation_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let conversation = &context.state().conversation;
     let compacted = conversation.compacted.map(|compacted| ArtifactNote {
         title: format!("Summary up to turn {}", compacted.through_turn),
@@ -110,7 +110,7 @@ fn conversation_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", ArtifactContent::Notes { items }))
 }
 
-fn writes_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let rows = context.state().writes.iter().map(|write| ArtifactTableRow {
         id: write.run.to_string(),
         group: if write.undone { "undone" } else { "active" }.to_owned(),
@@ -125,8 +125,8 @@ fn writes_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
 }
 
 /// A write that was not undone offers the `undo` command.
-fn undo_commands(write: &CompletedWrite) -> Vec<ArtifactCommand> {
-    let undo = || ArtifactCommand {
+fn undo_commands(write: &CompletedWrite) -> Vec<ArtifactButton> {
+    let undo = || ArtifactButton {
         label: "Undo".to_owned(),
         command: UNDO_COMMAND.to_owned(),
         arguments: json!({"run": write.run.0}),

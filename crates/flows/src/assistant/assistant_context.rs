@@ -14,13 +14,13 @@ use crate::limits::NODE_REPAIRS_MAX;
 
 /// The session's view, settings and domain.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AssistantContext<'a> {
+pub(super) struct AssistantSessionContext<'a> {
     pub(super) view: &'a FlowContext<'a, AssistantState>,
     pub(super) settings: &'a Settings,
     pub(super) domain: &'a DomainSchema,
 }
 
-impl<'a> AssistantContext<'a> {
+impl<'a> AssistantSessionContext<'a> {
     pub(super) fn state(&self) -> &'a AssistantState {
         self.view.state
     }

@@ -87,8 +87,8 @@ pub struct RecordField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// For links: what happens when the linked record is deleted.
-    #[serde(default, skip_serializing_if = "OnDelete::is_default")]
-    pub on_delete: OnDelete,
+    #[serde(default, skip_serializing_if = "LinkDeletePolicy::is_default")]
+    pub on_delete: LinkDeletePolicy,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -139,7 +139,7 @@ impl RecordFieldKind {
 /// What happens to a link when the linked record is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnDelete {
+pub enum LinkDeletePolicy {
     /// The linked record cannot be deleted.
     #[default]
     Refuse,
@@ -147,7 +147,7 @@ pub enum OnDelete {
     Clear,
 }
 
-impl OnDelete {
+impl LinkDeletePolicy {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }

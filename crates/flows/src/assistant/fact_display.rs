@@ -4,8 +4,8 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::facts::{
-    AssistantFact, AssistantMemoryLayer, AssistantStepEnd, AssistantStepEndStatus, MessageUnderstanding, ThinkDecision,
-    ToolRunRecords, TurnPlan,
+    AssistantFact, AssistantMemoryLayer, AssistantStepEnd, AssistantStepEndStatus, AssistantTurnPlan,
+    DomainToolRunOutcome, MessageUnderstanding, ThinkDecision,
 };
 use super::state::AssistantState;
 
@@ -71,7 +71,7 @@ fn describe_understanding(understanding: &MessageUnderstanding) -> String {
     parts.join("; ")
 }
 
-fn describe_plan(plan: &TurnPlan) -> String {
+fn describe_plan(plan: &AssistantTurnPlan) -> String {
     match plan.decision {
         ThinkDecision::Propose | ThinkDecision::Clarify => {
             format!("{}: {}", plan.decision.as_str(), plan.message_to_user.as_deref().unwrap_or_default())
@@ -85,7 +85,7 @@ fn describe_plan(plan: &TurnPlan) -> String {
     }
 }
 
-fn describe_tool_run_records(records: &ToolRunRecords) -> FactDisplay {
+fn describe_tool_run_records(records: &DomainToolRunOutcome) -> FactDisplay {
     if !records.write_summaries.is_empty() {
         return FactDisplay::Notice(records.write_summaries.join("; "));
     }

@@ -21,7 +21,7 @@ pub enum AssistantFact {
     /// Understand interpreted the user's message.
     MessageUnderstood(MessageUnderstanding),
     /// Think decided what to do in this turn.
-    Planned(TurnPlan),
+    Planned(AssistantTurnPlan),
     /// Think gave no usable plan.
     PlanFailed { why: String },
     /// A node's answer was invalid and is requested again.
@@ -33,7 +33,7 @@ pub enum AssistantFact {
         complaints: Vec<String>,
     },
     /// The records that a tool run returned or changed, with a reference for each.
-    RecordsReceived(Box<ToolRunRecords>),
+    RecordsReceived(Box<DomainToolRunOutcome>),
     /// A tool run failed or was refused.
     ToolFailed {
         run: ToolRunId,
@@ -189,7 +189,7 @@ impl ThinkDecision {
 
 /// What Think decided to do in a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TurnPlan {
+pub struct AssistantTurnPlan {
     pub turn: u32,
     pub decision: ThinkDecision,
     #[serde(default)]
@@ -214,7 +214,7 @@ pub struct AssistantPlanStep {
     pub step: u32,
     pub description: String,
     #[serde(rename = "type")]
-    pub kind: AssistantStepKind,
+    pub kind: AssistantPlanStepKind,
     /// The only operation that a write step may execute: one of the operations on tables, or a tool of the domain's server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
@@ -232,7 +232,7 @@ pub struct AssistantPlanStep {
 /// What a step of a plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AssistantStepKind {
+pub enum AssistantPlanStepKind {
     /// Finds records.
     Read,
     /// Compares, filters or chooses among loaded records.
@@ -243,7 +243,7 @@ pub enum AssistantStepKind {
     Write,
 }
 
-impl AssistantStepKind {
+impl AssistantPlanStepKind {
     /// Every kind of step.
     pub const ALL: [Self; 4] = [Self::Read, Self::Analyze, Self::Generate, Self::Write];
 
@@ -261,7 +261,7 @@ impl AssistantStepKind {
 
 /// The outcome of a tool run, with references in place of ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolRunRecords {
+pub struct DomainToolRunOutcome {
     pub run: ToolRunId,
     #[serde(default)]
     pub turn: u32,

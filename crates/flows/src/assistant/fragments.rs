@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
-use super::assistant_context::AssistantContext;
+use super::assistant_context::AssistantSessionContext;
 use super::calendar;
 use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
-use super::facts::{AssistantPlanStep, AssistantStepKind};
+use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{self, PromptConversation, PromptTurnSummaries, RecordRenderer, sample_record_and_change};
 use super::spec::*;
 use super::tools::{AvailableMcpTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
@@ -28,7 +28,7 @@ macro_rules! prompt {
 
 /// Renders a fragment of a prompt.
 pub(super) fn render_fragment(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
@@ -76,7 +76,7 @@ fn render_from_state(
     RenderedFragment::New { text: fill_template(prompt.1, arguments), source: FragmentSource::State, why: why.into() }
 }
 
-fn render_message(context: &AssistantContext<'_>) -> RenderedFragment {
+fn render_message(context: &AssistantSessionContext<'_>) -> RenderedFragment {
     let Some(running) = context.current_turn() else { return omit_fragment("no turn is running") };
     let messages: Vec<String> =
         running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
@@ -85,7 +85,7 @@ fn render_message(context: &AssistantContext<'_>) -> RenderedFragment {
     RenderedFragment::New { text, source: FragmentSource::Message(*last), why: "the user's message".to_owned() }
 }
 
-fn render_today(context: &AssistantContext<'_>) -> RenderedFragment {
+fn render_today(context: &AssistantSessionContext<'_>) -> RenderedFragment {
     let (at, offset) = (context.view.session.last_event_at, context.settings.utc_offset_minutes);
     let arguments = json!({"day": calendar::local_date(at, offset), "weekday": calendar::local_weekday(at, offset)});
     render_template(prompt!("shared/today"), &arguments, "the current date")
@@ -109,7 +109,7 @@ fn domain_template_data(domain: &DomainSchema, tools: &[Value]) -> Value {
 }
 
 /// The template data of the server's tools, for planning: names and short descriptions.
-fn server_tools_template_data(context: &AssistantContext<'_>) -> Vec<Value> {
+fn server_tools_template_data(context: &AssistantSessionContext<'_>) -> Vec<Value> {
     let tools = context
         .domain
         .server
@@ -140,7 +140,7 @@ fn instruction_template_data(domain: &DomainSchema) -> Value {
     })
 }
 
-fn render_understand_fragment(context: &AssistantContext<'_>, name: &str) -> RenderedFragment {
+fn render_understand_fragment(context: &AssistantSessionContext<'_>, name: &str) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
         return render_template(
             prompt!("understand/instruction"),
@@ -185,7 +185,7 @@ fn render_pending_input(pending: &Option<prompt_context::PromptPendingQuestion>)
     }
 }
 
-fn render_think_fragment(context: &AssistantContext<'_>, name: &str) -> RenderedFragment {
+fn render_think_fragment(context: &AssistantSessionContext<'_>, name: &str) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
         return render_template(
             prompt!("think/instruction"),
@@ -222,7 +222,7 @@ fn render_think_fragment(context: &AssistantContext<'_>, name: &str) -> Rendered
 }
 
 fn render_act_fragment(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
@@ -259,7 +259,7 @@ fn render_act_fragment(
 }
 
 /// Renders the guide for a kind of step, with its tools.
-fn render_step_guide(context: &AssistantContext<'_>, step: &AssistantPlanStep) -> RenderedFragment {
+fn render_step_guide(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> RenderedFragment {
     let domain = context.domain;
     let about = domain.find_type(&step.subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| sample_record_and_change(about).0).unwrap_or_else(|| json!({}));
@@ -269,16 +269,16 @@ fn render_step_guide(context: &AssistantContext<'_>, step: &AssistantPlanStep) -
         "tools": render_tools_section(context, step, about),
     });
     let (prompt, why) = match step.kind {
-        AssistantStepKind::Read => (prompt!("act/read"), "the guide for read steps"),
-        AssistantStepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
-        AssistantStepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
-        AssistantStepKind::Write => (prompt!("act/write"), "the guide for write steps"),
+        AssistantPlanStepKind::Read => (prompt!("act/read"), "the guide for read steps"),
+        AssistantPlanStepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
+        AssistantPlanStepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
+        AssistantPlanStepKind::Write => (prompt!("act/write"), "the guide for write steps"),
     };
     render_template(prompt, &arguments, why)
 }
 
 fn render_tools_section(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     step: &AssistantPlanStep,
     about: Option<&RecordType>,
 ) -> String {
@@ -321,7 +321,7 @@ fn tool_template_data(tool: &AvailableMcpTool<'_>, chars_max: usize) -> Value {
 
 /// Renders the result that a step asked for.
 fn render_tool_result(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     request: &FragmentRenderContext<'_>,
     number: u32,
 ) -> RenderedFragment {
@@ -370,7 +370,7 @@ fn render_tool_result(
     render_from_state(prompt!("act/result"), &arguments, "the tool's result")
 }
 
-fn render_reply_fragment(context: &AssistantContext<'_>, name: &str) -> RenderedFragment {
+fn render_reply_fragment(context: &AssistantSessionContext<'_>, name: &str) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
         return render_template(prompt!("reply/instruction"), &(), "the node's instruction");
     }
@@ -386,7 +386,7 @@ fn render_reply_fragment(context: &AssistantContext<'_>, name: &str) -> Rendered
 }
 
 fn render_summarize_fragment(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {

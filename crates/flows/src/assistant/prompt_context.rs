@@ -35,7 +35,7 @@ type AssistantFlowContext<'a> = FlowContext<'a, AssistantState>;
 
 /// The data of Understand's prompt.
 #[derive(Debug, Clone, Serialize)]
-pub struct UnderstandContext {
+pub struct UnderstandPromptContext {
     /// The newest rows of the registry.
     pub rows: Vec<PromptEntity>,
     /// The number of rows that are left out.
@@ -58,7 +58,7 @@ pub struct PromptUnderstanding {
 
 /// Builds the data of Understand's prompt.
 #[must_use]
-pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> UnderstandContext {
+pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> UnderstandPromptContext {
     let state = view.state;
     let all = state.entities.entities_by_recency(state.current_turn_number());
     let known = all.iter().filter(|(_, _, tier)| *tier != EntityRelevanceTier::Dropped);
@@ -73,7 +73,7 @@ pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Sett
             demoted: names(&past.demoted),
             dropped: past.dropped.clone(),
         });
-    UnderstandContext {
+    UnderstandPromptContext {
         rows: rows.into_iter().take(REGISTRY_ROWS_MAX).collect(),
         hidden_count,
         conversation: PromptConversation::recent(view, UNDERSTAND_TURNS_SHOWN),
@@ -84,7 +84,7 @@ pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Sett
 
 /// The data of Think's prompt.
 #[derive(Debug, Clone, Serialize)]
-pub struct ThinkContext {
+pub struct ThinkPromptContext {
     /// The relevant entities, without their records.
     pub relevant: Vec<PromptEntity>,
     /// The number of rows that are left out.
@@ -96,12 +96,12 @@ pub struct ThinkContext {
     pub conversation: PromptConversation,
     pub pending: Option<PromptPendingQuestion>,
     pub reasoning: Option<PromptTurnSummaries>,
-    pub curation: Option<PromptCuration>,
+    pub curation: Option<PromptCurrentUnderstanding>,
 }
 
 /// What Understand decided in this turn.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptCuration {
+pub struct PromptCurrentUnderstanding {
     intent: String,
     references: Vec<String>,
     retained: Vec<EntityRelevanceReason>,
@@ -112,7 +112,7 @@ pub struct PromptCuration {
 
 /// Builds the data of Think's prompt.
 #[must_use]
-pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> ThinkContext {
+pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> ThinkPromptContext {
     let state = view.state;
     let relevant: Vec<PromptEntity> =
         state.entities.relevant_entities(state.current_turn_number()).iter().map(PromptEntity::from_entity).collect();
@@ -120,7 +120,7 @@ pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings)
     let fully_loaded_types =
         state.fully_loaded_types.iter().filter(|kind| state.is_type_fully_loaded(kind)).cloned().collect();
     let understanding = state.current_turn.as_ref().and_then(|running| running.understanding.as_ref());
-    let curation = understanding.map(|understanding| PromptCuration {
+    let curation = understanding.map(|understanding| PromptCurrentUnderstanding {
         intent: understanding.intent.clone(),
         references: understanding.references.clone(),
         retained: understanding.retained.clone(),
@@ -128,7 +128,7 @@ pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings)
         dropped: understanding.dropped.clone(),
         pending: understanding.response_to_pending.and_then(|answer| serde_json::to_value(answer).ok()),
     });
-    ThinkContext {
+    ThinkPromptContext {
         hidden_count: relevant.len().saturating_sub(THINK_ROWS_MAX),
         relevant: relevant.into_iter().take(THINK_ROWS_MAX).collect(),
         loaded: loaded.into_iter().take(THINK_ROWS_MAX).collect(),

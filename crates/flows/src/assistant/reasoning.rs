@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{AssistantStepEndStatus, AssistantStepKind, ThinkDecision};
+use super::facts::{AssistantPlanStepKind, AssistantStepEndStatus, ThinkDecision};
 use crate::limits::{FULL_SUMMARIES_MAX, SUMMARIES_AGED_MAX};
 
 /// What was decided so far, and why.
@@ -43,7 +43,7 @@ pub struct TurnDecisionSummary {
     #[serde(default)]
     pub curation: EntityCurationSummary,
     #[serde(default)]
-    pub phase: ConversationProgress,
+    pub phase: ConversationStageLabel,
     /// What the user wanted, in a few words.
     #[serde(default)]
     pub intent: String,
@@ -57,7 +57,7 @@ pub struct TurnDecisionSummary {
 pub struct AssistantStepSummary {
     pub step: u32,
     #[serde(rename = "type")]
-    pub kind: AssistantStepKind,
+    pub kind: AssistantPlanStepKind,
     /// The type of record that the step was about.
     #[serde(default)]
     pub subdomain: String,
@@ -86,7 +86,7 @@ pub struct EntityCurationSummary {
 /// How far a conversation has come. This is only a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ConversationProgress {
+pub enum ConversationStageLabel {
     /// Finding out what the user wants.
     #[default]
     Exploring,
@@ -98,7 +98,7 @@ pub enum ConversationProgress {
     Executing,
 }
 
-impl ConversationProgress {
+impl ConversationStageLabel {
     /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -114,15 +114,17 @@ impl ConversationProgress {
     #[must_use]
     pub fn classify_turn(
         decision: Option<ThinkDecision>,
-        steps: impl Iterator<Item = AssistantStepKind> + Clone,
+        steps: impl Iterator<Item = AssistantPlanStepKind> + Clone,
         draft_waits: bool,
     ) -> Self {
-        let any = |wanted: &[AssistantStepKind]| steps.clone().any(|kind| wanted.contains(&kind));
+        let any = |wanted: &[AssistantPlanStepKind]| steps.clone().any(|kind| wanted.contains(&kind));
         match decision {
             Some(ThinkDecision::Propose | ThinkDecision::Clarify) | None => Self::Exploring,
-            Some(ThinkDecision::PlanDirect) if any(&[AssistantStepKind::Write]) => Self::Executing,
+            Some(ThinkDecision::PlanDirect) if any(&[AssistantPlanStepKind::Write]) => Self::Executing,
             Some(ThinkDecision::PlanDirect) if draft_waits => Self::Confirming,
-            Some(ThinkDecision::PlanDirect) if any(&[AssistantStepKind::Analyze, AssistantStepKind::Generate]) => {
+            Some(ThinkDecision::PlanDirect)
+                if any(&[AssistantPlanStepKind::Analyze, AssistantPlanStepKind::Generate]) =>
+            {
                 Self::Narrowing
             }
             Some(ThinkDecision::PlanDirect) => Self::Exploring,
@@ -150,10 +152,10 @@ impl TurnDecisionHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use AssistantStepKind::{Analyze, Generate, Read, Write};
+    use AssistantPlanStepKind::{Analyze, Generate, Read, Write};
 
-    fn label(decision: Option<ThinkDecision>, steps: &[AssistantStepKind], draft_waits: bool) -> &'static str {
-        ConversationProgress::classify_turn(decision, steps.iter().copied(), draft_waits).as_str()
+    fn label(decision: Option<ThinkDecision>, steps: &[AssistantPlanStepKind], draft_waits: bool) -> &'static str {
+        ConversationStageLabel::classify_turn(decision, steps.iter().copied(), draft_waits).as_str()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The entity layer of the memory: every record and draft that the conversation knows, by reference. A reference is assigned once
 //! and never reused. Models see references and labels, never ids. Only this module changes the layer.
 //!
-//! A reference is not the record itself: [`RecordLoadLevel`] says which fields are loaded, and [`RecordContentLocation`] where they are.
+//! A reference is not the record itself: [`RecordLoadLevel`] says which fields are loaded, and [`LoadedRecordSource`] where they are.
 
 mod entity;
 
@@ -11,7 +11,7 @@ use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
 pub use entity::{
-    ConversationEntity, EntityRelevanceTier, LastEntityAction, RecordContentLocation, RecordDraft, RecordLoadLevel,
+    ConversationEntity, EntityRelevanceTier, LastEntityAction, LoadedRecordSource, RecordDraft, RecordLoadLevel,
     RecordWithReference,
 };
 
@@ -254,7 +254,7 @@ impl KnownEntities {
             entity.dropped = false;
             entity.demoted_reason = None;
             entity.detail = RecordLoadLevel::Full;
-            entity.source = Some(RecordContentLocation::Draft(draft.content.clone()));
+            entity.source = Some(LoadedRecordSource::Draft(draft.content.clone()));
         }
         self.enforce_limits(turn);
     }

@@ -6,9 +6,9 @@ use segue_core::event::CallOpened;
 use serde_json::{Map, Value, json};
 
 use super::answer::truncate_chars;
-use super::assistant_context::AssistantContext;
+use super::assistant_context::AssistantSessionContext;
 use super::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
-use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind};
+use super::facts::{AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
 use super::prompt_context::sample_record_and_change;
 use super::registry::{ConversationEntity, EntityRelevanceTier};
 use super::spec::{ACT_ROLE, ASK_REASONING, ASK_RESULT, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
@@ -39,7 +39,7 @@ const READ_WORDS: [&str; 12] =
 const STOP_WORDS: [&str; 12] = ["the", "and", "with", "of", "a", "an", "in", "on", "for", "to", "one", "ones"];
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
-pub(super) fn rehearse_node_answer(context: &AssistantContext<'_>, call: &CallOpened) -> Option<String> {
+pub(super) fn rehearse_node_answer(context: &AssistantSessionContext<'_>, call: &CallOpened) -> Option<String> {
     if call.role == *SUMMARIZE_ROLE {
         let state = context.state();
         let through_turn = if call.ask == *ASK_REASONING {
@@ -81,7 +81,7 @@ fn is_same_word_stem(one: &str, other: &str) -> bool {
 }
 
 struct AssistantRehearsal<'a> {
-    context: &'a AssistantContext<'a>,
+    context: &'a AssistantSessionContext<'a>,
     running: &'a AssistantTurnProgress,
     words: Vec<String>,
     user_text: String,
@@ -208,7 +208,7 @@ impl AssistantRehearsal<'_> {
                 "write something new",
                 vec![self.plan_step_json(
                     &format!("draft a new {name} record"),
-                    AssistantStepKind::Generate,
+                    AssistantPlanStepKind::Generate,
                     name,
                     1,
                     &[],
@@ -221,7 +221,13 @@ impl AssistantRehearsal<'_> {
             let kind = self.domain().type_names().find(is_relevant).unwrap_or_default().to_owned();
             return self.plan_answer(
                 "narrow down the choice",
-                vec![self.plan_step_json("list the records that are left", AssistantStepKind::Analyze, &kind, 1, &[])],
+                vec![self.plan_step_json(
+                    "list the records that are left",
+                    AssistantPlanStepKind::Analyze,
+                    &kind,
+                    1,
+                    &[],
+                )],
             );
         }
         if self.running.turn == 1 && !self.mentions_any(&READ_WORDS) {
@@ -265,7 +271,7 @@ impl AssistantRehearsal<'_> {
             .map(|kind| {
                 self.plan_step_json(
                     &format!("read every {} record", kind.name),
-                    AssistantStepKind::Read,
+                    AssistantPlanStepKind::Read,
                     &kind.name,
                     1,
                     &[],
@@ -273,10 +279,10 @@ impl AssistantRehearsal<'_> {
             })
             .collect();
         if kinds.is_empty() {
-            steps.push(self.plan_step_json("read from the server", AssistantStepKind::Read, "", 1, &[]));
+            steps.push(self.plan_step_json("read from the server", AssistantPlanStepKind::Read, "", 1, &[]));
         }
         let first = kinds.first().map_or("", |kind| kind.name.as_str());
-        steps.push(self.plan_step_json("list what was found", AssistantStepKind::Analyze, first, 2, &[]));
+        steps.push(self.plan_step_json("list what was found", AssistantPlanStepKind::Analyze, first, 2, &[]));
         self.plan_answer("show the records", steps)
     }
 
@@ -287,7 +293,7 @@ impl AssistantRehearsal<'_> {
     fn plan_step_json(
         &self,
         description: &str,
-        kind: AssistantStepKind,
+        kind: AssistantPlanStepKind,
         subdomain: &str,
         group: u32,
         refs: &[String],
@@ -299,7 +305,7 @@ impl AssistantRehearsal<'_> {
     }
 
     fn plan_write_json(&self, description: &str, operation: &str, subdomain: &str, refs: &[String]) -> Value {
-        let mut step = self.plan_step_json(description, AssistantStepKind::Write, subdomain, 1, refs);
+        let mut step = self.plan_step_json(description, AssistantPlanStepKind::Write, subdomain, 1, refs);
         step["operation"] = json!(operation);
         step
     }
@@ -345,16 +351,16 @@ impl AssistantRehearsal<'_> {
         }
         let kind = self.domain().find_type(&planned.subdomain)?;
         Some(match planned.kind {
-            AssistantStepKind::Read => {
+            AssistantPlanStepKind::Read => {
                 json!({"action": "tool_call", "tool": "read", "arguments": {"type": kind.name, "limit": 25}})
             }
-            AssistantStepKind::Analyze => self.step_complete_answer(planned),
-            AssistantStepKind::Generate => {
+            AssistantPlanStepKind::Analyze => self.step_complete_answer(planned),
+            AssistantPlanStepKind::Generate => {
                 let content = self.draft_fields(kind);
                 json!({"action": "step_complete", "outcome": format!("one {} draft is written", kind.name),
                     "result": "The demo model filled in placeholder values.", "drafts": [{"type": kind.name, "content": content}]})
             }
-            AssistantStepKind::Write => self.write_tool_answer(planned, kind),
+            AssistantPlanStepKind::Write => self.write_tool_answer(planned, kind),
         })
     }
 
@@ -392,16 +398,18 @@ impl AssistantRehearsal<'_> {
             |tool: &AvailableMcpTool<'_>| self.server_tool_arguments(tool, &planned.refs).unwrap_or_default();
         let call = |tool: &AvailableMcpTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool)});
         let (found, why) = match planned.kind {
-            AssistantStepKind::Read => {
+            AssistantPlanStepKind::Read => {
                 let reads: Vec<&AvailableMcpTool<'_>> = tools.iter().filter(|tool| !tool.is_write).collect();
                 let found = reads.iter().find(|tool| returns(tool)).or(reads.first()).copied();
                 (found, "the server has no tool that only reads")
             }
-            AssistantStepKind::Write => {
+            AssistantPlanStepKind::Write => {
                 let planned_tool = tools.iter().find(|tool| planned.operation.as_deref() == Some(tool.name));
                 (planned_tool, "the server has no tool that writes and takes what you named")
             }
-            AssistantStepKind::Analyze | AssistantStepKind::Generate => return self.step_complete_answer(planned),
+            AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate => {
+                return self.step_complete_answer(planned);
+            }
         };
         found.map_or_else(|| json!({"action": "blocked", "reason": why}), call)
     }
@@ -411,9 +419,9 @@ impl AssistantRehearsal<'_> {
             self.relevant_entities().into_iter().filter(|(_, entity)| entity.kind == planned.subdomain).collect();
         let refs: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let outcome = match (planned.kind, own.len()) {
-            (AssistantStepKind::Write, _) => "the tool confirmed the change".to_owned(),
+            (AssistantPlanStepKind::Write, _) => "the tool confirmed the change".to_owned(),
             (_, _) if self.domain().types.is_empty() => "the server answered".to_owned(),
-            (AssistantStepKind::Read, count) => format!("{} loaded", count_records(count, &planned.subdomain)),
+            (AssistantPlanStepKind::Read, count) => format!("{} loaded", count_records(count, &planned.subdomain)),
             (_, count) => format!("{} left", count_records(count, &planned.subdomain)),
         };
         json!({"action": "step_complete", "outcome": outcome, "result": {"fitting": refs}, "refs": refs})
@@ -521,15 +529,16 @@ impl AssistantRehearsal<'_> {
                 continue;
             }
             // Records that an earlier line lists are not repeated.
-            if step.kind == AssistantStepKind::Write || (!end.refs.is_empty() && listed.contains(&end.refs.as_slice()))
+            if step.kind == AssistantPlanStepKind::Write
+                || (!end.refs.is_empty() && listed.contains(&end.refs.as_slice()))
             {
                 continue;
             }
             listed.push(&end.refs);
             let verb = match step.kind {
-                AssistantStepKind::Read => "read",
-                AssistantStepKind::Generate => "drafted",
-                AssistantStepKind::Analyze | AssistantStepKind::Write => "left",
+                AssistantPlanStepKind::Read => "read",
+                AssistantPlanStepKind::Generate => "drafted",
+                AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Write => "left",
             };
             lines.push(format!("{verb}: {}", self.describe_result(step, end)));
         }

@@ -9,7 +9,7 @@ use segue_core::signal::BlockSet;
 use serde_json::{Value, json};
 
 use super::answer::STEP_ACTION_NAMES;
-use super::facts::AssistantStepKind;
+use super::facts::AssistantPlanStepKind;
 use super::settings::{self, ConfiguredDomains};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
 use crate::limits::{ACT_TOKENS_MAX, DECISION_TOKENS_MAX, FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
@@ -219,7 +219,7 @@ fn understand_schema() -> Value {
 }
 
 fn think_schema() -> Value {
-    let kinds: Vec<&str> = AssistantStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    let kinds: Vec<&str> = AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
     json!({
         "type": "object",
         "required": ["decision", "goal", "steps", "say"],

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation::{AssistantConversation, ConversationExchange};
 use super::facts::{
-    AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind, McpToolInfo,
-    MessageUnderstanding, ToolRunRecords, TurnPlan, TurnSummarized,
+    AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus,
+    AssistantTurnPlan, DomainToolRunOutcome, McpToolInfo, MessageUnderstanding, TurnSummarized,
 };
-use super::reasoning::{ConversationProgress, TurnDecisionHistory};
+use super::reasoning::{ConversationStageLabel, TurnDecisionHistory};
 use super::registry::{KnownEntities, LastEntityAction, RecordLoadLevel};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
@@ -77,7 +77,7 @@ pub struct AssistantTurnProgress {
     pub turn: u32,
     pub messages: Vec<(MessageId, TextRef)>,
     pub understanding: Option<MessageUnderstanding>,
-    pub plan: Option<TurnPlan>,
+    pub plan: Option<AssistantTurnPlan>,
     pub plan_failure: Option<String>,
     pub steps: BTreeMap<u32, AssistantStepProgress>,
     /// One line for each change made in this turn.
@@ -238,7 +238,7 @@ impl AssistantState {
         }
     }
 
-    fn apply_plan(&mut self, plan: TurnPlan) {
+    fn apply_plan(&mut self, plan: AssistantTurnPlan) {
         for step in &plan.steps {
             self.entities.mark_referenced(&step.refs, plan.turn);
         }
@@ -248,7 +248,7 @@ impl AssistantState {
         }
     }
 
-    fn apply_records(&mut self, records: ToolRunRecords) {
+    fn apply_records(&mut self, records: DomainToolRunOutcome) {
         self.entities.upsert_records(&records.rows, records.action, records.text, records.turn);
         self.entities.mark_deleted(&records.removed, records.turn);
         self.fully_loaded_types.extend(records.fully_loaded_type);
@@ -336,7 +336,8 @@ impl AssistantTurnProgress {
     /// Returns the records that the read steps of this turn returned.
     #[must_use]
     pub fn read_references(&self) -> BTreeSet<&str> {
-        let reads = self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == AssistantStepKind::Read);
+        let reads =
+            self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == AssistantPlanStepKind::Read);
         reads
             .filter_map(|step| self.steps.get(&step.step))
             .flat_map(|state| &state.read_refs)
@@ -372,12 +373,12 @@ impl AssistantTurnProgress {
 
     /// Returns the phase label of the turn so far.
     #[must_use]
-    pub fn phase(&self, entities: &KnownEntities) -> ConversationProgress {
+    pub fn phase(&self, entities: &KnownEntities) -> ConversationStageLabel {
         let steps = self.plan.iter().flat_map(|plan| &plan.steps);
         let drafts = self.steps.values().filter_map(|state| state.end.as_ref()).flat_map(|end| &end.drafts);
         let draft_waits =
             drafts.into_iter().any(|draft| entities.get(&draft.reference).is_some_and(|entity| !entity.is_saved()));
-        ConversationProgress::classify_turn(
+        ConversationStageLabel::classify_turn(
             self.plan.as_ref().map(|plan| plan.decision),
             steps.map(|step| step.kind),
             draft_waits,
@@ -400,6 +401,6 @@ impl AssistantTurnProgress {
     /// Returns whether the plan has a write step.
     #[must_use]
     pub fn has_write_step(&self) -> bool {
-        self.plan.iter().flat_map(|plan| &plan.steps).any(|step| step.kind == AssistantStepKind::Write)
+        self.plan.iter().flat_map(|plan| &plan.steps).any(|step| step.kind == AssistantPlanStepKind::Write)
     }
 }

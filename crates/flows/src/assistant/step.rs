@@ -5,9 +5,11 @@ use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, ActAction, ProposedRecordDraft, StepCompleteAction, truncate_chars};
-use super::assistant_context::{AssistantContext, continue_act_call, repair_act_call, start_act_call, step_agent_name};
-use super::facts::{AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantStepKind};
+use super::answer::{self, ActAction, ActRecordDraft, StepCompleteAction, truncate_chars};
+use super::assistant_context::{
+    AssistantSessionContext, continue_act_call, repair_act_call, start_act_call, step_agent_name,
+};
+use super::facts::{AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
 use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};
@@ -25,7 +27,7 @@ pub(super) fn call_step_number(call: &CallOpened) -> Option<u32> {
 }
 
 /// Starts a step. Records that it names and that are not fully loaded are loaded first.
-pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowStep> {
+pub(super) fn start_step(context: &AssistantSessionContext<'_>, step: u32) -> Vec<FlowStep> {
     let Some(planned) = context.current_turn().and_then(|running| running.planned_step(step)) else {
         return Vec::new();
     };
@@ -43,7 +45,7 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
     });
     let missing: Vec<Value> = missing.collect();
     // An MCP server cannot return a record by its id, and a read step reads for itself.
-    if missing.is_empty() || planned.kind == AssistantStepKind::Read || context.domain.server.is_some() {
+    if missing.is_empty() || planned.kind == AssistantPlanStepKind::Read || context.domain.server.is_some() {
         return vec![start_act_call(step)];
     }
     let request = DomainToolRequest {
@@ -72,7 +74,7 @@ fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
 
 /// A running step, with the context that its handlers need.
 pub(super) struct StepInProgress<'a> {
-    context: &'a AssistantContext<'a>,
+    context: &'a AssistantSessionContext<'a>,
     running: &'a AssistantTurnProgress,
     planned: &'a AssistantPlanStep,
     pub(super) state: &'a AssistantStepProgress,
@@ -80,7 +82,7 @@ pub(super) struct StepInProgress<'a> {
 
 impl<'a> StepInProgress<'a> {
     /// Returns the step if it has started and not ended.
-    pub(super) fn find(context: &'a AssistantContext<'a>, step: u32) -> Option<Self> {
+    pub(super) fn find(context: &'a AssistantSessionContext<'a>, step: u32) -> Option<Self> {
         let running = context.current_turn()?;
         let (planned, state) = (running.planned_step(step)?, running.steps.get(&step)?);
         state.end.is_none().then_some(Self { context, running, planned, state })
@@ -126,7 +128,7 @@ pub(super) fn record_step_end(end: AssistantStepEnd) -> FlowStep {
 
 /// Handles an answer of Act.
 pub(super) fn handle_act_answer(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
     text: &str,
@@ -215,11 +217,11 @@ fn complete_step(
     answered: &CallAnswered,
     done: StepCompleteAction,
 ) -> Vec<FlowStep> {
-    if progress.planned.kind == AssistantStepKind::Write && progress.state.write_count == 0 {
+    if progress.planned.kind == AssistantPlanStepKind::Write && progress.state.write_count == 0 {
         let why = "nothing was written in this step; call a tool that writes, or answer `blocked` or `fail`";
         return progress.repair_or_fail(call, &[why.to_owned()]);
     }
-    if progress.planned.kind == AssistantStepKind::Read && progress.state.reads == 0 {
+    if progress.planned.kind == AssistantPlanStepKind::Read && progress.state.reads == 0 {
         return refuse_unread_completion(progress, call);
     }
     let drafts = assign_draft_references(progress, done.drafts);
@@ -259,10 +261,10 @@ fn planned_read_arguments(progress: &StepInProgress<'_>) -> Map<String, Value> {
 }
 
 /// Gives each draft its reference.
-fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ProposedRecordDraft>) -> Vec<RecordDraft> {
+fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ActRecordDraft>) -> Vec<RecordDraft> {
     let entities = &progress.context.state().entities;
     let mut drafts: Vec<RecordDraft> = Vec::new();
-    for ProposedRecordDraft { replaces, kind, content } in model_drafts {
+    for ActRecordDraft { replaces, kind, content } in model_drafts {
         let reference = replaces.unwrap_or_else(|| entities.next_draft_reference(&kind, &drafts));
         let label =
             progress.context.domain.find_type(&kind).and_then(|declared| content.get(&declared.label)?.as_str());
@@ -315,7 +317,7 @@ fn retrieve_step_result(
 }
 
 /// Fails the step whose call of Act failed.
-pub(super) fn handle_act_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_act_failure(context: &AssistantSessionContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let progress = call_step_number(call).and_then(|step| StepInProgress::find(context, step));
     progress.map(|progress| progress.fail_step(format!("the model did not answer: {why}"))).unwrap_or_default()
 }

@@ -9,7 +9,9 @@ use segue_core::signal::canonical_json;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
-use super::assistant_context::{AssistantContext, call_node, continue_act_call, start_act_call, step_agent_name};
+use super::assistant_context::{
+    AssistantSessionContext, call_node, continue_act_call, start_act_call, step_agent_name,
+};
 use super::facts::{AssistantFact, AssistantStepEndStatus, McpToolInfo};
 use super::registry::LastEntityAction;
 use super::spec::UNDERSTAND_ROLE;
@@ -23,7 +25,7 @@ use crate::limits::{
 
 /// Handles the end of a tool run.
 pub(super) fn handle_tool_ended(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     opened: &ToolRunOpened,
     outcome: ToolOutcome,
     text: TextRef,
@@ -80,7 +82,7 @@ pub(super) enum ToolListWait {
 const AWAITED_KEY: &str = "awaited";
 
 /// Asks the domain's server for its tools.
-pub(super) fn list_server_tools(context: &AssistantContext<'_>, wait: ToolListWait) -> FlowStep {
+pub(super) fn list_server_tools(context: &AssistantSessionContext<'_>, wait: ToolListWait) -> FlowStep {
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::ListTools,
@@ -95,7 +97,7 @@ pub(super) fn list_server_tools(context: &AssistantContext<'_>, wait: ToolListWa
 
 /// Records the server's list of tools. If the request failed, the previous list stays in use.
 fn handle_tools_listed(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
     result: Option<DomainToolResult>,
@@ -134,7 +136,7 @@ fn parse_tool_info(tool: &Value) -> McpToolInfo {
 
 /// Fails a step whose write may or may not have been executed.
 fn fail_step_unknown_outcome(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
     why: String,
@@ -168,7 +170,7 @@ fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> Fl
 
 /// Handles the answer to what became of an interrupted write.
 fn handle_run_resolved(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     request: &DomainToolRequest,
     result: DomainToolResult,
     text: TextRef,
@@ -195,7 +197,11 @@ fn handle_run_resolved(
 }
 
 /// Gives a run's result to the step that asked for it, if its turn is still running.
-fn continue_step(context: &AssistantContext<'_>, request: &DomainToolRequest, mut metadata: Value) -> Option<FlowStep> {
+fn continue_step(
+    context: &AssistantSessionContext<'_>,
+    request: &DomainToolRequest,
+    mut metadata: Value,
+) -> Option<FlowStep> {
     let step = request.step.filter(|_| context.is_about_current_turn())?;
     StepInProgress::find(context, step)?;
     let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str());
@@ -204,7 +210,7 @@ fn continue_step(context: &AssistantContext<'_>, request: &DomainToolRequest, mu
 }
 
 /// Describes what an MCP tool did: its name, and the known records among its arguments.
-fn describe_mcp_write(context: &AssistantContext<'_>, request: &DomainToolRequest, tool: &str) -> String {
+fn describe_mcp_write(context: &AssistantSessionContext<'_>, request: &DomainToolRequest, tool: &str) -> String {
     let mut ids = Vec::new();
     collect_strings(request.parameters.get("arguments").unwrap_or(&Value::Null), &mut ids);
     let known = context.state().entities.entities.values().filter(|entity| !entity.label.is_empty());
@@ -226,7 +232,7 @@ fn collect_strings<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 
 /// Records the result of a step's tool call and gives it to the step.
 fn handle_tool_result(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
     result: DomainToolResult,
@@ -263,7 +269,7 @@ fn handle_tool_result(
 
 /// Starts a step after its records were loaded, or could not be loaded.
 fn handle_records_loaded(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
     result: Option<DomainToolResult>,

@@ -39,7 +39,7 @@ pub struct DomainToolRequest {
     pub step: Option<u32>,
     /// The kind of that step; writes are refused unless it is `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step_kind: Option<super::facts::AssistantStepKind>,
+    pub step_kind: Option<super::facts::AssistantPlanStepKind>,
     /// The arguments of the operation itself.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,

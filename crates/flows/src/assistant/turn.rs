@@ -6,7 +6,7 @@ use segue_core::flow::{FlowStep, ReplyTextSource};
 use serde_json::json;
 
 use super::answer;
-use super::assistant_context::{AssistantContext, call_node, call_reply_node};
+use super::assistant_context::{AssistantSessionContext, call_node, call_reply_node};
 use super::facts::{
     AnswerRepairLevel, AssistantFact, AssistantMemoryLayer, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
     ThinkDecision, TurnSummarized,
@@ -22,7 +22,7 @@ use crate::template::fill_template;
 
 /// Starts a turn. A domain's server is asked for its tools in every turn, since they can change; only the first turn waits for
 /// the list.
-pub(super) fn handle_turn_started(context: &AssistantContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_turn_started(context: &AssistantSessionContext<'_>) -> Vec<FlowStep> {
     match (&context.domain.server, context.state().server_tools.is_empty()) {
         (None, _) => vec![call_node(UNDERSTAND_ROLE)],
         (Some(_), true) => vec![tool_runs::list_server_tools(context, ToolListWait::BlockTurn)],
@@ -44,7 +44,7 @@ pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
 
 /// Handles the answer of a node.
 pub(super) fn handle_node_answer(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -73,7 +73,11 @@ pub(super) fn handle_node_answer(
 }
 
 /// Handles a node call that failed and will not be retried.
-pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_node_failure(
+    context: &AssistantSessionContext<'_>,
+    call: &CallOpened,
+    why: &str,
+) -> Vec<FlowStep> {
     if !context.is_about_current_turn() {
         return Vec::new();
     }
@@ -85,7 +89,7 @@ pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpe
     }
 }
 
-fn handle_understand_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
+fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     let parsed = answer::parse_understand_answer(text, &context.state().entities, running.turn);
     if !parsed.complaints.is_empty()
@@ -103,7 +107,7 @@ fn handle_understand_answer(context: &AssistantContext<'_>, call: &CallOpened, t
     ]
 }
 
-fn handle_think_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
+fn handle_think_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
     if !parsed.complaints.is_empty()
@@ -130,7 +134,7 @@ fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerRepairL
 }
 
 /// Starts the next steps of the plan, or calls Reply.
-pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
+pub(super) fn advance_turn(context: &AssistantSessionContext<'_>) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     match running.next_action() {
         AssistantNextAction::StartSteps(steps) => {
@@ -142,7 +146,7 @@ pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Records the turn's summary once the reply was sent.
-pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, reply: &ReplySent) -> Vec<FlowStep> {
+pub(super) fn handle_reply_sent(context: &AssistantSessionContext<'_>, reply: &ReplySent) -> Vec<FlowStep> {
     let Some(running) = context.current_turn().filter(|running| reply.turn.is_some_and(|turn| turn.0 == running.turn))
     else {
         return Vec::new();
@@ -151,7 +155,7 @@ pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, reply: &ReplySen
 }
 
 /// Records the summary of a turn that ended without a reply.
-pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnOutcome) -> Vec<FlowStep> {
+pub(super) fn handle_turn_ended(context: &AssistantSessionContext<'_>, outcome: &TurnOutcome) -> Vec<FlowStep> {
     let Some(running) = &context.state().current_turn else { return Vec::new() };
     let why = match outcome {
         TurnOutcome::Done => None,
@@ -164,7 +168,7 @@ pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnOu
 
 /// Records the turn in the state. Code does this, not a model, so that it never fails.
 fn record_turn_summarized(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     running: &AssistantTurnProgress,
     why: Option<String>,
 ) -> FlowStep {
@@ -180,7 +184,7 @@ fn record_turn_summarized(
 }
 
 fn build_turn_summary(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     running: &AssistantTurnProgress,
     why: Option<String>,
 ) -> TurnDecisionSummary {
@@ -247,7 +251,7 @@ fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion
 }
 
 /// Builds a plain reply from the turn's results, for the case that Reply gives none.
-fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
+fn compose_fallback_reply(context: &AssistantSessionContext<'_>) -> FlowStep {
     let running = context.current_turn().cloned().unwrap_or_default();
     let PromptTurnOutcome { plan_failure, message_to_user, steps, write_summaries, .. } =
         build_turn_execution(context.view, context.domain, &running);
@@ -273,7 +277,7 @@ pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowSte
 
 /// Starts the compaction of older turns, or ends the turn if there is nothing to compact.
 pub(super) fn start_compaction_or_end_turn(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     summarized: &TurnSummarized,
 ) -> Vec<FlowStep> {
     let turn = context.view.session.current_turn.as_ref().map(|turn| turn.id.0);
@@ -295,7 +299,7 @@ pub(super) fn start_compaction_or_end_turn(
 }
 
 fn handle_compaction_answer(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
     text: &str,
@@ -318,7 +322,7 @@ fn handle_compaction_answer(
 }
 
 /// Records that a compaction failed. The memory stays as it was, and the turn still succeeds.
-fn record_compaction_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+fn record_compaction_failure(context: &AssistantSessionContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let fact = AssistantFact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
     std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
 }
@@ -327,7 +331,7 @@ fn summarize_call_layer(call: &CallOpened) -> AssistantMemoryLayer {
     if call.ask == *ASK_REASONING { AssistantMemoryLayer::Reasoning } else { AssistantMemoryLayer::Conversation }
 }
 
-fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep> {
+fn end_turn_after_compaction(context: &AssistantSessionContext<'_>) -> Option<FlowStep> {
     let is_compacting = context
         .view
         .session

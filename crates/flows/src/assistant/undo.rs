@@ -5,7 +5,7 @@ use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::ids::ToolRunId;
 use serde_json::{Map, Value, json};
 
-use super::assistant_context::AssistantContext;
+use super::assistant_context::AssistantSessionContext;
 use super::facts::AssistantFact;
 use super::state::{AssistantState, CompletedWrite};
 use super::tools::{
@@ -43,7 +43,7 @@ pub(super) fn find_undoable_write<'m>(
 }
 
 /// Starts the undo of a write.
-pub(super) fn start_undo(context: &AssistantContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+pub(super) fn start_undo(context: &AssistantSessionContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Ok(write) = find_undoable_write(context.state(), arguments) else { return Vec::new() };
     let Some(result) = DomainToolResult::parse(&context.view.read_text(write.tool_result)) else { return Vec::new() };
     if result.changes.is_empty() {
@@ -79,7 +79,7 @@ fn render_undo_reply(arguments: &Value) -> String {
 
 /// Handles the result of an undo.
 pub(super) fn handle_undo_result(
-    context: &AssistantContext<'_>,
+    context: &AssistantSessionContext<'_>,
     undo_run: ToolRunId,
     request: &DomainToolRequest,
     result: Option<DomainToolResult>,

@@ -37,7 +37,7 @@ use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
 pub use metrics::{ClaimComponent, ClaimMetrics, ClaimSupportLevel, EvidenceGap, HubClaim, MapRatios};
-pub use shape::{MapShape, MapShapeScore, SCORE_TIE_TOLERANCE};
+pub use shape::{ClaimMapShape, ClaimMapShapeScore, SCORE_TIE_TOLERANCE};
 pub use tension::{ClaimTension, MapFragility};
 
 use super::claim_map::{ClaimId, ClaimMap};
@@ -74,10 +74,10 @@ pub struct MapAnalysis {
     pub tensions: Vec<ClaimTension>,
     /// The weak points of the map.
     pub fragility: MapFragility,
-    /// The score of each shape, in the order of [`MapShape::ALL`].
-    pub scores: Vec<MapShapeScore>,
+    /// The score of each shape, in the order of [`ClaimMapShape::ALL`].
+    pub scores: Vec<ClaimMapShapeScore>,
     /// The shape with the best score.
-    pub shape: MapShape,
+    pub shape: ClaimMapShape,
     /// The confidence in the shape, from 0.1 to 1.
     pub confidence: f64,
 }
@@ -85,7 +85,7 @@ pub struct MapAnalysis {
 impl MapAnalysis {
     /// Returns the score of a shape.
     #[must_use]
-    pub fn shape_score(&self, shape: MapShape) -> f64 {
+    pub fn shape_score(&self, shape: ClaimMapShape) -> f64 {
         self.scores.iter().find(|score| score.shape == shape).map_or(0.0, |score| score.score)
     }
 

@@ -2,7 +2,7 @@
 
 use segue_core::flow::FlowContext;
 use segue_core::flow::{
-    Artifact, ArtifactCommand, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactTableRow,
+    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactTableRow,
     ChecklistItem, ChecklistItemStatus,
 };
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Arti
 /// Returns the question that waits for a yes or no, with a button for each.
 fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
     let request = state.pending_confirmation.as_ref()?;
-    let command = |label: &str, command: &str| ArtifactCommand {
+    let command = |label: &str, command: &str| ArtifactButton {
         label: label.to_owned(),
         command: command.to_owned(),
         arguments: Value::Null,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::analysis::{ClaimMetrics, ClaimTension, MapAnalysis, MapShape, sorted_unique_claims};
+use super::analysis::{ClaimMapShape, ClaimMetrics, ClaimTension, MapAnalysis, sorted_unique_claims};
 use super::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode};
 use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX, FAIR_CONFIDENCE_MIN, FIRM_CONFIDENCE_MIN};
 use crate::template::fill_template;
@@ -20,7 +20,7 @@ pub fn render_brief(map: &ClaimMap, analysis: &MapAnalysis) -> String {
 
 /// Renders the instruction for a map of this shape.
 #[must_use]
-pub fn render_shape_guidance(shape: MapShape) -> String {
+pub fn render_shape_guidance(shape: ClaimMapShape) -> String {
     #[derive(Serialize)]
     struct ShapeGuidanceArguments {
         shape: &'static str,
@@ -44,7 +44,7 @@ struct BriefTemplateArguments<'m> {
     chain_more: usize,
     hub: Option<&'m str>,
     keystones: ClaimLabelList<'m>,
-    leads: Vec<OutgoingLinks<'m>>,
+    leads: Vec<BriefClaimLinks<'m>>,
     leads_more: usize,
     tensions: Vec<BriefTension<'m>>,
     tensions_more: usize,
@@ -70,7 +70,7 @@ struct BriefPosition<'m> {
 }
 
 #[derive(Serialize)]
-struct OutgoingLinks<'m> {
+struct BriefClaimLinks<'m> {
     label: &'m str,
     before: ClaimLabelList<'m>,
     backs: ClaimLabelList<'m>,
@@ -221,7 +221,7 @@ impl<'m> MapBriefBuilder<'m> {
     }
 
     /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
-    fn outgoing_links(&self) -> (Vec<OutgoingLinks<'m>>, usize) {
+    fn outgoing_links(&self) -> (Vec<BriefClaimLinks<'m>>, usize) {
         let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain
@@ -245,7 +245,7 @@ impl<'m> MapBriefBuilder<'m> {
         let from = self.sort_by_leverage(leads.keys().copied());
         let lead = |id: &&ClaimId| {
             let [before, backs] = &leads[*id];
-            OutgoingLinks {
+            BriefClaimLinks {
                 label: self.claim_label(id),
                 before: self.label_list(before.iter().copied()),
                 backs: self.label_list(backs.iter().copied()),
@@ -326,19 +326,19 @@ impl<'m> MapBriefBuilder<'m> {
             self.label_list(found.into_iter().flat_map(|tension| [&tension.one, &tension.other]))
         };
         match analysis.shape {
-            MapShape::Linear => self.label_list(analysis.longest_chain.first().into_iter().flatten()),
-            MapShape::Keystone => self.label_list(analysis.hub.iter().map(|hub| &hub.claim)),
-            MapShape::Contested => sharpest(ClaimEdgeKind::Conflicts),
-            MapShape::Tradeoff => sharpest(ClaimEdgeKind::Tradeoff),
-            MapShape::Dimensional => {
+            ClaimMapShape::Linear => self.label_list(analysis.longest_chain.first().into_iter().flatten()),
+            ClaimMapShape::Keystone => self.label_list(analysis.hub.iter().map(|hub| &hub.claim)),
+            ClaimMapShape::Contested => sharpest(ClaimEdgeKind::Conflicts),
+            ClaimMapShape::Tradeoff => sharpest(ClaimEdgeKind::Tradeoff),
+            ClaimMapShape::Dimensional => {
                 let sides = analysis.components.iter().filter(|part| part.claims.len() > 1);
                 self.label_list(sides.filter_map(|part| self.sort_by_leverage(&part.claims).first().copied()))
             }
-            MapShape::Contextual => {
+            ClaimMapShape::Contextual => {
                 let conditional = analysis.claims.iter().filter(|claim| claim.is_conditional);
                 self.label_list(self.sort_by_leverage(conditional.map(|claim| &claim.id)))
             }
-            MapShape::Settled | MapShape::Exploratory => ClaimLabelList::default(),
+            ClaimMapShape::Settled | ClaimMapShape::Exploratory => ClaimLabelList::default(),
         }
     }
 }

@@ -27,14 +27,14 @@ const DROP_COMMAND: &str = "drop";
 /// A command whose work needs a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ConciergeCommand {
+pub enum ConciergeTurnCommand {
     /// Starts the batch that waits for the user's confirmation.
     ConfirmBatch,
     /// Has a plan made.
     MakePlan,
 }
 
-impl ConciergeCommand {
+impl ConciergeTurnCommand {
     /// Returns the command with this name, or `None` if it needs no turn.
     pub(super) fn from_name(name: &str) -> Option<Self> {
         match name {
@@ -87,7 +87,7 @@ pub(super) fn check_command(view: &ConciergeContext<'_>, command: &str, argument
 
 /// Returns the steps that follow from a command.
 pub(super) fn react_to_command(view: &ConciergeContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
-    if ConciergeCommand::from_name(command).is_some() {
+    if ConciergeTurnCommand::from_name(command).is_some() {
         return vec![FlowStep::StartTurn];
     }
     if command == NO_COMMAND {

@@ -149,13 +149,16 @@ fn describe_map_analysis(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::concierge::plan::{ConciergePlan, PlanStep};
+    use crate::concierge::plan::{ConciergePlan, ConciergePlanStep};
     use serde_json::json;
 
     #[test]
     fn plan_is_described_as_a_checklist() {
-        let step =
-            |title: &str| PlanStep { title: title.into(), done_when: "it is done".into(), ..PlanStep::default() };
+        let step = |title: &str| ConciergePlanStep {
+            title: title.into(),
+            done_when: "it is done".into(),
+            ..ConciergePlanStep::default()
+        };
         let steps = vec![step("Measure"), step("Buy"), step("Paint")];
         let mut plan = ConciergePlan::new("a green wall".into(), steps);
         plan.complete_step(0);

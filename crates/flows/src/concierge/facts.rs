@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim_map::ClaimMap;
-use super::plan::PlanStep;
+use super::plan::ConciergePlanStep;
 use super::stance::ReplyStance;
 use crate::fact;
 
@@ -70,7 +70,7 @@ pub enum ConciergeFact {
     /// A plan was presented and its steps are known.
     PlanStarted {
         goal: String,
-        steps: Vec<PlanStep>,
+        steps: Vec<ConciergePlanStep>,
         /// Whether the steps came with the plan, came after a complaint, or were parsed from the plan's text.
         provenance: HandoverProvenance,
         /// The call that presented the plan.

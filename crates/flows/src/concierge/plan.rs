@@ -22,7 +22,7 @@ use crate::template::fill_template;
 #[serde(from = "ConciergePlanRepr")]
 pub struct ConciergePlan {
     pub goal: String,
-    pub steps: Vec<PlanStep>,
+    pub steps: Vec<ConciergePlanStep>,
     /// The index of the current step; the number of steps once all are complete.
     pub current: usize,
     /// The indexes of the completed steps.
@@ -35,7 +35,7 @@ pub struct ConciergePlan {
 #[derive(Deserialize)]
 struct ConciergePlanRepr {
     goal: String,
-    steps: Vec<PlanStep>,
+    steps: Vec<ConciergePlanStep>,
     #[serde(default)]
     current: usize,
     #[serde(default)]
@@ -54,7 +54,7 @@ impl From<ConciergePlanRepr> for ConciergePlan {
 
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PlanStep {
+pub struct ConciergePlanStep {
     pub title: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -98,7 +98,7 @@ pub enum PlanStepLookupError {
 impl ConciergePlan {
     /// Creates a plan with no completed steps.
     #[must_use]
-    pub fn new(goal: String, steps: Vec<PlanStep>) -> Self {
+    pub fn new(goal: String, steps: Vec<ConciergePlanStep>) -> Self {
         Self { goal, steps, current: 0, done: BTreeSet::new(), version: 1 }
     }
 
@@ -114,12 +114,12 @@ impl ConciergePlan {
 
     /// Returns the current step, or `None` if all are complete.
     #[must_use]
-    pub fn current_step(&self) -> Option<&PlanStep> {
+    pub fn current_step(&self) -> Option<&ConciergePlanStep> {
         self.steps.get(self.current)
     }
 
     /// Returns the completed steps in plan order.
-    pub fn done_steps(&self) -> impl Iterator<Item = &PlanStep> {
+    pub fn done_steps(&self) -> impl Iterator<Item = &ConciergePlanStep> {
         self.done.iter().filter_map(|index| self.steps.get(*index))
     }
 
@@ -223,10 +223,10 @@ impl ConciergePlan {
         struct PlanTemplateArguments<'w> {
             goal: &'w str,
             done: usize,
-            steps: Vec<PlanStepLine<'w>>,
+            steps: Vec<PlanTemplateStep<'w>>,
         }
         #[derive(Serialize)]
-        struct PlanStepLine<'w> {
+        struct PlanTemplateStep<'w> {
             mark: &'static str,
             is_current: bool,
             title: &'w str,
@@ -237,7 +237,7 @@ impl ConciergePlan {
             let status = self.step_status(index);
             let mark = status.checkbox();
             let is_current = status == PlanStepStatus::Active;
-            PlanStepLine {
+            PlanTemplateStep {
                 mark,
                 is_current,
                 title: &step.title,
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     pub(super) fn plan() -> ConciergePlan {
-        let step = |title: &str, done_when: &str| PlanStep {
+        let step = |title: &str, done_when: &str| ConciergePlanStep {
             title: title.into(),
             description: format!("how to {title}"),
             done_when: done_when.into(),

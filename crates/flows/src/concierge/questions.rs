@@ -7,7 +7,7 @@ use segue_core::signal::{find_json_where, quote_lines, wrap_in_code_fence};
 use serde_json::{Map, Value, json};
 
 use super::consent::ExpertBatchConsent;
-use super::plan::{ConciergePlan, PlanStep, PlanStepStatus, truncate_steps};
+use super::plan::{ConciergePlan, ConciergePlanStep, PlanStepStatus, truncate_steps};
 use super::settings::Settings;
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
@@ -202,12 +202,12 @@ pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsent> {
 }
 
 /// Parses the answer to the question for the steps of a plan; `None` if it has no step with a title.
-pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<PlanStep>> {
+pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<ConciergePlanStep>> {
     let object = find_object(answer, &["steps"])?;
     let text = |entry: &Value, name: &str| {
         entry.get(name).and_then(Value::as_str).map(|text| text.trim().to_owned()).unwrap_or_default()
     };
-    let steps = object.get("steps")?.as_array()?.iter().map(|entry| PlanStep {
+    let steps = object.get("steps")?.as_array()?.iter().map(|entry| ConciergePlanStep {
         title: entry.as_str().map_or_else(|| text(entry, "title"), str::to_owned),
         description: text(entry, "description"),
         done_when: text(entry, "done_when"),
@@ -218,7 +218,7 @@ pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<PlanStep>> {
 
 /// What the user needs for the plan to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PlanNeed {
+pub(super) enum UserPlanNeed {
     Nothing,
     /// The experts' help with the current step.
     Help,
@@ -227,16 +227,16 @@ pub(super) enum PlanNeed {
 
 /// The answer to the question about the progress of a plan. Steps are indices.
 #[derive(Debug, PartialEq)]
-pub(super) struct ProgressAnswer {
+pub(super) struct PlanProgressAnswer {
     pub(super) done: Vec<usize>,
     /// The step that the user chose.
     pub(super) current: Option<usize>,
-    pub(super) needs: PlanNeed,
+    pub(super) needs: UserPlanNeed,
     pub(super) blocker: Option<String>,
 }
 
 /// Parses the answer to the question about the progress of a plan. Steps that are complete or do not exist are ignored.
-pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Option<ProgressAnswer> {
+pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Option<PlanProgressAnswer> {
     let object = find_object(answer, &["done", "current", "needs"])?;
     let open = open_step_numbers(plan);
     let step = |value: &Value| {
@@ -253,13 +253,13 @@ pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Optio
     done.sort_unstable();
     done.dedup();
     let needs = match object.get("needs").and_then(Value::as_str) {
-        Some("help") => PlanNeed::Help,
-        Some("new_plan") => PlanNeed::NewPlan,
-        _ => PlanNeed::Nothing,
+        Some("help") => UserPlanNeed::Help,
+        Some("new_plan") => UserPlanNeed::NewPlan,
+        _ => UserPlanNeed::Nothing,
     };
     let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
     let blocker = own_text(BATCH_BLOCK, "blocker", object.get("blocker"));
-    Some(ProgressAnswer { done, current, needs, blocker })
+    Some(PlanProgressAnswer { done, current, needs, blocker })
 }
 
 /// Returns the JSON object in an answer that has at least one of these members.
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     fn plan() -> ConciergePlan {
-        let step = |title: &str| PlanStep { title: title.into(), ..PlanStep::default() };
+        let step = |title: &str| ConciergePlanStep { title: title.into(), ..ConciergePlanStep::default() };
         let mut plan = ConciergePlan::new("a wall".into(), vec![step("Measure"), step("Buy"), step("Paint")]);
         plan.complete_step(0);
         plan
@@ -322,7 +322,8 @@ mod tests {
             r#"{"done": [1, 2, "3", 9], "current": 2, "needs": "nothing", "blocker": "none"}"#,
             &plan(),
         );
-        let expected = ProgressAnswer { done: vec![1, 2], current: None, needs: PlanNeed::Nothing, blocker: None };
+        let expected =
+            PlanProgressAnswer { done: vec![1, 2], current: None, needs: UserPlanNeed::Nothing, blocker: None };
         assert_eq!(answer, Some(expected), "step 1 is complete and step 9 does not exist");
         assert_eq!(parse_progress_answer("I think so.", &plan()), None);
         let schema = answer_schema(ASK_PROGRESS_QUESTION, Some(&plan()));

@@ -13,7 +13,7 @@ use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
 
-use batch_block::{BatchBlock, BatchConfirmation};
+use batch_block::{BatchBlock, BatchConfirmationPolicy};
 
 use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
@@ -349,7 +349,7 @@ impl ConciergeReply<'_> {
     fn offer_plan(&self) -> Vec<FlowStep> {
         let messages = &self.view.state.visit.answered_messages;
         let document = handovers::build_execution_handover(self.view, HandoverDocument::new(), messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, None, BatchConfirmation::Always)
+        self.start_plan_batch(document, HandoverProvenance::Built, None, BatchConfirmationPolicy::Always)
     }
 
     fn handover_request_count(&self, kind: &str) -> u32 {
@@ -396,7 +396,7 @@ impl ConciergeReply<'_> {
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
             HandoverDecision::Accept(document, provenance) => {
-                self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmation::BySetting)
+                self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmationPolicy::BySetting)
             }
             HandoverDecision::Synthesize(document) => self.request_plan_from_state(document, block.prompt.clone()),
             HandoverDecision::RequestRepair { missing_fields } => {
@@ -415,7 +415,12 @@ impl ConciergeReply<'_> {
         let document = handovers::build_execution_handover(self.view, parsed.clone(), messages);
         let mut steps: Vec<FlowStep> =
             handovers::record_built_fields(EXECUTION_HANDOVER, &parsed, &document).into_iter().collect();
-        steps.extend(self.start_plan_batch(document, HandoverProvenance::Built, prompt, BatchConfirmation::BySetting));
+        steps.extend(self.start_plan_batch(
+            document,
+            HandoverProvenance::Built,
+            prompt,
+            BatchConfirmationPolicy::BySetting,
+        ));
         steps
     }
 
@@ -424,7 +429,7 @@ impl ConciergeReply<'_> {
         document: HandoverDocument,
         provenance: HandoverProvenance,
         prompt: Option<String>,
-        confirmation: BatchConfirmation,
+        confirmation: BatchConfirmationPolicy,
     ) -> Vec<FlowStep> {
         let goal = match document.get("goal") {
             Some(segue_core::handover::HandoverFieldValue::Text(goal)) => goal.clone(),
@@ -456,14 +461,14 @@ impl ConciergeReply<'_> {
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
-        self.start_or_confirm_batch(ExpertBatchPurpose::StepHelp, task, BatchConfirmation::BySetting)
+        self.start_or_confirm_batch(ExpertBatchPurpose::StepHelp, task, BatchConfirmationPolicy::BySetting)
     }
 
     fn start_or_confirm_batch(
         &self,
         purpose: ExpertBatchPurpose,
         task: ExpertTask,
-        confirmation: BatchConfirmation,
+        confirmation: BatchConfirmationPolicy,
     ) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
         let mut user_messages: Vec<_> = messages.map(|message| (message.message, message.text)).collect();
@@ -472,7 +477,7 @@ impl ConciergeReply<'_> {
             user_messages.clone_from(&self.view.state.last_answered_messages);
         }
         let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
-        let needs_consent = self.settings.confirm_batches || confirmation == BatchConfirmation::Always;
+        let needs_consent = self.settings.confirm_batches || confirmation == BatchConfirmationPolicy::Always;
         if needs_consent && !is_commanded {
             let question = FlowStep::Reply {
                 text: ReplyTextSource::New(render_confirmation_question(&request)),

@@ -28,13 +28,13 @@ pub struct Settings {
     /// The concierge's model; by default that of the role `concierge`.
     pub concierge: Option<ModelName>,
     /// When the experts are asked.
-    pub batch: ExpertBatchTrigger,
+    pub batch: ExpertBatchSchedule,
     /// Whether the user must confirm a batch that a model requests.
     pub confirm_batches: bool,
     /// How the concierge is asked for signals.
-    pub signals: SignalSetting,
+    pub signals: SignalFormSetting,
     /// When a plan is presented.
-    pub synthesis: PlanTiming,
+    pub synthesis: PlanPresentationTiming,
     /// The turn from which a missing handover of the starter is requested, and built if necessary.
     pub handover_by_turn: u32,
     /// The number of explicit requests for a plan in one explorer visit after which the flow makes one itself.
@@ -54,10 +54,10 @@ impl Default for Settings {
             samples: None,
             mapper: None,
             concierge: None,
-            batch: ExpertBatchTrigger::OnSignal,
+            batch: ExpertBatchSchedule::OnSignal,
             confirm_batches: false,
-            signals: SignalSetting::Auto,
-            synthesis: PlanTiming::SameTurn,
+            signals: SignalFormSetting::Auto,
+            synthesis: PlanPresentationTiming::SameTurn,
             handover_by_turn: HANDOVER_BY_TURN_DEFAULT,
             plan_by_request: PLAN_BY_REQUEST_DEFAULT,
             quorum: None,
@@ -99,7 +99,7 @@ impl From<ExpertSettingsRepr> for ExpertSettings {
 /// When the experts are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpertBatchTrigger {
+pub enum ExpertBatchSchedule {
     /// On the first turn, and when a signal requests it.
     OnSignal,
     /// On every turn.
@@ -109,7 +109,7 @@ pub enum ExpertBatchTrigger {
 /// How the concierge is asked for signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SignalSetting {
+pub enum SignalFormSetting {
     /// As blocks in its replies.
     Inline,
     /// With private questions, whose answers are JSON.
@@ -121,7 +121,7 @@ pub enum SignalSetting {
 /// When a plan is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlanTiming {
+pub enum PlanPresentationTiming {
     /// In the turn that requested it.
     SameTurn,
     /// In the turn of the user's next message.
@@ -220,9 +220,9 @@ impl Settings {
     #[must_use]
     pub fn signal_form(&self, by_model: SignalForm) -> SignalForm {
         match self.signals {
-            SignalSetting::Inline => SignalForm::Inline,
-            SignalSetting::Structured => SignalForm::Structured,
-            SignalSetting::Auto => by_model,
+            SignalFormSetting::Inline => SignalForm::Inline,
+            SignalFormSetting::Structured => SignalForm::Structured,
+            SignalFormSetting::Auto => by_model,
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
         let (settings, complaints) = parse(json!({
             "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "handover_by_turn": 0,
         }));
-        assert_eq!(settings, Settings { synthesis: PlanTiming::NextTurn, ..Settings::default() });
+        assert_eq!(settings, Settings { synthesis: PlanPresentationTiming::NextTurn, ..Settings::default() });
         assert_eq!(complaints.len(), 3, "{complaints:?}");
         assert_eq!(
             complaints[0],

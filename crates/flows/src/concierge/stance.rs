@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::MapShape;
+use super::analysis::ClaimMapShape;
 use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
 use crate::template::fill_template;
 
@@ -64,7 +64,7 @@ pub enum StanceReason {
     /// The message contains this cue.
     MessageCue(&'static str),
     /// It suits the shape of the map.
-    MapShape(MapShape),
+    ClaimMapShape(ClaimMapShape),
     /// No other reason applies.
     Fallback,
 }
@@ -174,7 +174,7 @@ const NEGATION_REACH_WORDS: usize = 3;
 
 /// Chooses the stance for a message. `shape` is `None` without a map.
 #[must_use]
-pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<MapShape>) -> StanceChoice {
+pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<ClaimMapShape>) -> StanceChoice {
     if let Some(stance) = setting {
         return StanceChoice { stance, reason: StanceReason::UserSetting };
     }
@@ -182,19 +182,22 @@ pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<
         return StanceChoice { stance, reason: StanceReason::MessageCue(cue) };
     }
     match shape {
-        Some(shape) => StanceChoice { stance: stance_for_shape(shape), reason: StanceReason::MapShape(shape) },
+        Some(shape) => StanceChoice { stance: stance_for_shape(shape), reason: StanceReason::ClaimMapShape(shape) },
         None => StanceChoice { stance: ReplyStance::Default, reason: StanceReason::Fallback },
     }
 }
 
 /// Returns the stance that suits a shape.
 #[must_use]
-pub fn stance_for_shape(shape: MapShape) -> ReplyStance {
+pub fn stance_for_shape(shape: ClaimMapShape) -> ReplyStance {
     match shape {
-        MapShape::Tradeoff | MapShape::Exploratory | MapShape::Dimensional | MapShape::Contextual => {
-            ReplyStance::Explore
+        ClaimMapShape::Tradeoff
+        | ClaimMapShape::Exploratory
+        | ClaimMapShape::Dimensional
+        | ClaimMapShape::Contextual => ReplyStance::Explore,
+        ClaimMapShape::Settled | ClaimMapShape::Linear | ClaimMapShape::Keystone | ClaimMapShape::Contested => {
+            ReplyStance::Default
         }
-        MapShape::Settled | MapShape::Linear | MapShape::Keystone | MapShape::Contested => ReplyStance::Default,
     }
 }
 

@@ -15,7 +15,7 @@ use segue_core::phase::TransitionCause;
 use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
-use super::commands::ConciergeCommand;
+use super::commands::ConciergeTurnCommand;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
 use super::messages;
 use super::plan::ConciergePlan;
@@ -43,7 +43,7 @@ pub struct ConciergeState {
     /// The stance of the concierge.
     pub stance: Option<ReplyStance>,
     /// The batch result from which the executor makes the plan.
-    pub plan_research: Option<PlanResearch>,
+    pub plan_research: Option<PlanInputs>,
     /// Findings that the concierge gets once, with its next call.
     pub pending_findings: Option<UnseenExpertBatchResult>,
     /// Notices that the concierge gets once, with its next call.
@@ -63,7 +63,7 @@ pub struct ConciergeState {
     /// The user's messages without a reply.
     pub unanswered_messages: Vec<(MessageId, TextRef)>,
     /// The first question and its answer, in case the flow must build the handover.
-    pub opening_exchange: StarterConversation,
+    pub opening_exchange: StarterPhaseConversation,
     /// The messages that the last visible reply answered.
     pub last_answered_messages: Vec<(MessageId, TextRef)>,
     /// Whether the user has got a reply in this turn.
@@ -77,7 +77,7 @@ pub struct ConciergeState {
     /// Earlier visits by number, for rollbacks.
     pub past_visits: BTreeMap<u32, ConciergeVisit>,
     /// What the prompt of each open concierge call contains.
-    pub call_contents: BTreeMap<CallId, ConciergePromptContents>,
+    pub call_contents: BTreeMap<CallId, ConciergePromptManifest>,
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
     /// How signals are requested from the concierge's model, by its latest call.
@@ -85,7 +85,7 @@ pub struct ConciergeState {
     pub model_signal_form: SignalForm,
     /// The command that started the current turn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn_command: Option<ConciergeCommand>,
+    pub turn_command: Option<ConciergeTurnCommand>,
 }
 
 /// The state of one phase visit.
@@ -175,7 +175,7 @@ pub enum ExpertBatchStage {
 
 /// The batch result from which a plan is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlanResearch {
+pub struct PlanInputs {
     pub result: ExpertBatchResult,
     /// The user's messages that asked for the plan.
     pub user_messages: Vec<(MessageId, TextRef)>,
@@ -194,7 +194,7 @@ pub struct UnseenExpertBatchResult {
 /// The first question, its answer, and the user's replies in the starter phase.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct StarterConversation {
+pub struct StarterPhaseConversation {
     /// The first question.
     pub query: Vec<TextRef>,
     /// The first answer.
@@ -216,7 +216,7 @@ fn merge_recent_messages(kept: &mut Vec<(MessageId, TextRef)>, messages: &[(Mess
 
 /// What the prompt of a concierge call contains. When the call is answered, this counts as seen.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ConciergePromptContents {
+pub struct ConciergePromptManifest {
     /// Whether the user sees the reply.
     pub visible_to_user: bool,
     /// Whether the call belongs to the starter phase.
@@ -246,7 +246,7 @@ impl ConciergeState {
                     self.unanswered_messages.extend(self.queued_messages.remove(message).map(|text| (*message, text)));
                 }
             }
-            Event::CommandIssued { command, .. } => self.turn_command = ConciergeCommand::from_name(command),
+            Event::CommandIssued { command, .. } => self.turn_command = ConciergeTurnCommand::from_name(command),
             Event::TurnEnded { outcome, .. } => self.apply_turn_ended(outcome),
             Event::CallOpened(opened) => self.apply_call_opened(opened),
             Event::CallAnswered(answered) => self.apply_call_answered(answered),
@@ -317,7 +317,7 @@ impl ConciergeState {
             {
                 self.shown_plan_version = version;
             }
-            let contents = ConciergePromptContents {
+            let contents = ConciergePromptManifest {
                 visible_to_user: opened.ask == *ASK_REPLY || opened.ask == *ASK_PRESENT,
                 presents_plan: opened.ask == *ASK_PRESENT,
                 is_starter_reply: opened.phase.as_ref().is_none_or(|phase| *phase == *STARTER_PHASE),
@@ -367,7 +367,7 @@ impl ConciergeState {
         }
         if reply.call.is_some() && self.opening_exchange.reply.is_none() {
             let query = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
-            self.opening_exchange = StarterConversation { query, reply: Some(reply.text), follow_ups: Vec::new() };
+            self.opening_exchange = StarterPhaseConversation { query, reply: Some(reply.text), follow_ups: Vec::new() };
         }
     }
 
@@ -501,7 +501,7 @@ impl ConciergeState {
         let ExpertBatchRequest { user_messages, task, .. } = batch.request;
         match purpose {
             ExpertBatchPurpose::OpeningQuestion => self.opening_result = Some(result),
-            ExpertBatchPurpose::Plan => self.plan_research = Some(PlanResearch { result, user_messages }),
+            ExpertBatchPurpose::Plan => self.plan_research = Some(PlanInputs { result, user_messages }),
             ExpertBatchPurpose::EveryTurn | ExpertBatchPurpose::StepHelp => {
                 self.pending_findings = Some(UnseenExpertBatchResult { purpose, task, result })
             }

@@ -6,12 +6,12 @@ use segue_core::phase::{PhaseProposal, Proposer};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
-use super::analysis::{MapShape, analyse_claim_map};
-use super::commands::ConciergeCommand;
+use super::analysis::{ClaimMapShape, analyse_claim_map};
+use super::commands::ConciergeTurnCommand;
 use super::consent::{self, ExpertBatchConsent};
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
-use super::settings::{ExpertBatchTrigger, PlanTiming, Settings};
+use super::settings::{ExpertBatchSchedule, PlanPresentationTiming, Settings};
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE,
     STARTER_PHASE, concierge_phase_key,
@@ -26,8 +26,8 @@ pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settin
     let state = view.state;
     let message = messages::latest_user_text(view);
     match state.turn_command {
-        Some(ConciergeCommand::ConfirmBatch) => return confirm_batch(view, settings),
-        Some(ConciergeCommand::MakePlan) => {
+        Some(ConciergeTurnCommand::ConfirmBatch) => return confirm_batch(view, settings),
+        Some(ConciergeTurnCommand::MakePlan) => {
             let request = questions::question_request(view, settings, ASK_EXECUTION_QUESTION, json!({}));
             return vec![FlowStep::Call(request)];
         }
@@ -108,8 +108,8 @@ fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec
         state.pending_findings.is_some() || (phase == EXECUTOR_PHASE && state.active_plan.is_none());
     let purpose = match settings.batch {
         _ if is_first_question => Some(ExpertBatchPurpose::OpeningQuestion),
-        ExpertBatchTrigger::EveryTurn if !has_unseen_result => Some(ExpertBatchPurpose::EveryTurn),
-        ExpertBatchTrigger::EveryTurn | ExpertBatchTrigger::OnSignal => None,
+        ExpertBatchSchedule::EveryTurn if !has_unseen_result => Some(ExpertBatchPurpose::EveryTurn),
+        ExpertBatchSchedule::EveryTurn | ExpertBatchSchedule::OnSignal => None,
     };
     match purpose {
         Some(purpose) => {
@@ -205,8 +205,8 @@ pub(super) fn handle_phase_entered(
         && view.session.current_turn.is_some();
     match settings.synthesis {
         _ if !presents_plan => Vec::new(),
-        PlanTiming::SameTurn => vec![call_concierge(view, settings)],
-        PlanTiming::NextTurn => vec![end_turn_if_replied(view)],
+        PlanPresentationTiming::SameTurn => vec![call_concierge(view, settings)],
+        PlanPresentationTiming::NextTurn => vec![end_turn_if_replied(view)],
     }
 }
 
@@ -217,14 +217,14 @@ fn record_stance(view: &ConciergeContext<'_>, settings: &Settings, result: &Expe
     let reason = match choice.reason {
         StanceReason::UserSetting => "it is set".to_owned(),
         StanceReason::MessageCue(cue) => format!("the message says \"{cue}\""),
-        StanceReason::MapShape(shape) => format!("it suits the shape {}", shape.name()),
+        StanceReason::ClaimMapShape(shape) => format!("it suits the shape {}", shape.name()),
         StanceReason::Fallback => "no other stance applies".to_owned(),
     };
     ConciergeFact::StanceChosen { stance: choice.stance, reason }.into_step()
 }
 
 /// Returns the shape of a mapped result.
-pub(super) fn batch_result_shape(view: &ConciergeContext<'_>, result: &ExpertBatchResult) -> Option<MapShape> {
+pub(super) fn batch_result_shape(view: &ConciergeContext<'_>, result: &ExpertBatchResult) -> Option<ClaimMapShape> {
     let ExpertBatchResult::Mapped { text, answers, .. } = result else { return None };
     let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
     Some(analyse_claim_map(&parsed.map, *answers).shape)

@@ -1,6 +1,6 @@
 //! The definitions of the analysis, one test for each.
 
-use segue_flows::concierge::analysis::{ClaimSupportLevel, MapAnalysis, MapShape, analyse_claim_map};
+use segue_flows::concierge::analysis::{ClaimMapShape, ClaimSupportLevel, MapAnalysis, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap};
 
 use crate::small_maps::{analysed, edge, ids, small};
@@ -150,9 +150,9 @@ fn confidence_stays_within_its_bounds() {
     // Contextual fits best with .15 + .35 + .10 = .60, and leads exploratory by some .06: about .52. Signal takes .3·7/12, the
     // two conditional conflicts .20, the weak articulation point .20: the result is below 0.
     let poor = analysed("9\na 1 conditional\nb 1,2\nc 1,2\na x b\na x c");
-    assert_eq!((poor.shape, poor.confidence), (MapShape::Contextual, 0.10));
+    assert_eq!((poor.shape, poor.confidence), (ClaimMapShape::Contextual, 0.10));
     let empty = analyse_claim_map(&ClaimMap::default(), 0);
-    assert_eq!(empty.shape, MapShape::Exploratory);
+    assert_eq!(empty.shape, ClaimMapShape::Exploratory);
     assert!(empty.confidence >= 0.10 && empty.confidence <= 1.0);
 }
 

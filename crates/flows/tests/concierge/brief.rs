@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{MapShape, analyse_claim_map};
+use segue_flows::concierge::analysis::{ClaimMapShape, analyse_claim_map};
 use segue_flows::concierge::brief::{render_brief, render_shape_guidance};
 use segue_flows::concierge::claim_map::{self, ClaimId, ClaimMap};
 use segue_flows::concierge::leaks::find_leaked_terms;
@@ -216,7 +216,8 @@ fn brief_of_a_large_map_is_short() {
 
 #[test]
 fn every_shape_has_its_own_guidance_overview_and_question() {
-    let guidance: std::collections::BTreeSet<String> = MapShape::ALL.into_iter().map(render_shape_guidance).collect();
+    let guidance: std::collections::BTreeSet<String> =
+        ClaimMapShape::ALL.into_iter().map(render_shape_guidance).collect();
     assert_eq!(guidance.len(), 8);
     assert!(guidance.iter().all(|text| text.len() > 80 && !text.contains("{%")));
     let (map, answers) = small("4\na 1\nb 2\nc 3\na -> b\nb ~ c\na x c");
@@ -226,7 +227,7 @@ fn every_shape_has_its_own_guidance_overview_and_question() {
         rest.split("### ").next().unwrap_or_default().trim().to_owned()
     };
     let mut told = std::collections::BTreeSet::new();
-    for shape in MapShape::ALL {
+    for shape in ClaimMapShape::ALL {
         analysis.shape = shape;
         let brief = render_brief(&map, &analysis);
         let question = section(&brief, "Question for the user");
@@ -241,7 +242,7 @@ fn every_shape_has_its_own_guidance_overview_and_question() {
 fn s33_brief_contains_no_internal_terms() {
     let parsed = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
     assert_eq!(find_leaked_terms(&brief_of(&parsed.map, 3)), []);
-    for shape in MapShape::ALL {
+    for shape in ClaimMapShape::ALL {
         assert_eq!(find_leaked_terms(&render_shape_guidance(shape)), [], "{shape}");
     }
 }

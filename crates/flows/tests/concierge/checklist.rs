@@ -1,6 +1,6 @@
 //! The rows of the checklist.
 
-use segue_core::context::ThreadUse;
+use segue_core::context::CallThread;
 use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeChanges, SessionInput};
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
@@ -17,7 +17,7 @@ fn thread(harness: &SessionHarness, role: &str, nth: usize) -> ThreadId {
 }
 
 fn is_opened(harness: &SessionHarness, role: &str, nth: usize) -> bool {
-    matches!(calls(harness, role)[nth].receipt.thread, ThreadUse::Opened { .. })
+    matches!(calls(harness, role)[nth].receipt.thread, CallThread::Opened { .. })
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn s04_every_mapper_call_starts_a_fresh_thread() {
     let mappers = calls(&harness, "mapper");
     assert_eq!(mappers.len(), 2);
     for mapper in &mappers {
-        assert!(matches!(mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
+        assert!(matches!(mapper.receipt.thread, CallThread::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!(mapper.receipt.carried.entries, 0);
     }
 }
@@ -123,13 +123,13 @@ fn s09_existing_thread_gets_only_the_message() {
     play_first_turn(&mut harness);
     harness.send_message("five years");
     let second = &calls(&harness, "concierge")[1];
-    assert_eq!(second.receipt.thread, ThreadUse::Continued(thread(&harness, "concierge", 0)));
+    assert_eq!(second.receipt.thread, CallThread::Continued(thread(&harness, "concierge", 0)));
     assert_eq!(layout(second), "| handover_due message", "the handover is due in this turn");
     assert!(concierge_prompt(&harness).1.ends_with("five years"));
     harness.answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
     harness.send_message("where?").answer_call("concierge", "In town.").send_message("why?");
     let last = calls(&harness, "concierge")[3].clone();
-    assert_eq!(last.receipt.thread, ThreadUse::Continued(thread(&harness, "concierge", 2)));
+    assert_eq!(last.receipt.thread, CallThread::Continued(thread(&harness, "concierge", 2)));
     assert_eq!(layout(&last), "| message");
     assert_eq!(concierge_prompt(&harness).1, "why?");
 }

@@ -1,6 +1,6 @@
 //! The five checkpoints of the specification, end to end. The receipts show what each call was sent.
 
-use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
+use segue_core::context::{CallThread, FragmentSource, PrefixMatch};
 use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
 
 use super::support::*;
@@ -12,7 +12,7 @@ fn s27_checkpoint_1_mapper_has_no_memory() {
     let mappers = calls(&harness, "mapper");
     let [first, second] = mappers.as_slice() else { panic!("two maps were made") };
     for mapper in [first, second] {
-        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
+        assert!(matches!(&mapper.receipt.thread, CallThread::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!(mapper.receipt.carried.entries, 0);
         assert_eq!(layout(mapper), "instruction | sources");
     }
@@ -46,7 +46,7 @@ fn s27_checkpoint_3_explorer_starts_fresh_with_the_handover_and_persists() {
     let call = calls(&harness, "concierge")[2].clone();
     assert_eq!(layout(&call), "identity never part handover | message");
     match &call.receipt.thread {
-        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
+        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     let handover = call.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is in the recipe");
@@ -56,7 +56,7 @@ fn s27_checkpoint_3_explorer_starts_fresh_with_the_handover_and_persists() {
     assert!(prompt.contains("a home that lasts") && !prompt.contains("Rent, unless you stay for long."));
     harness.answer_call("concierge", "In town.").send_message("why?");
     let again = calls(&harness, "concierge")[3].clone();
-    assert_eq!(again.receipt.thread, ThreadUse::Continued(call.receipt.thread.thread_id()));
+    assert_eq!(again.receipt.thread, CallThread::Continued(call.receipt.thread.thread_id()));
     assert_eq!(again.receipt.carried.entries, 2);
 }
 
@@ -90,7 +90,7 @@ fn s27_checkpoint_5_step_help_reaches_the_same_executor_thread() {
     answer_experts(&mut harness, PLAN_MAP);
     harness.send_message("what now?");
     let call = calls(&harness, "concierge")[5].clone();
-    assert_eq!(call.receipt.thread, ThreadUse::Continued(thread));
+    assert_eq!(call.receipt.thread, CallThread::Continued(thread));
     assert_eq!(layout(&call), "| findings message");
     let findings = &call.receipt.ask[1];
     assert_eq!(findings.source, Some(FragmentSource::Call(calls(&harness, "mapper")[2].call)));

@@ -1,7 +1,7 @@
 //! One map for each shape, worked out by hand. The scores come in the order of the table: settled, linear, keystone,
 //! contested, tradeoff, dimensional, exploratory, contextual. Where fractions are exact they are written as fractions.
 
-use segue_flows::concierge::analysis::MapShape;
+use segue_flows::concierge::analysis::ClaimMapShape;
 
 use crate::small_maps::{Expected, check, ids};
 
@@ -25,7 +25,7 @@ fn s28_agreement_is_settled() {
             103.0 / 360.0, // .35·7/18 + 0 + 0 + .15
             0.0,
         ],
-        shape: MapShape::Settled,
+        shape: ClaimMapShape::Settled,
         // Lead 173/180 − 1/2 = 83/180. .35 + .4·83/180 + .25·173/180 − .3·99/240. b connects the two others, and
         // has high support: not fragile.
         confidence: 0.35 + 33.2 / 180.0 + 43.25 / 180.0 - 29.7 / 240.0,
@@ -50,7 +50,7 @@ fn s28_a_sequence_is_linear() {
             0.69,   // .35·.9 + .30·3/4 + 0 + .15
             0.0,
         ],
-        shape: MapShape::Linear,
+        shape: ClaimMapShape::Linear,
         // Lead 1 − .69 = .31. .35 + .124 + .25 − .3·.3.
         confidence: 0.634,
     };
@@ -82,7 +82,7 @@ fn s28_many_claims_on_one_are_keystone() {
             0.526,  // .35·.86 + .30·1/4 + 0 + .15
             0.0,
         ],
-        shape: MapShape::Keystone,
+        shape: ClaimMapShape::Keystone,
         // Lead .89 − .814 = .076. .35 + .0304 + .2225 − .3·(.3 − 8/75) = .6029 − .09 + .032.
         confidence: 0.5449,
     };
@@ -114,7 +114,7 @@ fn s28_strong_contradicting_claims_are_contested() {
             0.15 + 91.0 / 360.0, // .35·13/18 + .15 + 0 + 0
             0.2,                 // 0 + 0 + .20
         ],
-        shape: MapShape::Contested,
+        shape: ClaimMapShape::Contested,
         // Lead .35. .35 + .14 + .2125 − .3·.35.
         confidence: 0.5975,
     };
@@ -138,7 +138,7 @@ fn s28_mutual_costs_are_tradeoff() {
             0.4875,      // .35·3/4 + .30·3/4 + 0 + 0
             0.2,         // 0 + 0 + .20
         ],
-        shape: MapShape::Tradeoff,
+        shape: ClaimMapShape::Tradeoff,
         // Lead .4375. .35 + .175 + .234375 − .3·13/30.
         confidence: 0.629375,
     };
@@ -162,7 +162,7 @@ fn s28_separate_coherent_sides_are_dimensional() {
             0.0,   // 0 + 0 + 0 + 0
             0.275, // 0 + .35·1/2 + .10
         ],
-        shape: MapShape::Dimensional,
+        shape: ClaimMapShape::Dimensional,
         // Lead .05. .35 + .02 + .20 − .3·.3.
         confidence: 0.48,
     };
@@ -185,7 +185,7 @@ fn s28_little_agreement_is_exploratory() {
             0.94, // .35 + .30·4/5 + .20 + .15
             0.1,  // 0 + 0 + .20·1/2
         ],
-        shape: MapShape::Exploratory,
+        shape: ClaimMapShape::Exploratory,
         // Lead .51. .35 + .204 + .235 − .3·.82.
         confidence: 0.543,
     };
@@ -208,7 +208,7 @@ fn s28_conditional_claims_are_contextual() {
             0.36875,     // .35·5/8 + .15 + 0 + 0
             1.0,         // .45 + .35 + .20
         ],
-        shape: MapShape::Contextual,
+        shape: ClaimMapShape::Contextual,
         // Lead .5. .35 + .2 + .25 − .3·(1 − 17/30 − .09375) − 2·.10 for the two conditional conflicts: .8 − .101875 − .2.
         confidence: 0.498125,
     };
@@ -225,13 +225,13 @@ fn tie_goes_to_the_earlier_shape() {
     let expected = Expected {
         ratios: [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 17.0 / 30.0],
         scores: [1.0, 1.0, 1.0, 0.0, 0.0, 0.8, 0.15, 0.0],
-        shape: MapShape::Settled,
+        shape: ClaimMapShape::Settled,
         // No lead. .35 + 0 + .25 − .3·13/30.
         confidence: 0.47,
     };
     let analysis = check("2\na 1,2\nb 1,2\na => b\na -> b", &expected);
     assert!(
-        analysis.shape_score(MapShape::Settled) < analysis.shape_score(MapShape::Linear),
+        analysis.shape_score(ClaimMapShape::Settled) < analysis.shape_score(ClaimMapShape::Linear),
         "the tie is one of rounding"
     );
 }

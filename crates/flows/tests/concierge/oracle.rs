@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{MapAnalysis, MapShape, analyse_claim_map};
+use segue_flows::concierge::analysis::{ClaimMapShape, MapAnalysis, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 use super::properties::map;
@@ -18,7 +18,7 @@ struct Opinion {
     ratios: [f64; 7],
     scores: [f64; 8],
     confidence: f64,
-    shape: MapShape,
+    shape: ClaimMapShape,
     hub: Option<String>,
     keystones: Vec<String>,
     inversions: Vec<String>,
@@ -290,7 +290,7 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     let fragility =
         0.20 * on(weak_joint) + (0.10 * conditional_conflicts).min(0.20) + 0.15 * on(c > 0.5 && e && densities < 0.2);
     let confidence = (base - 0.3 * (1.0 - signal) - fragility).clamp(0.10, 1.0);
-    let (ratios, shape) = ([c, a, t, f, d, l, signal], MapShape::ALL[place]);
+    let (ratios, shape) = ([c, a, t, f, d, l, signal], ClaimMapShape::ALL[place]);
     Opinion { ids, leverage, high, ratios, scores, confidence, shape, hub, keystones, inversions, evidence_gaps }
 }
 

@@ -1,6 +1,6 @@
 //! Small maps in a text notation, and the check of their analysis.
 
-use segue_flows::concierge::analysis::{MapAnalysis, MapShape, analyse_claim_map};
+use segue_flows::concierge::analysis::{ClaimMapShape, MapAnalysis, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 /// Parses a map. The first line is the number of answers; then, one per line:
@@ -60,9 +60,9 @@ pub(crate) fn analysed(text: &str) -> MapAnalysis {
 pub(crate) struct Expected {
     /// c, a, t, f, d, L, signal.
     pub ratios: [f64; 7],
-    /// In the order of [`MapShape::ALL`].
+    /// In the order of [`ClaimMapShape::ALL`].
     pub scores: [f64; 8],
-    pub shape: MapShape,
+    pub shape: ClaimMapShape,
     pub confidence: f64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn check(text: &str, expected: &Expected) -> MapAnalysis {
     let analysis = analysed(text);
     let r = analysis.ratios;
     let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];
-    let scores: Vec<f64> = MapShape::ALL.iter().map(|shape| analysis.shape_score(*shape)).collect();
+    let scores: Vec<f64> = ClaimMapShape::ALL.iter().map(|shape| analysis.shape_score(*shape)).collect();
     let close = |found: &[f64], expected: &[f64]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
     assert!(close(&ratios, &expected.ratios), "ratios\n {ratios:?}, expected\n {:?}", expected.ratios);
     assert!(close(&scores, &expected.scores), "scores\n {scores:?}, expected\n {:?}", expected.scores);

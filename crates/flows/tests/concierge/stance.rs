@@ -1,6 +1,6 @@
 //! The choice of the stance and its guidance.
 
-use segue_flows::concierge::analysis::MapShape;
+use segue_flows::concierge::analysis::ClaimMapShape;
 use segue_flows::concierge::leaks::find_leaked_terms;
 use segue_flows::concierge::stance::{ReplyStance, STANCE_CUES, StanceReason, choose_stance, render_stance_guidance};
 
@@ -10,22 +10,28 @@ fn by_cue(message: &str) -> ReplyStance {
 
 #[test]
 fn setting_has_priority_over_cues_and_cues_over_the_shape() {
-    let set = choose_stance(Some(ReplyStance::Challenge), "please decide", Some(MapShape::Exploratory));
+    let set = choose_stance(Some(ReplyStance::Challenge), "please decide", Some(ClaimMapShape::Exploratory));
     assert_eq!((set.stance, set.reason), (ReplyStance::Challenge, StanceReason::UserSetting));
-    let cued = choose_stance(None, "please decide", Some(MapShape::Exploratory));
+    let cued = choose_stance(None, "please decide", Some(ClaimMapShape::Exploratory));
     assert_eq!((cued.stance, cued.reason), (ReplyStance::Decide, StanceReason::MessageCue("decide")));
-    let shaped = choose_stance(None, "which coat is warmer", Some(MapShape::Exploratory));
-    assert_eq!((shaped.stance, shaped.reason), (ReplyStance::Explore, StanceReason::MapShape(MapShape::Exploratory)));
+    let shaped = choose_stance(None, "which coat is warmer", Some(ClaimMapShape::Exploratory));
+    assert_eq!(
+        (shaped.stance, shaped.reason),
+        (ReplyStance::Explore, StanceReason::ClaimMapShape(ClaimMapShape::Exploratory))
+    );
     let plain = choose_stance(None, "which coat is warmer", None);
     assert_eq!((plain.stance, plain.reason), (ReplyStance::Default, StanceReason::Fallback));
 }
 
 #[test]
 fn four_shapes_choose_the_explore_stance() {
-    let explored = |shape: &MapShape| choose_stance(None, "", Some(*shape)).stance == ReplyStance::Explore;
-    let explored: Vec<MapShape> = MapShape::ALL.into_iter().filter(explored).collect();
-    assert_eq!(explored, [MapShape::Tradeoff, MapShape::Dimensional, MapShape::Exploratory, MapShape::Contextual]);
-    assert_eq!(choose_stance(None, "", Some(MapShape::Contested)).stance, ReplyStance::Default);
+    let explored = |shape: &ClaimMapShape| choose_stance(None, "", Some(*shape)).stance == ReplyStance::Explore;
+    let explored: Vec<ClaimMapShape> = ClaimMapShape::ALL.into_iter().filter(explored).collect();
+    assert_eq!(
+        explored,
+        [ClaimMapShape::Tradeoff, ClaimMapShape::Dimensional, ClaimMapShape::Exploratory, ClaimMapShape::Contextual]
+    );
+    assert_eq!(choose_stance(None, "", Some(ClaimMapShape::Contested)).stance, ReplyStance::Default);
 }
 
 #[test]

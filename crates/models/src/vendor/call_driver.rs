@@ -31,11 +31,11 @@ pub(super) struct VendorCallDriver {
 
 enum CallDriverState {
     NotStarted,
-    Streaming(Box<VendorResponseStream>),
+    Streaming(Box<VendorResponseReader>),
     Done,
 }
 
-struct VendorResponseStream {
+struct VendorResponseReader {
     body: HttpBodyStream,
     decoder: SseDecoder,
     reader: VendorStreamReader,
@@ -110,7 +110,7 @@ impl VendorCallDriver {
         }
         let decoder =
             if endpoint.wire == WireFormat::Ollama { SseDecoder::line_delimited() } else { SseDecoder::default() };
-        let streaming = VendorResponseStream { body: response.body, decoder, reader, bytes_read: 0 };
+        let streaming = VendorResponseReader { body: response.body, decoder, reader, bytes_read: 0 };
         self.state = CallDriverState::Streaming(Box::new(streaming));
         Ok(())
     }

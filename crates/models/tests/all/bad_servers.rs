@@ -2,7 +2,7 @@
 //! bounded memory.
 
 use futures_util::StreamExt;
-use segue_core::prompt::{AttemptCost, FailureKind};
+use segue_core::prompt::{FailedAttemptCost, FailureKind};
 use segue_models::http::SecretString;
 use segue_models::limits::SSE_EVENT_BYTES_MAX;
 use segue_models::vendor::{VendorCredentials, WireFormat};
@@ -272,7 +272,7 @@ async fn a_broken_stream_has_a_cost_and_a_refused_request_has_none() {
         let server = Server::new(vec![stream(&[beginning(wire)]), full_response(503, "text/plain", "oh no")]).await;
         let vendor = server.vendor(wire);
         let incomplete = ask("hi").send_to(&vendor).await.expect_err("incomplete");
-        assert_eq!(incomplete.cost, Some(AttemptCost::default()), "{wire:?}: the usage is unknown");
+        assert_eq!(incomplete.cost, Some(FailedAttemptCost::default()), "{wire:?}: the usage is unknown");
         assert_eq!(ask("hi").send_to(&vendor).await.expect_err("refused").cost, None, "{wire:?}");
     }
 }

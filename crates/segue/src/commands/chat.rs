@@ -4,7 +4,7 @@ use segue_core::ids::{FlowName, SessionId};
 
 use crate::cli::{ChatArgs, ConversationArgs, GlobalArgs};
 use crate::remote::RemoteEngine;
-use crate::setup::{self, EngineStartOptions, RecordReplayMode, start_engine};
+use crate::setup::{self, EngineStartOptions, ModelReplySource, start_engine};
 use crate::terminal::{ChatReplySource, EngineBackend, Screen, TerminalChatOptions, run_chat_loop};
 
 pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
@@ -17,13 +17,13 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
     let playback = start.playback;
     let running = start_engine(global, start).await?;
     let answer_source = match playback {
-        RecordReplayMode::Script(file) | RecordReplayMode::Replay(file) => {
+        ModelReplySource::Script(file) | ModelReplySource::Replay(file) => {
             ChatReplySource::Script(file.display().to_string())
         }
-        RecordReplayMode::Live | RecordReplayMode::Record(_) if running.uses_rehearsal_model => {
+        ModelReplySource::Live | ModelReplySource::Record(_) if running.uses_rehearsal_model => {
             ChatReplySource::Rehearsal
         }
-        RecordReplayMode::Live | RecordReplayMode::Record(_) => ChatReplySource::Models,
+        ModelReplySource::Live | ModelReplySource::Record(_) => ChatReplySource::Models,
     };
     let options = TerminalChatOptions {
         flow: session_args.flow.map(FlowName::from),

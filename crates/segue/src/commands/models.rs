@@ -17,11 +17,11 @@ use crate::model_setup::{ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup,
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup::{self, LoadedConfig};
-use crate::trust::{self, RequiredTrust};
+use crate::trust::{self, TrustScope};
 
 pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
     let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
-    trust::require_trust(folder_trust.as_ref(), RequiredTrust::Everything)?;
+    trust::require_trust(folder_trust.as_ref(), TrustScope::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {

@@ -4,7 +4,7 @@
 use anyhow::bail;
 use segue_core::decide::RecomputeChanges;
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::{CallAnswer, ComparedCallRun, Engine, RecomputeResult};
+use segue_engine::{ComparedCallAnswer, ComparedCallRun, Engine, RecomputeResult};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, RecomputeArgs};
@@ -67,7 +67,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
 }
 
 fn format_answer_usage(run: &ComparedCallRun) -> String {
-    let Ok(CallAnswer { usage, cost_microusd, duration_ms, .. }) = &run.answer else { return String::new() };
+    let Ok(ComparedCallAnswer { usage, cost_microusd, duration_ms, .. }) = &run.answer else { return String::new() };
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
     let cost = number_format::format_cost(*cost_microusd);
     format!(

@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, LoadedConfig, RecordReplayMode, load_config, start_engine};
+use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 
 pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
-    let playback = RecordReplayMode::from_args(arguments.script.as_deref(), None, None);
+    let playback = ModelReplySource::from_args(arguments.script.as_deref(), None, None);
     let start =
         EngineStartOptions { playback, recovery: SessionResumePolicy::Immediate, ..EngineStartOptions::default() };
     let running = start_engine(global, start).await?;

@@ -11,11 +11,11 @@ use serde_json::json;
 
 use crate::cli::{ExportArgs, ForkArgs, GlobalArgs, ImportArgs};
 use crate::journal_pager::JournalPager;
-use crate::setup::{EngineStartOptions, RecordReplayMode, start_engine};
+use crate::setup::{EngineStartOptions, ModelReplySource, start_engine};
 use crate::{name_lookup, print, setup};
 
 const PASSIVE_START: EngineStartOptions<'_> =
-    EngineStartOptions { playback: RecordReplayMode::Live, model: None, recovery: SessionResumePolicy::Never };
+    EngineStartOptions { playback: ModelReplySource::Live, model: None, recovery: SessionResumePolicy::Never };
 
 pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;

@@ -17,12 +17,12 @@ use tokio::time::{Instant, interval_at};
 use super::backend::{EngineBackend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
 use super::input_reader::{InputReader, InterruptedInputLine, TerminalInputEvent};
-use super::message_draft::{LineOrBlockInput, MessageDraft, TerminalMessage};
-use super::process_signals::{InterruptSignalListener, TerminationSignalListener};
+use super::message_draft::{LineOrBlockInput, MessageDraft, TerminalUserMessage};
+use super::process_signals::{InterruptSignalListener, ShutdownSignalReceiver};
 use super::recap::RecapLine;
 use super::screen::{OutputDestination, Screen};
 use super::session_entry::{OpenedChatSession, TerminalChatOptions, open_or_resume_session};
-use super::slash_command::{self, TerminalInput};
+use super::slash_command::{self, MessageOrSlashCommand};
 use super::terminal_mode::TerminalModeGuard;
 use super::turn_display::{SpeakerNameVisibility, TurnDisplay, TurnEndStatus, decision_hint};
 use crate::SilentExit;
@@ -49,7 +49,7 @@ pub(crate) struct ChatLoop<'e> {
     display: TurnDisplay,
     reader: InputReader,
     terminal_mode: TerminalModeGuard,
-    shutdown_signal: TerminationSignalListener,
+    shutdown_signal: ShutdownSignalReceiver,
     call_groups: ProgressCallGroups,
     /// Messages sent from this terminal whose event has not arrived yet.
     sent_messages: BTreeSet<MessageId>,
@@ -145,7 +145,7 @@ impl<'e> ChatLoop<'e> {
             display,
             reader,
             terminal_mode,
-            shutdown_signal: TerminationSignalListener::listen()?,
+            shutdown_signal: ShutdownSignalReceiver::listen()?,
             call_groups: ProgressCallGroups::default(),
             sent_messages: BTreeSet::new(),
             pending_images: Vec::new(),
@@ -208,7 +208,7 @@ impl<'e> ChatLoop<'e> {
     }
 
     /// Reads a complete message; `None` if the user leaves.
-    async fn read_message(&mut self) -> anyhow::Result<Option<TerminalMessage>> {
+    async fn read_message(&mut self) -> anyhow::Result<Option<TerminalUserMessage>> {
         let mut draft = MessageDraft::default();
         let mut interrupted = false;
         loop {
@@ -249,7 +249,7 @@ impl<'e> ChatLoop<'e> {
         })
     }
 
-    fn save_to_history(&self, written: &TerminalMessage) {
+    fn save_to_history(&self, written: &TerminalUserMessage) {
         // A message from a quoted block must not become a command when it is recalled.
         let escape =
             if written.form == LineOrBlockInput::Block && !written.text.contains('\n') && written.text.starts_with('/')
@@ -263,11 +263,11 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    async fn handle_message(&mut self, written: TerminalMessage) -> anyhow::Result<LoopControl> {
+    async fn handle_message(&mut self, written: TerminalUserMessage) -> anyhow::Result<LoopControl> {
         let result = match slash_command::parse_input(written, &self.flow.spec().commands) {
-            Ok(TerminalInput::Empty) => return Ok(LoopControl::Continue),
-            Ok(TerminalInput::Message(text)) => self.send_message(text).await,
-            Ok(TerminalInput::Command(command)) => self.run_slash_command(command).await,
+            Ok(MessageOrSlashCommand::Empty) => return Ok(LoopControl::Continue),
+            Ok(MessageOrSlashCommand::Message(text)) => self.send_message(text).await,
+            Ok(MessageOrSlashCommand::Command(command)) => self.run_slash_command(command).await,
             Err(message) => Err(anyhow::anyhow!(message)),
         };
         match result {

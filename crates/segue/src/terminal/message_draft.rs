@@ -29,7 +29,7 @@ enum MessageDraftState {
 
 /// A complete message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TerminalMessage {
+pub(crate) struct TerminalUserMessage {
     pub text: String,
     pub form: LineOrBlockInput,
 }
@@ -50,7 +50,7 @@ impl MessageDraft {
     }
 
     /// Appends an input, and returns the message if it is complete.
-    pub(crate) fn push_input(&mut self, input: &str) -> Option<TerminalMessage> {
+    pub(crate) fn push_input(&mut self, input: &str) -> Option<TerminalUserMessage> {
         let before = self.state;
         let mut input = input;
         if before == MessageDraftState::Empty
@@ -74,7 +74,7 @@ impl MessageDraft {
     }
 
     /// Returns the incomplete message at the end of input; `None` if it is empty.
-    pub(crate) fn finish(&mut self) -> Option<TerminalMessage> {
+    pub(crate) fn finish(&mut self) -> Option<TerminalUserMessage> {
         let written = self.is_unfinished().then(|| self.take_message())?;
         (!written.text.trim().is_empty()).then_some(written)
     }
@@ -84,7 +84,7 @@ impl MessageDraft {
         *self = Self::default();
     }
 
-    fn push_quoted(&mut self, input: &str, before: MessageDraftState) -> Option<TerminalMessage> {
+    fn push_quoted(&mut self, input: &str, before: MessageDraftState) -> Option<TerminalUserMessage> {
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let closed = input.trim_end().strip_suffix(TRIPLE_QUOTES);
         if before == MessageDraftState::Empty && closed.is_none() && input.trim().is_empty() {
@@ -104,7 +104,7 @@ impl MessageDraft {
         None
     }
 
-    fn take_message(&mut self) -> TerminalMessage {
+    fn take_message(&mut self) -> TerminalUserMessage {
         let Self { mut text, state } = std::mem::take(self);
         if state != MessageDraftState::Quotes {
             text.truncate(text.trim_end_matches('\n').len());
@@ -114,7 +114,7 @@ impl MessageDraft {
         } else {
             LineOrBlockInput::Line
         };
-        TerminalMessage { text, form }
+        TerminalUserMessage { text, form }
     }
 }
 
@@ -130,7 +130,8 @@ mod tests {
 
     fn written(inputs: &[&str]) -> Vec<(String, LineOrBlockInput)> {
         let mut draft = MessageDraft::default();
-        let mut messages: Vec<TerminalMessage> = inputs.iter().filter_map(|input| draft.push_input(input)).collect();
+        let mut messages: Vec<TerminalUserMessage> =
+            inputs.iter().filter_map(|input| draft.push_input(input)).collect();
         messages.extend(draft.finish());
         messages.into_iter().map(|written| (written.text, written.form)).collect()
     }

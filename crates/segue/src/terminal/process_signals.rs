@@ -14,7 +14,7 @@ pub(crate) struct InterruptSignalListener {
 
 /// Receives SIGTERM and SIGHUP.
 #[derive(Debug)]
-pub(crate) struct TerminationSignalListener {
+pub(crate) struct ShutdownSignalReceiver {
     #[cfg(unix)]
     terminated: Signal,
     #[cfg(unix)]
@@ -38,7 +38,7 @@ impl InterruptSignalListener {
 }
 
 #[cfg(unix)]
-impl TerminationSignalListener {
+impl ShutdownSignalReceiver {
     /// Installs the signal handler.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl InterruptSignalListener {
 }
 
 #[cfg(not(unix))]
-impl TerminationSignalListener {
+impl ShutdownSignalReceiver {
     /// Does nothing on this platform.
     ///
     /// # Errors

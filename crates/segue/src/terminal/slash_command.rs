@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use segue_core::flow::FlowCommandSpec;
 use segue_core::ids::{CallId, PhaseName, RoleName, SessionId};
 
-use super::message_draft::{LineOrBlockInput, TerminalMessage};
+use super::message_draft::{LineOrBlockInput, TerminalUserMessage};
 use crate::name_lookup::parse_call_id;
 use crate::print::paint::Paint;
 use crate::print::text_table::{ColumnLayout, TextTable};
@@ -14,7 +14,7 @@ use crate::suggest::closest_name;
 
 /// A parsed input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TerminalInput {
+pub(crate) enum MessageOrSlashCommand {
     Message(String),
     Command(SlashCommand),
     Empty,
@@ -85,22 +85,22 @@ const SLASH_COMMAND_ALIASES: [(&str, &str); 4] =
 /// # Errors
 /// Returns a message for the user if the input begins with a slash and is not a valid command.
 pub(crate) fn parse_input(
-    message: TerminalMessage,
+    message: TerminalUserMessage,
     flow_commands: &BTreeMap<String, FlowCommandSpec>,
-) -> Result<TerminalInput, String> {
-    let TerminalMessage { text, form } = message;
+) -> Result<MessageOrSlashCommand, String> {
+    let TerminalUserMessage { text, form } = message;
     if text.trim().is_empty() {
-        return Ok(TerminalInput::Empty);
+        return Ok(MessageOrSlashCommand::Empty);
     }
     match text.strip_prefix('/') {
         Some(rest) if form == LineOrBlockInput::Line => match rest.strip_prefix('/') {
-            Some(_) => Ok(TerminalInput::Message(rest.to_owned())),
+            Some(_) => Ok(MessageOrSlashCommand::Message(rest.to_owned())),
             None => match parse_flow_slash_command(rest, flow_commands) {
-                Some(command) => Ok(TerminalInput::Command(command)),
-                None => parse_slash_command(rest).map(TerminalInput::Command),
+                Some(command) => Ok(MessageOrSlashCommand::Command(command)),
+                None => parse_slash_command(rest).map(MessageOrSlashCommand::Command),
             },
         },
-        _ => Ok(TerminalInput::Message(text)),
+        _ => Ok(MessageOrSlashCommand::Message(text)),
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     use super::super::message_draft::MessageDraft;
     use super::*;
 
-    fn parse(line: &str) -> Result<TerminalInput, String> {
+    fn parse(line: &str) -> Result<MessageOrSlashCommand, String> {
         parse_input(MessageDraft::default().push_input(line).expect("the line is complete"), &flow_commands())
     }
 
@@ -270,7 +270,7 @@ mod tests {
 
     fn command(line: &str) -> SlashCommand {
         match parse(line) {
-            Ok(TerminalInput::Command(command)) => command,
+            Ok(MessageOrSlashCommand::Command(command)) => command,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -281,11 +281,11 @@ mod tests {
 
     #[test]
     fn messages_and_commands_are_told_apart() {
-        assert_eq!(parse("hello /quit"), Ok(TerminalInput::Message("hello /quit".into())));
-        assert_eq!(parse("//quit now"), Ok(TerminalInput::Message("/quit now".into())));
-        assert_eq!(parse("   "), Ok(TerminalInput::Empty));
-        assert_eq!(parse("\"\"\"/quit\"\"\""), Ok(TerminalInput::Message("/quit".into())));
-        assert_eq!(parse("/bin/sh\nis a shell"), Ok(TerminalInput::Message("/bin/sh\nis a shell".into())));
+        assert_eq!(parse("hello /quit"), Ok(MessageOrSlashCommand::Message("hello /quit".into())));
+        assert_eq!(parse("//quit now"), Ok(MessageOrSlashCommand::Message("/quit now".into())));
+        assert_eq!(parse("   "), Ok(MessageOrSlashCommand::Empty));
+        assert_eq!(parse("\"\"\"/quit\"\"\""), Ok(MessageOrSlashCommand::Message("/quit".into())));
+        assert_eq!(parse("/bin/sh\nis a shell"), Ok(MessageOrSlashCommand::Message("/bin/sh\nis a shell".into())));
         assert_eq!(command("/exit"), SlashCommand::Quit);
         assert_eq!(command("/explain c3"), SlashCommand::ExplainCall(Some(CallId(3))));
         assert_eq!(command("/why 3"), SlashCommand::ExplainCall(Some(CallId(3))));
@@ -326,7 +326,7 @@ mod tests {
         for (name, arguments, _) in SLASH_COMMANDS {
             let arguments = arguments.replace(['[', ']'], "").replace("CALL", "c1").replace("VISIT", "1");
             assert!(
-                matches!(parse(&format!("/{name} {arguments}")), Ok(TerminalInput::Command(_))),
+                matches!(parse(&format!("/{name} {arguments}")), Ok(MessageOrSlashCommand::Command(_))),
                 "/{name} {arguments}"
             );
             assert!(help_text(80).contains(&format!("/{name}")));

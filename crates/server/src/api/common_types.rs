@@ -116,7 +116,7 @@ impl From<TurnOutcome> for TurnResultView {
 
 /// The owner of a phase graph, or the proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ParticipantView {
+pub(crate) struct PhaseParticipantView {
     /// For an owner `session`, `role` or `agent`; for a proposer `user`, `operator`, `role`, `agent`, `tool` or `engine`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -124,7 +124,7 @@ pub(crate) struct ParticipantView {
     pub name: Option<String>,
 }
 
-impl From<&PhaseStateOwner> for ParticipantView {
+impl From<&PhaseStateOwner> for PhaseParticipantView {
     fn from(owner: &PhaseStateOwner) -> Self {
         let (kind, name) = match owner {
             PhaseStateOwner::Session => ("session", None),
@@ -135,7 +135,7 @@ impl From<&PhaseStateOwner> for ParticipantView {
     }
 }
 
-impl From<&Proposer> for ParticipantView {
+impl From<&Proposer> for PhaseParticipantView {
     fn from(proposer: &Proposer) -> Self {
         let name = match proposer {
             Proposer::User | Proposer::Operator | Proposer::Engine => None,

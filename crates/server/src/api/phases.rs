@@ -15,7 +15,7 @@ use segue_core::session::{PhaseGraphStatus, SessionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::common_types::{CallTotalsView, ParticipantView, serialized_name};
+use super::common_types::{CallTotalsView, PhaseParticipantView, serialized_name};
 use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
@@ -33,7 +33,7 @@ pub(crate) struct PhaseGraphStatusList {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PhaseGraphStatusView {
     pub graph: String,
-    pub owner: ParticipantView,
+    pub owner: PhaseParticipantView,
     /// `session`, `role` or `agent`.
     pub attached_to: String,
     /// The start phase.
@@ -75,7 +75,7 @@ pub(crate) struct CurrentPhaseView {
 pub(crate) struct PhaseGrantView {
     pub to: String,
     /// Who gave the grant.
-    pub by: ParticipantView,
+    pub by: PhaseParticipantView,
     /// What the grant skips.
     pub warning: String,
 }
@@ -141,14 +141,14 @@ pub(crate) struct PhaseEventView {
     pub at: u64,
     pub turn: Option<String>,
     pub graph: String,
-    pub owner: ParticipantView,
+    pub owner: PhaseParticipantView,
     /// `entered`, `refused` or `granted`.
     #[serde(rename = "type")]
     pub kind: String,
     pub from: Option<String>,
     pub to: String,
     /// Who proposed the transition or gave the grant.
-    pub proposed_by: ParticipantView,
+    pub proposed_by: PhaseParticipantView,
     /// For an entry `proposed`, `granted`, `expired`, `rolled_back` or `same_phase`.
     pub cause: Option<String>,
     /// The event in one sentence.

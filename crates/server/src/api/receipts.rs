@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::body::BodyId;
-use segue_core::context::{ContextLayer, FragmentReceipt, FragmentSource, PrefixMatch, ThreadUse};
+use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource, PrefixMatch};
 use segue_core::event::{CallAnswered, CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, Seq};
 use serde::{Deserialize, Serialize};
@@ -238,7 +238,7 @@ async fn read_receipt_context(
         (opener, messages_folded, history.previous_calls_of_role(entry).next().map(|entry| entry.call), cached)
     });
     let (opener, messages_folded, previous_call, cached_tokens) = seen.await?;
-    let is_continued = matches!(call.receipt.thread, ThreadUse::Continued(_)) || call.recomputation.is_some();
+    let is_continued = matches!(call.receipt.thread, CallThread::Continued(_)) || call.recomputation.is_some();
     let thread_opening = match opener.filter(|_| is_continued && call.receipt.opening.is_empty()) {
         Some(opener) => Some((opener.call, read_call_opened(session_ref, &opener).await?.receipt.opening.clone())),
         None => None,

@@ -87,13 +87,13 @@ pub(crate) async fn recompute_call(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveCallRequest {
-    pub action: ResolveAction,
+    pub action: ResolveCallAction,
 }
 
 /// What to do with a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ResolveAction {
+pub(crate) enum ResolveCallAction {
     /// Make the call again, although it may be billed twice.
     Retry,
     /// Treat the call as failed.
@@ -109,8 +109,8 @@ pub(crate) async fn resolve_call(
 ) -> Result<Json<SessionView>, HttpProblem> {
     let call = find_call(&session_ref, &call, None).await?.call;
     let resolution = match resolve.action {
-        ResolveAction::Retry => UnknownCallResolution::Retry,
-        ResolveAction::Fail => UnknownCallResolution::Fail,
+        ResolveCallAction::Retry => UnknownCallResolution::Retry,
+        ResolveCallAction::Fail => UnknownCallResolution::Fail,
     };
     // Checks that the session can be read before the command is sent.
     read_session_state(&session_ref, None).await?;

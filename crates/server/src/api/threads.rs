@@ -38,7 +38,7 @@ pub(crate) struct ThreadView {
     pub memory: String,
     /// The call that opened the thread.
     pub opened: ThreadCallPoint,
-    pub opening_reason: ThreadOpeningView,
+    pub opening_reason: ThreadOpenReasonView,
     /// What the thread is valid for; it ends when one of these changes.
     pub valid_for: ScopeTagView,
     /// The call that opened the next thread in its place.
@@ -67,7 +67,7 @@ pub(crate) struct ThreadCallPoint {
 
 /// Why a thread was opened.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ThreadOpeningView {
+pub(crate) struct ThreadOpenReasonView {
     /// `fresh`, `first_use`, `changed` or `too_old`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -174,12 +174,12 @@ fn is_thread_active(entry: &ThreadLifetimeEntry, state: &SessionState) -> bool {
     is_kept && phase_holds && turn_holds && resets == entry.tag.slot_resets
 }
 
-fn thread_opening_view(reason: &ThreadOpenReason) -> ThreadOpeningView {
+fn thread_opening_view(reason: &ThreadOpenReason) -> ThreadOpenReasonView {
     let changed = match reason {
         ThreadOpenReason::Changed(changed) => changed.iter().map(serialized_name).collect(),
         ThreadOpenReason::Fresh | ThreadOpenReason::FirstUse | ThreadOpenReason::TooOld => Vec::new(),
     };
-    ThreadOpeningView { kind: serialized_name(reason), summary: reason.to_string(), changed }
+    ThreadOpenReasonView { kind: serialized_name(reason), summary: reason.to_string(), changed }
 }
 
 fn scope_tag_view(tag: &ScopeTag) -> ScopeTagView {

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use segue_core::decide::OperatorCommand;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Error, SessionExportStream, SessionImport};
+use segue_engine::{Error, SessionExportContent, SessionExportStream};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -185,7 +185,7 @@ pub(crate) async fn import_session(
     // A large file takes seconds to parse.
     let parsed = tokio::task::spawn_blocking(move || {
         let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
-        SessionImport::parse(lines)
+        SessionExportContent::parse(lines)
     });
     let to_problem = |error| HttpProblem::from_engine_error(&error, &caller);
     let import = parsed

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::context::{ContextLayer, FragmentReceipt, FragmentSource, ThreadUse};
+use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource};
 use segue_core::event::{CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision};
 use segue_core::ids::{CallId, TurnId};
 use segue_core::ledger::UsageTotals;
@@ -257,8 +257,8 @@ impl SessionHistory {
             phase: opened.phase.clone(),
             thread: receipt.thread.thread_id(),
             thread_opening: match &receipt.thread {
-                ThreadUse::Opened { why: reason, .. } => Some(reason.clone()),
-                ThreadUse::Continued(_) => None,
+                CallThread::Opened { why: reason, .. } => Some(reason.clone()),
+                CallThread::Continued(_) => None,
             },
             prompt_tokens: receipt.tokens,
             tokens_by_layer: self.prompt_tokens_by_layer(opened),
@@ -310,7 +310,7 @@ impl SessionHistory {
     fn apply_thread_use(&mut self, opened: &CallOpened, position: JournalPosition) {
         let receipt = &opened.receipt;
         let point = (position, opened.turn, opened.call);
-        if let ThreadUse::Opened { thread, slot, tag, why: reason } = &receipt.thread {
+        if let CallThread::Opened { thread, slot, tag, why: reason } = &receipt.thread {
             let previous = self.thread_by_slot.insert(slot.clone(), *thread);
             if let Some(previous) = previous.and_then(|previous| self.threads.get_mut(&previous)) {
                 previous.ended = Some(point);

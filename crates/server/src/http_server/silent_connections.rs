@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 
 /// All connections without a request, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct IdleHttpConnections(Arc<Mutex<SilentConnectionsInner>>);
+pub(crate) struct IdleHttpConnections(Arc<Mutex<IdleConnectionsInner>>);
 
 #[derive(Debug, Default)]
-struct SilentConnectionsInner {
+struct IdleConnectionsInner {
     last_id: u64,
     by_id: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// The entry of one connection. Dropping it removes it from the list.
 #[derive(Debug)]
-pub(crate) struct SilentConnectionGuard {
+pub(crate) struct IdleConnectionGuard {
     list: IdleHttpConnections,
     id: u64,
     close_signal: Arc<Notify>,
@@ -26,13 +26,13 @@ pub(crate) struct SilentConnectionGuard {
 
 impl IdleHttpConnections {
     /// Adds a new connection.
-    pub(crate) fn register(&self) -> SilentConnectionGuard {
+    pub(crate) fn register(&self) -> IdleConnectionGuard {
         let close_signal = Arc::new(Notify::new());
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.last_id += 1;
         let id = list.last_id;
         list.by_id.insert(id, close_signal.clone());
-        SilentConnectionGuard { list: self.clone(), id, close_signal }
+        IdleConnectionGuard { list: self.clone(), id, close_signal }
     }
 
     /// Closes the connection that has been silent for the longest time, if there is one.
@@ -44,7 +44,7 @@ impl IdleHttpConnections {
     }
 }
 
-impl SilentConnectionGuard {
+impl IdleConnectionGuard {
     /// Removes the connection from the list, because a request arrived on it.
     pub(crate) fn unregister(&self) {
         self.list.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.remove(&self.id);
@@ -56,7 +56,7 @@ impl SilentConnectionGuard {
     }
 }
 
-impl Drop for SilentConnectionGuard {
+impl Drop for IdleConnectionGuard {
     fn drop(&mut self) {
         self.unregister();
     }

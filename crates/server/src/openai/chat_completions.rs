@@ -115,7 +115,7 @@ pub(crate) struct ChatUsage {
     pub completion_tokens: u64,
     pub total_tokens: u64,
     pub prompt_tokens_details: CachedTokens,
-    pub completion_tokens_details: OutputTokensDetails,
+    pub completion_tokens_details: ReasoningTokenCount,
 }
 
 /// Input tokens that were served from a cache.
@@ -126,7 +126,7 @@ pub(crate) struct CachedTokens {
 
 /// Output tokens that were spent on reasoning.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OutputTokensDetails {
+pub(crate) struct ReasoningTokenCount {
     /// Always 0; reasoning tokens are not reported here.
     pub reasoning_tokens: u64,
 }
@@ -240,7 +240,7 @@ fn chat_usage(report: &MessageResult) -> ChatUsage {
         completion_tokens: spent.output,
         total_tokens: spent.input + spent.output,
         prompt_tokens_details: CachedTokens { cached_tokens: spent.cached },
-        completion_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+        completion_tokens_details: ReasoningTokenCount { reasoning_tokens: 0 },
     }
 }
 

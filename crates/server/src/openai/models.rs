@@ -15,12 +15,12 @@ use crate::caller::Caller;
 pub(crate) struct OpenAiModelList {
     /// Always `list`.
     pub object: String,
-    pub data: Vec<OpenAiCompatModel>,
+    pub data: Vec<OpenAiFlowModel>,
 }
 
 /// A flow as a model.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OpenAiCompatModel {
+pub(crate) struct OpenAiFlowModel {
     /// The name of the flow.
     pub id: String,
     /// Always `model`.
@@ -42,19 +42,19 @@ pub(crate) async fn list_models(State(app): State<AppState>, caller: Caller) -> 
 
 /// Get a flow as a model
 #[utoipa::path(get, path = "/v1/models/{model}", tag = "openai", params(("model" = String, Path, description = "The name of the flow.")),
-    responses((status = 200, body = OpenAiCompatModel)))]
+    responses((status = 200, body = OpenAiFlowModel)))]
 pub(crate) async fn get_model(
     State(app): State<AppState>,
     caller: Caller,
     Path(model): Path<String>,
-) -> Result<Json<OpenAiCompatModel>, OpenAiRejection> {
+) -> Result<Json<OpenAiFlowModel>, OpenAiRejection> {
     let name = flow_for_model(&app, &caller, &model)?;
     let spec = app.engine.flows().map(|flow| flow.spec()).find(|spec| spec.name == name);
     Ok(Json(spec.map(to_openai_model).unwrap_or_else(|| to_openai_model(&FlowSpec::new(&model, "")))))
 }
 
-fn to_openai_model(spec: &FlowSpec) -> OpenAiCompatModel {
-    OpenAiCompatModel {
+fn to_openai_model(spec: &FlowSpec) -> OpenAiFlowModel {
+    OpenAiFlowModel {
         id: spec.name.to_string(),
         object: "model".to_owned(),
         created: 0,

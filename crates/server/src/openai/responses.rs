@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::chat_completions::{CachedTokens, OutputTokensDetails, session_in_metadata, set_session_header};
+use super::chat_completions::{CachedTokens, ReasoningTokenCount, session_in_metadata, set_session_header};
 use super::conversation::ClientConversation;
 use super::reply_stream::{ReplyUpdate, TurnReplyStream};
 use super::response_stream::ResponsesEndpointStream;
@@ -110,7 +110,7 @@ pub(crate) struct ResponseUsage {
     #[schema(value_type = CachedTokens)]
     pub input_tokens_details: Value,
     pub output_tokens: u64,
-    #[schema(value_type = OutputTokensDetails)]
+    #[schema(value_type = ReasoningTokenCount)]
     pub output_tokens_details: Value,
     pub total_tokens: u64,
 }

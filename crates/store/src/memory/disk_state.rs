@@ -7,7 +7,7 @@ use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
 use super::AppendFault;
-use crate::catalog::{ListScan, SessionPageBuilder, name_namespace};
+use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::clock::StoreClock;
 use crate::commit::CommitBody;
 use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
@@ -500,7 +500,7 @@ impl MemoryDiskState {
                 (Some(term), true) => self.find_excerpt(session, &summary.title, term).map(Some),
             };
             let entry = excerpt.and_then(|excerpt| session.list_entry(&at.session, excerpt));
-            if page.scan_next(&at, entry) == ListScan::PageComplete {
+            if page.scan_next(&at, entry) == SessionScanControl::PageComplete {
                 break;
             }
         }

@@ -17,7 +17,7 @@ use rusqlite::{Connection, params};
 use crate::limits::{BODIES_PER_UNINDEXED_ADDRESS, UNINDEXED_ADDRESSES_MAX, UNINDEXED_ADDRESSES_MIN};
 
 /// An address, and the row of the body.
-type BodyAddress = (i64, i64);
+type BodyIndexEntry = (i64, i64);
 const BODY_ADDRESS_BYTES: usize = 16;
 
 /// A connection with its copy of the list of new addresses.
@@ -44,16 +44,16 @@ impl From<Connection> for StoreConnection {
 #[derive(Debug, Default)]
 struct UnindexedBodyAddresses {
     /// The addresses in the list, in the order of the index.
-    listed: BTreeSet<BodyAddress>,
+    listed: BTreeSet<BodyIndexEntry>,
     /// The last row of the list that was read or written.
     last_row: i64,
     /// The changes of the current transaction, which are applied to this copy on commit.
-    change: BodyAddressChanges,
+    change: UnindexedAddressChanges,
 }
 
 #[derive(Debug, Default)]
-struct BodyAddressChanges {
-    added: BTreeSet<BodyAddress>,
+struct UnindexedAddressChanges {
+    added: BTreeSet<BodyIndexEntry>,
     /// Whether the whole list was moved to the index.
     flushed: bool,
     last_row: Option<i64>,
@@ -151,7 +151,7 @@ impl StoreConnection {
 
     /// Drops the transaction's changes.
     pub(super) fn on_rollback(&self) {
-        self.unindexed.borrow_mut().change = BodyAddressChanges::default();
+        self.unindexed.borrow_mut().change = UnindexedAddressChanges::default();
     }
 
     fn append_address_row(&self, addresses: &mut UnindexedBodyAddresses, data: &[u8]) -> Result<(), rusqlite::Error> {
@@ -162,12 +162,12 @@ impl StoreConnection {
     }
 }
 
-fn encode_addresses(addresses: &BTreeSet<BodyAddress>) -> Vec<u8> {
+fn encode_addresses(addresses: &BTreeSet<BodyIndexEntry>) -> Vec<u8> {
     addresses.iter().flat_map(|(hash, body_row)| [hash.to_le_bytes(), body_row.to_le_bytes()]).flatten().collect()
 }
 
 /// Decodes the result of [`encode_addresses`]. Corrupted bytes give addresses that match no body.
-fn decode_addresses(data: &[u8]) -> impl Iterator<Item = BodyAddress> {
+fn decode_addresses(data: &[u8]) -> impl Iterator<Item = BodyIndexEntry> {
     data.chunks_exact(BODY_ADDRESS_BYTES).map(|pair| {
         let number = |at: usize| pair[at..].first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         (number(0), number(8))

@@ -10,7 +10,7 @@ use super::inbox::read_address;
 use super::read::read_session_body_refs;
 use super::session_row::{find_session_name, load_session_row, newest_change, sortable_time};
 use super::sqlite_error::TransactionError;
-use crate::catalog::{ListScan, SessionPageBuilder, name_namespace};
+use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
 use crate::search::SearchTerm;
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 const LIST_COLUMNS: &str = "key, name, uid, parent, head, takeovers, summary, updated_at, change";
 
 /// A listed session. Its entry is missing if its summary cannot be read.
-struct ListRow {
+struct SessionListRow {
     key: i64,
     at: SessionListCursor,
     change: u64,
@@ -61,7 +61,7 @@ pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<Ses
                 .map(|excerpt| StoredSessionEntry { excerpt: Some(excerpt), ..entry }),
             (_, entry) => entry,
         };
-        if page.scan_next(&row.at, found) == ListScan::PageComplete {
+        if page.scan_next(&row.at, found) == SessionScanControl::PageComplete {
             break;
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<Ses
 }
 
 /// Reads the columns of [`LIST_COLUMNS`].
-fn read_list_row(row: &rusqlite::Row<'_>) -> Result<ListRow, rusqlite::Error> {
+fn read_list_row(row: &rusqlite::Row<'_>) -> Result<SessionListRow, rusqlite::Error> {
     let session = SessionId::from(row.get::<_, String>(1)?);
     let sealed = row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default();
     // Unreadable summaries are reported by the integrity check, not here.
@@ -86,7 +86,7 @@ fn read_list_row(row: &rusqlite::Row<'_>) -> Result<ListRow, rusqlite::Error> {
         is_quarantined: takeovers >= TAKEOVERS_WITHOUT_PROGRESS_MAX,
         excerpt: None,
     });
-    Ok(ListRow { key: row.get(0)?, at, change: row.get(8)?, entry })
+    Ok(SessionListRow { key: row.get(0)?, at, change: row.get(8)?, entry })
 }
 
 /// Returns the text around the first match in a session's title or visible texts. Corrupted texts are skipped.

@@ -12,10 +12,10 @@ use super::write::EncodedJournal;
 use crate::{JournalCommit, OutgoingSubmission, SpawnedSession};
 
 /// Deliveries, encoded in the caller's thread.
-pub(super) struct EncodedDeliveries {
+pub(super) struct EncodedCrossSessionWrites {
     drained: Vec<EncodedOutcome>,
     spawned: Vec<EncodedSpawn>,
-    outgoing: Vec<EncodedOutgoing>,
+    outgoing: Vec<EncodedOutgoingSubmission>,
 }
 
 struct EncodedSpawn {
@@ -26,7 +26,7 @@ struct EncodedSpawn {
     entries: Vec<EncodedSubmission>,
 }
 
-struct EncodedOutgoing {
+struct EncodedOutgoingSubmission {
     to: SessionId,
     expected: Option<SessionUid>,
     submission: EncodedSubmission,
@@ -34,18 +34,18 @@ struct EncodedOutgoing {
 }
 
 /// Deliveries that the store accepts, and what the check found.
-pub(super) struct CheckedDeliveries<'a> {
-    deliveries: &'a EncodedDeliveries,
+pub(super) struct CheckedCrossSessionWrites<'a> {
+    deliveries: &'a EncodedCrossSessionWrites,
     drained_rows: Vec<DrainedRow>,
 }
 
-impl EncodedDeliveries {
+impl EncodedCrossSessionWrites {
     /// Returns none if the commit has no deliveries.
     pub(super) fn from_commit(commit: &JournalCommit) -> Option<Self> {
         if commit.drained.is_empty() && commit.spawned.is_empty() && commit.outgoing.is_empty() {
             return None;
         }
-        let encode_outgoing = |outgoing: &OutgoingSubmission| EncodedOutgoing {
+        let encode_outgoing = |outgoing: &OutgoingSubmission| EncodedOutgoingSubmission {
             to: outgoing.to.clone(),
             expected: outgoing.expected,
             submission: EncodedSubmission::new(&outgoing.to, &outgoing.submission),
@@ -72,7 +72,7 @@ impl EncodedDeliveries {
         session: &SessionId,
         session_row: &SqliteSessionRow,
         node: &ProcessLivenessLock,
-    ) -> Result<CheckedDeliveries<'_>, TransactionError> {
+    ) -> Result<CheckedCrossSessionWrites<'_>, TransactionError> {
         let drained_rows = find_drained_rows(db, session, session_row, &self.drained)?;
         if !self.spawned.is_empty() {
             session_row.ensure_not_being_deleted(session)?;
@@ -80,7 +80,7 @@ impl EncodedDeliveries {
         for spawned in &self.spawned {
             ensure_name_is_free(db, &spawned.session, node)?;
         }
-        Ok(CheckedDeliveries { deliveries: self, drained_rows })
+        Ok(CheckedCrossSessionWrites { deliveries: self, drained_rows })
     }
 }
 
@@ -97,7 +97,7 @@ impl EncodedSpawn {
     }
 }
 
-impl CheckedDeliveries<'_> {
+impl CheckedCrossSessionWrites<'_> {
     /// Writes the deliveries of `session`. A submission that cannot be delivered is bounced.
     pub(super) fn write(
         &self,
@@ -123,7 +123,7 @@ impl CheckedDeliveries<'_> {
             }
         }
         for outgoing in &deliveries.outgoing {
-            let EncodedOutgoing { to, expected, submission, bounce } = outgoing;
+            let EncodedOutgoingSubmission { to, expected, submission, bounce } = outgoing;
             let delivered = deliver(db, to, *expected, submission, Some(&sender), now)?;
             if let (Err(_), Some(bounce)) = (delivered, bounce) {
                 // An exempt submission of a session is never refused, and a session that is being deleted needs none.

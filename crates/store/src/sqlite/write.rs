@@ -5,7 +5,7 @@ use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::StoreConnection;
-use super::deliveries::EncodedDeliveries;
+use super::deliveries::EncodedCrossSessionWrites;
 use super::encoding::{self, BodyRef};
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{EncodedSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
@@ -28,7 +28,7 @@ pub(super) struct EncodedCommit {
     journal: EncodedJournal,
     summary: Option<EncodedSummary>,
     /// Most commits have none.
-    deliveries: Option<Box<EncodedDeliveries>>,
+    deliveries: Option<Box<EncodedCrossSessionWrites>>,
     shows_progress: bool,
 }
 
@@ -62,7 +62,7 @@ impl EncodedCommit {
             head: commit.new_head(),
             journal: EncodedJournal::new(&commit.session, &commit.records, &commit.bodies),
             summary: commit.summary.as_ref().map(|summary| EncodedSummary::new(&commit.session, summary)),
-            deliveries: EncodedDeliveries::from_commit(commit).map(Box::new),
+            deliveries: EncodedCrossSessionWrites::from_commit(commit).map(Box::new),
             shows_progress: commit.shows_progress,
         }
     }

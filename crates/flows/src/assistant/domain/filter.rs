@@ -229,7 +229,7 @@ impl RecordField {
             min: None,
             max: None,
             to: Some(kind.name.clone()),
-            on_delete: super::OnDelete::default(),
+            on_delete: super::LinkDeletePolicy::default(),
         }
     }
 

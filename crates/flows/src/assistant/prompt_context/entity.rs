@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::AssistantFlowContext;
 use crate::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
-use crate::assistant::registry::{ConversationEntity, EntityRelevanceTier, RecordContentLocation, RecordLoadLevel};
+use crate::assistant::registry::{ConversationEntity, EntityRelevanceTier, LoadedRecordSource, RecordLoadLevel};
 use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
 use crate::limits::STEP_RECORDS_CHARS_MAX;
 
@@ -112,8 +112,8 @@ impl<'a> RecordRenderer<'a> {
     fn render_reference(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
         match entities.get(reference)?.source.as_ref()? {
-            RecordContentLocation::Draft(content) => Some(render_record_line(reference, content.clone())),
-            RecordContentLocation::ToolResultRow { text, row_index } => {
+            LoadedRecordSource::Draft(content) => Some(render_record_line(reference, content.clone())),
+            LoadedRecordSource::ToolResultRow { text, row_index } => {
                 let row = self.load_result_row(*text, *row_index)?;
                 Some(self.render_row(reference, &row))
             }
@@ -131,7 +131,7 @@ impl<'a> RecordRenderer<'a> {
     #[must_use]
     pub fn render_draft_with_labels(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
-        let RecordContentLocation::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
+        let LoadedRecordSource::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
         Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))
     }
 

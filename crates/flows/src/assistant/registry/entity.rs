@@ -32,7 +32,7 @@ pub struct ConversationEntity {
     pub detail: RecordLoadLevel,
     /// Where the loaded fields are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<RecordContentLocation>,
+    pub source: Option<LoadedRecordSource>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -100,7 +100,7 @@ impl RecordLoadLevel {
 /// Where the loaded fields of a record are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RecordContentLocation {
+pub enum LoadedRecordSource {
     /// In a row of a tool result.
     ToolResultRow { text: TextRef, row_index: usize },
     /// Here, as the content of a draft.
@@ -215,10 +215,10 @@ impl ConversationEntity {
     /// Points to a new row, unless that has fewer fields than the loaded one.
     pub(super) fn update_source(&mut self, record: &RecordWithReference, text: TextRef) {
         let Some(row_index) = record.row_index else { return };
-        let was_draft = matches!(self.source, Some(RecordContentLocation::Draft(_)));
+        let was_draft = matches!(self.source, Some(LoadedRecordSource::Draft(_)));
         if record.detail >= self.detail || was_draft || self.source.is_none() {
             self.detail = record.detail;
-            self.source = Some(RecordContentLocation::ToolResultRow { text, row_index });
+            self.source = Some(LoadedRecordSource::ToolResultRow { text, row_index });
         }
     }
 

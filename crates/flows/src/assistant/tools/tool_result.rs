@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{DEFAULT_RECORD_TYPE, DomainOperation, DomainToolRequest};
 use crate::assistant::domain::{DomainSchema, RecordQuery, RecordType};
-use crate::assistant::facts::ToolRunRecords;
+use crate::assistant::facts::DomainToolRunOutcome;
 use crate::assistant::registry::{
     KnownEntities, LastEntityAction, RecordLoadLevel, RecordWithReference, shorten_label,
 };
@@ -98,7 +98,7 @@ pub fn translate_tool_result(
     request: &DomainToolRequest,
     result: &DomainToolResult,
     text: TextRef,
-) -> ToolRunRecords {
+) -> DomainToolRunOutcome {
     let mut rows: Vec<RecordWithReference> = Vec::new();
     let saved_drafts = request.parameters.get("drafts").and_then(Value::as_array);
     for (index, row) in result.rows.iter().enumerate() {
@@ -146,7 +146,7 @@ pub fn translate_tool_result(
     let deleted = deleted_record_keys(result);
     let removed = result.not_found.iter().chain(&deleted);
     let removed = removed.filter_map(|item| entities.find_reference(&item.kind, &item.id).map(str::to_owned));
-    ToolRunRecords {
+    DomainToolRunOutcome {
         run,
         turn: request.turn,
         step: request.step,

@@ -9,8 +9,8 @@ use crate::assistant::domain::{
     DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordFilter, RecordQuery, RecordType,
     RecordValidationMode, check_record,
 };
-use crate::assistant::facts::{AssistantPlanStep, AssistantStepKind};
-use crate::assistant::registry::{KnownEntities, RecordContentLocation, RecordLoadLevel};
+use crate::assistant::facts::{AssistantPlanStep, AssistantPlanStepKind};
+use crate::assistant::registry::{KnownEntities, LoadedRecordSource, RecordLoadLevel};
 use crate::assistant::state::AssistantState;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
@@ -58,7 +58,7 @@ pub fn translate_tool_call(
     let Some((_, operation)) = RECORD_TOOLS.iter().find(|(name, _)| *name == tool) else {
         return Err(vec![unknown_tool_error(tool, RECORD_TOOLS.iter().map(|(name, _)| *name))]);
     };
-    if operation.is_write() && step.1.kind != AssistantStepKind::Write {
+    if operation.is_write() && step.1.kind != AssistantPlanStepKind::Write {
         return Err(vec![format!(
             "`{tool}` changes records, but this is a `{}` step; only a `write` step may call it",
             step.1.kind.as_str()
@@ -230,7 +230,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         let entity = self.entities.expect_entity(reference, Some(&kind.name))?;
         match &entity.source {
             _ if entity.is_saved() => Err(format!("`{reference}` is already saved; use `update` to change it")),
-            Some(RecordContentLocation::Draft(content)) => Ok(Value::Object(content.clone())),
+            Some(LoadedRecordSource::Draft(content)) => Ok(Value::Object(content.clone())),
             _ => Err(format!("the content of `{reference}` is no longer loaded")),
         }
     }
@@ -340,7 +340,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         tool: &AvailableMcpTool<'_>,
         arguments: &Map<String, Value>,
     ) -> Result<TranslatedToolCall, Vec<String>> {
-        if tool.is_write && self.step.kind != AssistantStepKind::Write {
+        if tool.is_write && self.step.kind != AssistantPlanStepKind::Write {
             return Err(vec![format!(
                 "`{}` changes data, but this is a `{}` step; only a `write` step may call it",
                 tool.name,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::assistant::domain::format_name_list;
-use crate::assistant::facts::{AssistantPlanStep, AssistantStepKind};
+use crate::assistant::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use crate::assistant::registry::KnownEntities;
 
 /// The operations on tables that a write step can be planned for.
@@ -30,7 +30,7 @@ pub(in crate::assistant) fn check_planned_write(
         return Ok(());
     }
     let is_earlier_read = |other: &AssistantPlanStep| {
-        other.kind == AssistantStepKind::Read && other.subdomain == step.subdomain && other.group < step.group
+        other.kind == AssistantPlanStepKind::Read && other.subdomain == step.subdomain && other.group < step.group
     };
     match operation {
         "delete" => Err(format!(

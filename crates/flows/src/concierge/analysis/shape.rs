@@ -14,7 +14,7 @@ pub const SCORE_TIE_TOLERANCE: f64 = 1e-9;
 /// The overall shape of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MapShape {
+pub enum ClaimMapShape {
     /// The answers mostly agree.
     Settled,
     /// The claims form a sequence.
@@ -33,7 +33,7 @@ pub enum MapShape {
     Contextual,
 }
 
-impl MapShape {
+impl ClaimMapShape {
     /// All shapes. Of shapes with tied scores, the earlier one is chosen.
     pub const ALL: [Self; 8] = [
         Self::Settled,
@@ -62,7 +62,7 @@ impl MapShape {
     }
 }
 
-impl fmt::Display for MapShape {
+impl fmt::Display for ClaimMapShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -70,8 +70,8 @@ impl fmt::Display for MapShape {
 
 /// The score of one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct MapShapeScore {
-    pub shape: MapShape,
+pub struct ClaimMapShapeScore {
+    pub shape: ClaimMapShape,
     /// From 0 to 1.
     pub score: f64,
 }
@@ -90,12 +90,12 @@ pub(super) struct MapShapeInputs<'a> {
 }
 
 /// Scores every shape.
-pub(super) fn score_shapes(inputs: &MapShapeInputs<'_>) -> Vec<MapShapeScore> {
-    let score = |shape| MapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
-    MapShape::ALL.into_iter().map(score).collect()
+pub(super) fn score_shapes(inputs: &MapShapeInputs<'_>) -> Vec<ClaimMapShapeScore> {
+    let score = |shape| ClaimMapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
+    ClaimMapShape::ALL.into_iter().map(score).collect()
 }
 
-fn score_shape(shape: MapShape, inputs: &MapShapeInputs<'_>) -> f64 {
+fn score_shape(shape: ClaimMapShape, inputs: &MapShapeInputs<'_>) -> f64 {
     let MapRatios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
         *inputs.ratios;
     let count = |is: &dyn Fn(&&ClaimTension) -> bool| inputs.tensions.iter().filter(is).count();
@@ -104,32 +104,32 @@ fn score_shape(shape: MapShape, inputs: &MapShapeInputs<'_>) -> f64 {
     let conflicts = count(&|it| is_conflict(it));
     let tradeoffs = inputs.tensions.len() - conflicts;
     match shape {
-        MapShape::Settled => 0.40 * c + 0.30 * a + 0.20 * (1.0 - t) + 0.10 * l,
-        MapShape::Linear => 0.50 * d + 0.30 * bool_to_f64(inputs.has_enough_edges) + 0.20 * (1.0 - f),
-        MapShape::Keystone => {
+        ClaimMapShape::Settled => 0.40 * c + 0.30 * a + 0.20 * (1.0 - t) + 0.10 * l,
+        ClaimMapShape::Linear => 0.50 * d + 0.30 * bool_to_f64(inputs.has_enough_edges) + 0.20 * (1.0 - f),
+        ClaimMapShape::Keystone => {
             let reach = ratio_or_zero(f64::from(inputs.top_out_degrees.0), count_to_f64(inputs.claim_count));
             0.50 * hub_dominance(inputs) + 0.30 * reach + 0.20 * c
         }
-        MapShape::Contested => {
+        ClaimMapShape::Contested => {
             0.40 * bool_to_f64(count(&|it| hard(it) && it.is_between_high_support) > 0)
                 + 0.30 * t
                 + 0.20 * (1.0 - a)
                 + 0.10 * bool_to_f64(count(&|it| hard(it)) > 0)
         }
-        MapShape::Tradeoff => {
+        ClaimMapShape::Tradeoff => {
             0.35 * bool_to_f64(tradeoffs > 0) + 0.30 * t + 0.25 * (1.0 - c) + 0.10 * bool_to_f64(tradeoffs > conflicts)
         }
-        MapShape::Dimensional => {
+        ClaimMapShape::Dimensional => {
             let has_sides = inputs.component_count > 1 && 2 * inputs.component_count < inputs.claim_count;
             0.35 * l + 0.25 * d + 0.20 * a + 0.20 * bool_to_f64(has_sides)
         }
-        MapShape::Exploratory => {
+        ClaimMapShape::Exploratory => {
             0.35 * (1.0 - l)
                 + 0.30 * (1.0 - c)
                 + 0.20 * bool_to_f64(!inputs.has_enough_edges)
                 + 0.15 * bool_to_f64(t < 0.15)
         }
-        MapShape::Contextual => {
+        ClaimMapShape::Contextual => {
             let conditional =
                 ratio_or_zero(count_to_f64(inputs.conditional_claim_count), count_to_f64(inputs.claim_count));
             let depending =
@@ -151,8 +151,8 @@ fn hub_dominance(inputs: &MapShapeInputs<'_>) -> f64 {
 }
 
 /// Returns the shape with the best score, the score, and its lead over the next.
-pub(super) fn pick_best_shape(scores: &[MapShapeScore]) -> (MapShape, f64, f64) {
-    let mut best = MapShapeScore { shape: MapShape::Settled, score: f64::NEG_INFINITY };
+pub(super) fn pick_best_shape(scores: &[ClaimMapShapeScore]) -> (ClaimMapShape, f64, f64) {
+    let mut best = ClaimMapShapeScore { shape: ClaimMapShape::Settled, score: f64::NEG_INFINITY };
     for score in scores {
         if score.score > best.score + SCORE_TIE_TOLERANCE {
             best = *score;

@@ -24,7 +24,7 @@ pub(super) fn build_claim_map(map_json: &MapJson, answers: u32) -> Result<Parsed
     if claims.is_empty() {
         return Err(ClaimMapError::NoClaims);
     }
-    let names = ClaimIndex::from_claims(&claims);
+    let names = ClaimNameIndex::from_claims(&claims);
     builder.resolve_challenges(&mut claims, &names);
     let edges = builder.bounded_list(&map_json.value, "edges", MAP_EDGES_MAX);
     let edges = builder.build_edges(edges, &names);
@@ -40,13 +40,13 @@ fn json_list<'v>(value: &'v Value, key: &str) -> Option<&'v [Value]> {
 }
 
 /// The names by which claims can be referenced.
-struct ClaimIndex {
+struct ClaimNameIndex {
     ids: BTreeSet<ClaimId>,
     /// Ids and labels in lower case. Ids have priority over labels, and earlier claims over later ones.
     by_lowercase_name: BTreeMap<String, ClaimId>,
 }
 
-impl ClaimIndex {
+impl ClaimNameIndex {
     fn from_claims(claims: &[ClaimNode]) -> Self {
         let mut by_lowercase_name = BTreeMap::new();
         for claim in claims {
@@ -219,7 +219,7 @@ impl ClaimMapBuilder {
         supporters
     }
 
-    fn resolve_challenges(&mut self, claims: &mut [ClaimNode], names: &ClaimIndex) {
+    fn resolve_challenges(&mut self, claims: &mut [ClaimNode], names: &ClaimNameIndex) {
         for claim in claims {
             let Some(ClaimId(given)) = claim.challenges.take() else { continue };
             match self.resolve_claim(&claim.id.0, &given, names) {
@@ -233,7 +233,7 @@ impl ClaimMapBuilder {
         }
     }
 
-    fn build_edges(&mut self, list: &[Value], names: &ClaimIndex) -> Vec<ClaimEdge> {
+    fn build_edges(&mut self, list: &[Value], names: &ClaimNameIndex) -> Vec<ClaimEdge> {
         let mut known = BTreeSet::new();
         let mut edges = Vec::new();
         for (index, value) in list.iter().enumerate() {
@@ -249,7 +249,7 @@ impl ClaimMapBuilder {
         edges
     }
 
-    fn build_edge(&mut self, at: &str, value: &Value, names: &ClaimIndex) -> Option<ClaimEdge> {
+    fn build_edge(&mut self, at: &str, value: &Value, names: &ClaimNameIndex) -> Option<ClaimEdge> {
         let members = value.as_object();
         let mut end = |names: &[&'static str]| json_scalar_text(self.member_by_alias(at, members?, names)?);
         let (Some(members), Some(from), Some(to)) = (members, end(&["from", "source"]), end(&["to", "target"])) else {
@@ -283,7 +283,7 @@ impl ClaimMapBuilder {
         Some(value)
     }
 
-    fn resolve_edge_end(&mut self, at: &str, given: &str, names: &ClaimIndex) -> Option<ClaimId> {
+    fn resolve_edge_end(&mut self, at: &str, given: &str, names: &ClaimNameIndex) -> Option<ClaimId> {
         let meant = self.resolve_claim(at, given, names);
         if meant.is_none() {
             self.complaints.push_dropped(at, "all", MapDropReason::UnknownClaim(one_line_excerpt(given)));
@@ -291,7 +291,7 @@ impl ClaimMapBuilder {
         meant
     }
 
-    fn resolve_claim(&mut self, at: &str, given: &str, names: &ClaimIndex) -> Option<ClaimId> {
+    fn resolve_claim(&mut self, at: &str, given: &str, names: &ClaimNameIndex) -> Option<ClaimId> {
         let id = ClaimId(given.chars().take(CLAIM_ID_CHARS_MAX).collect());
         if names.ids.contains(&id) {
             return Some(id);

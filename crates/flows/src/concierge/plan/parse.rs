@@ -3,7 +3,7 @@
 use segue_core::signal::find_json;
 use serde_json::Value;
 
-use super::PlanStep;
+use super::ConciergePlanStep;
 use crate::limits::{PLAN_STEPS_MAX, STEP_TEXT_CHARS_MAX, STEP_TITLE_CHARS_MAX};
 
 /// Why a STEPS block has no steps.
@@ -19,7 +19,7 @@ pub enum StepsParseError {
 ///
 /// # Errors
 /// If the block is empty or no entry has a title.
-pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
+pub fn parse_steps_block(raw: &str) -> Result<Vec<ConciergePlanStep>, StepsParseError> {
     if raw.trim().is_empty() {
         return Err(StepsParseError::EmptyBlock);
     }
@@ -29,9 +29,9 @@ pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
 
 /// Parses steps from the numbered items or headings of a plan; empty if it has none.
 #[must_use]
-pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
-    let mut numbered: Vec<PlanStep> = Vec::new();
-    let mut headings: Vec<PlanStep> = Vec::new();
+pub fn parse_steps_from_prose(text: &str) -> Vec<ConciergePlanStep> {
+    let mut numbered: Vec<ConciergePlanStep> = Vec::new();
+    let mut headings: Vec<ConciergePlanStep> = Vec::new();
     let mut last = LastPlanLineKind::Nothing;
     let mut fence: Option<&str> = None;
     for line in text.lines() {
@@ -89,7 +89,7 @@ fn parse_step_field(name: &str) -> Option<PlanStepField> {
     }
 }
 
-fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
+fn parse_json_steps(raw: &str) -> Option<Vec<ConciergePlanStep>> {
     // A bracket later in the text belongs to a sentence.
     raw.trim_start().starts_with(['[', '{', '`']).then_some(())?;
     let value = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| find_json(raw).value)?;
@@ -102,7 +102,7 @@ fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
         if let Value::String(title) = entry {
             return Some(parse_step_title(title));
         }
-        let mut step = PlanStep::default();
+        let mut step = ConciergePlanStep::default();
         for (name, value) in entry.as_object()? {
             let text = value.as_str().unwrap_or_default();
             parse_step_field(name).into_iter().for_each(|key| *step_field_mut(&mut step, key) = text.to_owned());
@@ -113,8 +113,8 @@ fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
 }
 
 /// Parses entries that start with a dash, a number or another title. A line without a key continues the value above it.
-fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
-    let mut steps: Vec<PlanStep> = Vec::new();
+fn parse_step_entries(raw: &str) -> Vec<ConciergePlanStep> {
+    let mut steps: Vec<ConciergePlanStep> = Vec::new();
     let mut field = PlanStepField::Title;
     for line in raw.lines().filter(|line| !line.trim().is_empty()) {
         let (has_marker, content) = strip_list_marker(line);
@@ -124,7 +124,7 @@ fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
         // Some models put a dash before every key, so a dash before another key than a title continues the step.
         let starts_step = steps.is_empty() || is_next || has_marker && (keyed.is_none() || !has_title);
         if starts_step {
-            steps.push(PlanStep::default());
+            steps.push(ConciergePlanStep::default());
             field = PlanStepField::Title;
         }
         let Some(step) = steps.last_mut() else { continue };
@@ -139,7 +139,7 @@ fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
     steps
 }
 
-fn step_field_mut(step: &mut PlanStep, field: PlanStepField) -> &mut String {
+fn step_field_mut(step: &mut ConciergePlanStep, field: PlanStepField) -> &mut String {
     match field {
         PlanStepField::Title => &mut step.title,
         PlanStepField::Description => &mut step.description,
@@ -182,11 +182,11 @@ fn strip_heading_marks(content: &str) -> Option<&str> {
 }
 
 /// Parses the first line of a step. The text after a bold title, a colon or a dash is the description.
-fn parse_step_title(text: &str) -> PlanStep {
+fn parse_step_title(text: &str) -> ConciergePlanStep {
     let text = text.trim();
     if let Some((title, rest)) = text.strip_prefix("**").and_then(|text| text.split_once("**")) {
         let description = rest.trim_start_matches([':', '.', '-', '–', '—', ' ']).to_owned();
-        return PlanStep {
+        return ConciergePlanStep {
             title: title.trim_end_matches([':', '.']).to_owned(),
             description,
             done_when: String::new(),
@@ -195,11 +195,11 @@ fn parse_step_title(text: &str) -> PlanStep {
     let split = [": ", " – ", " — "].into_iter().find_map(|mark| text.split_once(mark));
     let (title, description) = split.unwrap_or((text, ""));
     let title = title.replace("**", "").replace('`', "");
-    PlanStep { title, description: description.trim().to_owned(), done_when: String::new() }
+    ConciergePlanStep { title, description: description.trim().to_owned(), done_when: String::new() }
 }
 
 /// Appends a line of the plan to its step.
-fn append_step_line(step: &mut PlanStep, content: &str) {
+fn append_step_line(step: &mut ConciergePlanStep, content: &str) {
     let content = content.trim_start_matches(['-', '*', ' ']).trim();
     let lower = content.to_lowercase();
     if let Some(at) = lower.starts_with("done when").then_some("done when".len()) {
@@ -216,9 +216,9 @@ fn append_step_line(step: &mut PlanStep, content: &str) {
 }
 
 /// Cuts steps to the limits and drops those without a title.
-pub(in crate::concierge) fn truncate_steps(steps: Vec<PlanStep>) -> Vec<PlanStep> {
+pub(in crate::concierge) fn truncate_steps(steps: Vec<ConciergePlanStep>) -> Vec<ConciergePlanStep> {
     let cut = |text: &str, most: usize| text.trim().chars().take(most).collect::<String>();
-    let fit = |step: PlanStep| PlanStep {
+    let fit = |step: ConciergePlanStep| ConciergePlanStep {
         title: cut(&step.title, STEP_TITLE_CHARS_MAX),
         description: cut(&step.description, STEP_TEXT_CHARS_MAX),
         done_when: cut(&step.done_when, STEP_TEXT_CHARS_MAX),
@@ -231,8 +231,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn step(title: &str, description: &str, done_when: &str) -> PlanStep {
-        PlanStep { title: title.into(), description: description.into(), done_when: done_when.into() }
+    fn step(title: &str, description: &str, done_when: &str) -> ConciergePlanStep {
+        ConciergePlanStep { title: title.into(), description: description.into(), done_when: done_when.into() }
     }
 
     #[test]

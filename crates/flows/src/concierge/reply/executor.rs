@@ -8,7 +8,9 @@ use super::ConciergeReply;
 use crate::concierge::facts::ConciergeFact;
 use crate::concierge::handovers;
 use crate::concierge::messages::visit_handover;
-use crate::concierge::plan::{ConciergePlan, PlanStep, PlanStepLookupError, parse_steps_block, parse_steps_from_prose};
+use crate::concierge::plan::{
+    ConciergePlan, ConciergePlanStep, PlanStepLookupError, parse_steps_block, parse_steps_from_prose,
+};
 use crate::concierge::spec::{
     ASK_REPAIR_STEPS, BATCH_BLOCK, EXPLORER_PHASE, HANDOVER_BLOCK, OUTCOME_HANDOVER, STEP_DONE_BLOCK, STEP_START_BLOCK,
     STEPS_BLOCK,
@@ -113,7 +115,7 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    fn parse_presented_steps(&self) -> Result<Vec<PlanStep>, Option<String>> {
+    fn parse_presented_steps(&self) -> Result<Vec<ConciergePlanStep>, Option<String>> {
         let mut why = None;
         for block in self.blocks_named(STEPS_BLOCK).rev() {
             match parse_steps_block(&block.raw) {
@@ -138,7 +140,7 @@ impl ConciergeReply<'_> {
         let plan_text = self.parse_original_reply().map(|parsed| parsed.visible_text);
         let mut steps = parse_steps_from_prose(&plan_text.unwrap_or_default());
         if steps.is_empty() {
-            steps.push(PlanStep { title: self.handover_goal(), ..PlanStep::default() });
+            steps.push(ConciergePlanStep { title: self.handover_goal(), ..ConciergePlanStep::default() });
         }
         self.start_plan(steps, HandoverProvenance::Built)
     }
@@ -147,7 +149,7 @@ impl ConciergeReply<'_> {
         visit_handover(self.view).and_then(|handover| handover.text_field("goal")).unwrap_or_default().to_owned()
     }
 
-    pub(super) fn start_plan(&self, steps: Vec<PlanStep>, provenance: HandoverProvenance) -> Vec<FlowStep> {
+    pub(super) fn start_plan(&self, steps: Vec<ConciergePlanStep>, provenance: HandoverProvenance) -> Vec<FlowStep> {
         let call = self.source_calls().first().copied().unwrap_or(self.call.call);
         vec![
             ConciergeFact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),

@@ -10,7 +10,7 @@ use super::ConciergeReply;
 use super::batch_block::BatchBlock;
 use crate::concierge::consent::ExpertBatchConsent;
 use crate::concierge::facts::{ConciergeFact, ExpertBatchPurpose};
-use crate::concierge::questions::{self, PlanNeed, ProgressAnswer};
+use crate::concierge::questions::{self, PlanProgressAnswer, UserPlanNeed};
 use crate::concierge::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
     ASK_STEPS_QUESTION, EXPLORER_PHASE, STARTER_PHASE,
@@ -141,7 +141,7 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    fn handle_progress_answer(&self, progress: &ProgressAnswer) -> Vec<FlowStep> {
+    fn handle_progress_answer(&self, progress: &PlanProgressAnswer) -> Vec<FlowStep> {
         let Some(plan) = &self.view.state.active_plan else { return vec![self.end_turn_or_ask_again()] };
         let (mut plan, mut steps) = (plan.clone(), Vec::new());
         let call = Some(self.call.call);
@@ -160,8 +160,8 @@ impl ConciergeReply<'_> {
             return steps;
         }
         match progress.needs {
-            PlanNeed::NewPlan => steps.push(self.ask_question(ASK_EXECUTION_QUESTION, json!({}))),
-            PlanNeed::Help if progress.blocker.is_some() => {
+            UserPlanNeed::NewPlan => steps.push(self.ask_question(ASK_EXECUTION_QUESTION, json!({}))),
+            UserPlanNeed::Help if progress.blocker.is_some() => {
                 let step = plan.current_step().map(|step| step.title.clone());
                 steps.extend(self.handle_help_block(&BatchBlock {
                     kind: String::new(),
@@ -173,7 +173,7 @@ impl ConciergeReply<'_> {
                     prompt: None,
                 }));
             }
-            PlanNeed::Help | PlanNeed::Nothing => steps.push(self.end_turn_or_ask_again()),
+            UserPlanNeed::Help | UserPlanNeed::Nothing => steps.push(self.end_turn_or_ask_again()),
         }
         steps
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::bail;
-use segue_core::context::{FragmentReceipt, ThreadUse};
+use segue_core::context::{CallThread, FragmentReceipt};
 use segue_core::event::{CallAnswered, CallOpened, Event};
 use segue_core::ids::{CallId, RoleName, Seq, SessionId, ThreadId, UnixMillis};
 use segue_engine::Engine;
@@ -87,7 +87,7 @@ pub(crate) async fn load_call_history(
                             is_closed: false,
                         });
                     }
-                    if let ThreadUse::Opened { thread, .. } = opened.receipt.thread {
+                    if let CallThread::Opened { thread, .. } = opened.receipt.thread {
                         openings.insert(thread, (opened.call, opened.receipt.opening.clone()));
                     }
                 }

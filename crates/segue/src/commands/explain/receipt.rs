@@ -1,6 +1,6 @@
 //! Renders the receipt of a call as text.
 
-use segue_core::context::{ContextLayer, FragmentReceipt, ThreadUse};
+use segue_core::context::{CallThread, ContextLayer, FragmentReceipt};
 use segue_core::event::{CallAnswered, CallOpened, UsageSource};
 use segue_core::flow::RoleSpec;
 use segue_core::ids::SessionId;
@@ -135,7 +135,7 @@ fn fragment_table(history: &CallHistory) -> TextTable {
         table.add_row(fragment_row(&fragment, ""));
     }
     let mut carried = receipt.carried.tokens;
-    if let (ThreadUse::Continued(_), Some((call, fragments))) = (&receipt.thread, &history.thread_opening) {
+    if let (CallThread::Continued(_), Some((call, fragments))) = (&receipt.thread, &history.thread_opening) {
         for fragment in sent(fragments) {
             carried = carried.saturating_sub(fragment.text.map_or(0, |text| text.tokens));
             table.add_row(fragment_row(&fragment, &format!(" (since {call})")));
