@@ -4,6 +4,7 @@
 mod abandoned_calls;
 mod apply;
 mod apply_exchange;
+mod phase_graphs;
 mod prompt_plan;
 mod rest;
 mod tool_runs;
@@ -19,7 +20,7 @@ use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptOutline;
 use crate::event::{
     AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
-    Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
+    Event, MidTurnPolicy, PhaseGraphKey, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
 };
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
@@ -29,9 +30,8 @@ use crate::ids::{
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
-use crate::phase::PhaseGraph;
 use crate::phase::state::PhaseState;
-use crate::scope::{PhaseVisit, ThreadSlot};
+use crate::scope::ThreadSlot;
 use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
 
@@ -450,70 +450,6 @@ impl Session {
         self.open_calls.iter().filter(|(_, open)| open.status == OpenCallStatus::AwaitingOperator)
     }
 
-    /// Returns the key of the phase graph that `role` follows when `agent` plays it.
-    #[must_use]
-    pub(crate) fn phase_graph_key_for_role(
-        spec: &FlowSpec,
-        role: &RoleName,
-        agent: Option<&AgentName>,
-    ) -> Option<PhaseGraphKey> {
-        let graph = spec.graphs.get(spec.roles.get(role)?.graph.as_ref()?)?;
-        let owner = match (graph.owner_kind, agent) {
-            (crate::phase::PhaseGraphOwnerKind::Session, _) => PhaseStateOwner::Session,
-            (crate::phase::PhaseGraphOwnerKind::Agent, Some(agent)) => PhaseStateOwner::Agent(agent.clone()),
-            (crate::phase::PhaseGraphOwnerKind::Role | crate::phase::PhaseGraphOwnerKind::Agent, _) => {
-                PhaseStateOwner::Role(role.clone())
-            }
-        };
-        Some(PhaseGraphKey { graph: graph.name.clone(), owner })
-    }
-
-    /// Returns the keys of all phase graphs with a state: those of the session and its roles, and those of known
-    /// agents.
-    #[must_use]
-    pub fn phase_graph_keys(&self, spec: &FlowSpec) -> Vec<PhaseGraphKey> {
-        use crate::phase::PhaseGraphOwnerKind;
-        let mut keys: Vec<PhaseGraphKey> = Vec::new();
-        for graph in spec.graphs.values() {
-            let key = |owner: PhaseStateOwner| PhaseGraphKey { graph: graph.name.clone(), owner };
-            match graph.owner_kind {
-                PhaseGraphOwnerKind::Session => keys.push(key(PhaseStateOwner::Session)),
-                PhaseGraphOwnerKind::Role => {
-                    let roles = spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name));
-                    keys.extend(roles.map(|role| key(PhaseStateOwner::Role(role.name.clone()))));
-                }
-                PhaseGraphOwnerKind::Agent => {}
-            }
-        }
-        let others: Vec<PhaseGraphKey> = self.phase_graphs.keys().filter(|key| !keys.contains(key)).cloned().collect();
-        keys.extend(others);
-        keys
-    }
-
-    /// Returns the status of a graph, which is its start if it has not moved.
-    #[must_use]
-    pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStatus {
-        self.phase_graphs.get(key).map(|status| PhaseGraphStatus::clone(status)).unwrap_or_else(|| PhaseGraphStatus {
-            state: PhaseState::new(graph, self.last_event_at),
-            past_states: VecDeque::new(),
-            handover_kinds: BTreeSet::new(),
-            counted_turn: None,
-        })
-    }
-
-    /// Returns the current phase visit in the role's graph.
-    #[must_use]
-    pub(crate) fn current_visit(
-        &self,
-        spec: &FlowSpec,
-        role: &RoleName,
-        agent: Option<&AgentName>,
-    ) -> Option<PhaseVisit> {
-        let key = Self::phase_graph_key_for_role(spec, role, agent)?;
-        let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, &key);
-        Some(PhaseVisit { graph: key.graph, phase: status.state.current, number: status.state.visit })
-    }
-
     /// Returns the newest handover of a kind.
     #[must_use]
     pub fn latest_handover(&self, kind: &str) -> Option<&Handover> {
@@ -542,13 +478,6 @@ impl Session {
         });
         let messages = self.queued_messages.iter().chain(self.current_turn.iter().flat_map(|turn| &turn.messages));
         threads.chain(messages.map(|message| message.text.body)).collect()
-    }
-
-    /// Returns the current phases as a short text.
-    #[must_use]
-    pub fn phases_label(&self) -> String {
-        let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseStateOwner::Agent(_)));
-        phases.map(|(_, status)| status.state.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the context window to assume, in vendor tokens: that of the model card, or less if the model refused a

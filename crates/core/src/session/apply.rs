@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{
-    HeldToolRun, OpenCall, OpenCallStatus, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound,
-    Turn,
-};
+use super::{HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
 use crate::context::{CallThread, PromptAskStatus, PromptOutline};
 use crate::event::{
-    CallAnswered, CallOpened, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
-    RetryDecision, SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
+    TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::ledger::CallAttribution;
-use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
-use crate::phase::PhaseGraphOwnerKind;
+use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, THREADS_MAX};
 use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
@@ -189,23 +185,7 @@ impl Session {
         self.model_overrides = opened.model_overrides.clone();
         self.child_origin = opened.child_origin.clone();
         self.opened_at = at;
-        for graph in spec.graphs.values() {
-            match graph.owner_kind {
-                PhaseGraphOwnerKind::Session => {
-                    self.phase_graph_status_mut(
-                        spec,
-                        &PhaseGraphKey { graph: graph.name.clone(), owner: PhaseStateOwner::Session },
-                    );
-                }
-                PhaseGraphOwnerKind::Role => {
-                    for role in spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name)) {
-                        let owner = PhaseStateOwner::Role(role.name.clone());
-                        self.phase_graph_status_mut(spec, &PhaseGraphKey { graph: graph.name.clone(), owner });
-                    }
-                }
-                PhaseGraphOwnerKind::Agent => {}
-            }
-        }
+        self.start_phase_graphs(spec);
     }
 
     fn apply_turn_started(&mut self, turn: TurnId, messages: &[MessageId], retry_of: Option<TurnId>, at: UnixMillis) {
@@ -521,34 +501,6 @@ impl Session {
             }
         });
         thread.compact(summary, &kept);
-    }
-
-    fn apply_phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: UnixMillis) {
-        let turn = self.current_turn.as_ref().map(|turn| turn.id);
-        let Some(status) = self.phase_graph_status_mut(spec, &entered.graph_key) else { return };
-        if !entered.transition.begins_visit() {
-            return;
-        }
-        status.past_states.push_back(status.state.clone());
-        keep_newest(&mut status.past_states, PAST_PHASE_STATES_MAX);
-        status.state.apply_transition(&entered.transition, at);
-        status.handover_kinds.clear();
-        // The turn of the transition counts for the new visit only if a call is opened in it.
-        if status.counted_turn == turn {
-            status.counted_turn = None;
-        }
-    }
-
-    pub(crate) fn phase_graph_status_mut(
-        &mut self,
-        spec: &FlowSpec,
-        key: &PhaseGraphKey,
-    ) -> Option<&mut PhaseGraphStatus> {
-        if !self.phase_graphs.contains_key(key) {
-            let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, key);
-            self.phase_graphs.insert(key.clone(), Arc::new(status));
-        }
-        self.phase_graphs.get_mut(key).map(Arc::make_mut)
     }
 }
 
