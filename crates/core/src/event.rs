@@ -163,6 +163,8 @@ pub enum Event {
     PhaseEntered(PhaseEntered),
     /// A proposed phase transition was refused.
     PhaseTransitionRefused(PhaseTransitionRefused),
+    /// The flow counted a round of the current phase visit.
+    PhaseRoundCounted { graph_key: PhaseGraphKey },
     /// The user granted permission to skip a requirement.
     SkipGranted {
         graph_key: PhaseGraphKey,

@@ -21,6 +21,7 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
+use self::guard::GuardInputs;
 use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
 
 pub use self::{
@@ -175,18 +176,34 @@ impl PhaseAllowedTools {
     }
 }
 
-/// The maximum length of a visit and the phase that follows. The exit needs no edge.
+/// The maximum length of a visit and the phase that follows. The exit needs no edge. An exit by a limit satisfies no
+/// gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseLimit {
-    /// The maximum number of finished turns.
+    /// The maximum number of finished turns of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns_max: Option<u32>,
-    /// The maximum number of milliseconds.
+    /// The maximum number of rounds. The flow decides what a round is and counts it with
+    /// [`FlowStep::CountRound`](crate::flow::FlowStep::CountRound), also during a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_max: Option<u32>,
+    /// The maximum number of milliseconds, also during a turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ms_max: Option<u64>,
+    /// True if `ms_max` includes the time in which the session waits for a person or another session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub includes_waiting: bool,
     /// The phase to enter when the limit is reached.
     pub exit: PhaseName,
+}
+
+impl PhaseLimit {
+    /// Creates a limit that leads to `exit`. It is not valid before one of its maximums is set.
+    #[must_use]
+    pub fn new(exit: impl Into<PhaseName>) -> Self {
+        Self { turns_max: None, rounds_max: None, ms_max: None, includes_waiting: false, exit: exit.into() }
+    }
 }
 
 /// An allowed transition.
@@ -199,8 +216,8 @@ pub struct PhaseEdge {
     pub guard: Guard,
 }
 
-/// An obligation: after `opened_by` was entered, the blocked phases cannot be entered before `satisfied_by`, by any
-/// detour, unless the user grants a skip.
+/// An obligation: after `opened_by` was entered, the blocked phases cannot be entered before `satisfied_by` was left
+/// with evidence, by any detour, unless the user grants a skip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseGate {
@@ -208,14 +225,24 @@ pub struct PhaseGate {
     pub name: String,
     /// Entering this phase opens the gate.
     pub opened_by: PhaseName,
-    /// Entering this phase closes the gate.
+    /// Leaving this phase closes the gate, if the condition holds then. An exit by a limit does not.
     pub satisfied_by: PhaseName,
+    /// The evidence: a named condition, which the flow evaluates when `satisfied_by` is left. Without a condition,
+    /// leaving the phase is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
     /// The blocked phases, in addition to every phase of kind [`PhaseKind::End`].
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub blocks: BTreeSet<PhaseName>,
 }
 
 impl PhaseGate {
+    /// Returns what is missing for leaving `satisfied_by` with evidence; `None` if nothing is.
+    #[must_use]
+    pub(crate) fn unmet_condition(&self, inputs: &GuardInputs) -> Option<UnmetRequirement> {
+        self.condition.as_ref().and_then(|name| inputs.unmet_condition(name))
+    }
+
     /// Returns true if the gate blocks `to` while it is open. It never blocks the phase that satisfies it.
     #[must_use]
     pub(crate) fn blocks_phase(&self, to: &PhaseSpec) -> bool {
@@ -235,20 +262,23 @@ impl PhaseGraph {
         self.edges.iter().filter(move |edge| edge.from == *from)
     }
 
-    /// Returns the names of the conditions in the guards of the edges from a phase, which the flow must evaluate.
+    /// Returns the names of the conditions that the flow must evaluate to leave a phase: those in the guards of its
+    /// edges, and those of the gates that it satisfies.
     #[must_use]
     pub(crate) fn condition_names_from(&self, from: &PhaseName) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
+        let gates = self.gates.iter().filter(|gate| gate.satisfied_by == *from);
+        let mut names: BTreeSet<&str> = gates.filter_map(|gate| gate.condition.as_deref()).collect();
         for edge in self.edges_from(from) {
             edge.guard.collect_conditions(&mut names);
         }
         names
     }
 
-    /// Returns the open gates that block `to`.
+    /// Returns the open gates that are satisfied if the current phase is left now by a proposal.
     #[must_use]
-    pub(crate) fn gates_blocking(&self, to: &PhaseSpec, open: &BTreeSet<String>) -> Vec<&PhaseGate> {
-        self.gates.iter().filter(|gate| open.contains(&gate.name) && gate.blocks_phase(to)).collect()
+    pub(crate) fn gates_satisfied_on_leaving(&self, state: &PhaseState, inputs: &GuardInputs) -> Vec<&PhaseGate> {
+        let is_left = |gate: &&PhaseGate| state.open_gates.contains(&gate.name) && gate.satisfied_by == state.current;
+        self.gates.iter().filter(is_left).filter(|gate| gate.unmet_condition(inputs).is_none()).collect()
     }
 }
 

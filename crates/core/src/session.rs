@@ -395,11 +395,12 @@ impl Session {
             return waits.min();
         }
         let timers = self.timers.values().map(|timer| timer.fires_at);
-        // A phase does not expire during a turn or if its exit cannot be entered, so a tick would change nothing.
-        let deadlines = self.phase_graphs.iter().filter(|_| self.current_turn.is_none()).filter_map(|(key, status)| {
+        let waiting_since = self.waiting_since();
+        // A phase does not expire if its exit cannot be entered, so a tick would change nothing.
+        let deadlines = self.phase_graphs.iter().filter_map(|(key, status)| {
             let graph = spec.graphs.get(&key.graph)?;
-            let at = crate::phase::limit::visit_deadline(graph, &status.state)?;
-            crate::phase::limit::expiry_transition(graph, &status.state, at).map(|_| at)
+            let at = crate::phase::limit::visit_deadline(graph, &status.state, waiting_since)?;
+            crate::phase::limit::expiry_transition(graph, &status.state, at, waiting_since).map(|_| at)
         });
         timers.chain(deadlines).chain(waits).min()
     }

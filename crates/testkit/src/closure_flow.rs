@@ -1,19 +1,23 @@
 //! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
+use segue_core::phase::ConditionVerdict;
 use segue_core::scope::Scope;
 
 type ReactFn = Box<dyn Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync>;
+
+type ConditionFn = Box<dyn Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> ConditionVerdict + Send + Sync>;
 
 /// A flow whose reactions are a closure of the test.
 pub struct ClosureFlow {
     spec: FlowSpec,
     react: ReactFn,
+    conditions: Option<ConditionFn>,
 }
 
 impl std::fmt::Debug for ClosureFlow {
@@ -29,7 +33,17 @@ impl ClosureFlow {
         spec: FlowSpec,
         react: impl Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, react: Box::new(react) }
+        Self { spec, react: Box::new(react), conditions: None }
+    }
+
+    /// Evaluates the conditions of guards and gates with a closure. Without one, no condition holds.
+    #[must_use]
+    pub fn with_conditions(
+        mut self,
+        evaluate: impl Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> ConditionVerdict + Send + Sync + 'static,
+    ) -> Self {
+        self.conditions = Some(Box::new(evaluate));
+        self
     }
 
     /// Creates a flow in which one role, `speaker`, answers each turn.
@@ -97,6 +111,18 @@ impl Flow for ClosureFlow {
 
     fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
         (self.react)(view, event)
+    }
+
+    fn evaluate_condition(
+        &self,
+        view: &FlowContext<'_, ()>,
+        phase: &PhaseGraphKey,
+        condition: &str,
+    ) -> ConditionVerdict {
+        match &self.conditions {
+            Some(evaluate) => evaluate(view, phase, condition),
+            None => ConditionVerdict::Fails("the test evaluates no conditions".to_owned()),
+        }
     }
 
     fn check_command(

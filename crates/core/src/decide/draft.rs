@@ -222,7 +222,7 @@ impl<'a> DecisionDraft<'a> {
         if self.env.dispatch == EffectDispatchMode::Deferred {
             return false;
         }
-        if self.continue_after_tools() || self.resume_deferred_call() || self.expire_phases() {
+        if self.expire_phases() || self.continue_after_tools() || self.resume_deferred_call() {
             return true;
         }
         if self.session().current_turn.is_some() {

@@ -69,23 +69,35 @@ impl<'a> DecisionDraft<'a> {
         Ok(())
     }
 
-    /// Enters the exit of a phase whose turns or time are used up. Only between turns, because a turn must not change
-    /// its phase by expiry.
+    /// Counts a round, and enters the exit of the phase if it was the last one allowed.
+    pub(crate) fn count_round(&mut self, phase: PhaseGraphKey) {
+        if self.phase_status(&phase).is_none() {
+            self.refuse_step("count of a round", format!("there is no graph `{}`", phase.graph));
+            return;
+        }
+        self.record_event(Event::PhaseRoundCounted { graph_key: phase.clone() });
+        if let Some(transition) = self.expiry_of(&phase).filter(|_| self.session().closed_reason.is_none()) {
+            self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
+        }
+    }
+
+    /// Enters the exit of a phase whose turns or time are used up, also during a turn. Returns true if there was one.
     pub(crate) fn expire_phases(&mut self) -> bool {
-        if self.session().current_turn.is_some() || self.session().closed_reason.is_some() {
+        let session = self.session();
+        if session.closed_reason.is_some() {
             return false;
         }
-        let Some((phase, transition)) = self.find_expired_phase() else { return false };
-        self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
+        let mut keys = session.phase_graphs.keys();
+        let expired = keys.find_map(|key| self.expiry_of(key).map(|transition| (key.clone(), transition)));
+        let Some((graph_key, transition)) = expired else { return false };
+        self.record_event(Event::PhaseEntered(PhaseEntered { graph_key, transition }));
         true
     }
 
-    fn find_expired_phase(&self) -> Option<(PhaseGraphKey, PhaseTransition)> {
-        let spec = self.spec();
-        self.session().phase_graphs.iter().find_map(|(key, status)| {
-            let transition = expiry_transition(spec.graphs.get(&key.graph)?, &status.state, self.env.now)?;
-            Some((key.clone(), transition))
-        })
+    fn expiry_of(&self, phase: &PhaseGraphKey) -> Option<PhaseTransition> {
+        let session = self.session();
+        let (graph, status) = (self.spec().graphs.get(&phase.graph)?, session.phase_graphs.get(phase)?);
+        expiry_transition(graph, &status.state, self.env.now, session.waiting_since())
     }
 
     fn phase_status(&self, phase: &PhaseGraphKey) -> Option<(&'a PhaseGraph, PhaseGraphStatus)> {

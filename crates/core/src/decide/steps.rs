@@ -105,6 +105,7 @@ impl DecisionDraft<'_> {
                     self.refuse_step(format!("cancelling {call}"), "it is not open");
                 }
             }
+            FlowStep::CountRound { phase } => self.count_round(phase),
             FlowStep::Spawn(request) => self.spawn_child(request),
             FlowStep::CloseChild { child, reason } => {
                 if self.session().open_children.contains_key(&child) {

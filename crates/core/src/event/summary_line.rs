@@ -125,6 +125,7 @@ impl Event {
                 format!("{}: {} → {} by {}{warning}", entered.graph_key, transition.from, transition.to, transition.by)
             }
             Self::PhaseTransitionRefused(refused) => format!("{}: refused: {}", refused.graph_key, refused.refusal),
+            Self::PhaseRoundCounted { graph_key } => format!("{graph_key}: a round was counted"),
             Self::SkipGranted { graph_key, grant } => format!("{graph_key}: skip granted: {}", grant.warning()),
             Self::HandoverCreated(handover) => {
                 format!("{} handover {} ({:?})", handover.id, handover.kind, handover.provenance).to_lowercase()

@@ -30,6 +30,9 @@ pub enum FlowStep {
     EndTurn(TurnOutcome),
     /// Proposes a phase transition.
     ProposePhase { phase: PhaseGraphKey, proposal: PhaseProposal },
+    /// Counts a round of the current visit, for [`PhaseLimit::rounds_max`](crate::phase::PhaseLimit::rounds_max). If
+    /// the limit is reached, the exit is entered at once, before the next step.
+    CountRound { phase: PhaseGraphKey },
     /// Creates a handover.
     MakeHandover {
         kind: HandoverKind,

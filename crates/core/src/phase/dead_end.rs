@@ -1,24 +1,35 @@
-//! Searches for gates that cannot be satisfied, over all reachable pairs of a phase and a set of open gates. Expects a
-//! graph that passed the other checks of `validation`.
+//! Searches for gates that cannot be satisfied and limits that lead nowhere, over all reachable pairs of a phase and a
+//! set of open gates. The conditions of gates may hold or not. Expects a graph that passed the other checks of
+//! `validation`.
 
 use super::PhaseGraph;
 use super::limit::resolve_exit;
 use super::validation::PhaseGraphError;
 use crate::ids::PhaseName;
 
-/// Adds an error for every gate that can be open in a phase from which it can never be satisfied.
+/// Adds an error for every gate that can be open in a phase from which it can never be satisfied, and for every phase
+/// whose limit can lead nowhere.
 pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGraphError>) {
     let map = IndexedPhaseGraph::new(graph);
     let before = map.explore_reachable();
+    let gate_names = |open: GateSet| -> Vec<String> {
+        let open = graph.gates.iter().enumerate().filter(|(index, _)| contains_gate(open, *index));
+        open.map(|(_, gate)| gate.name.clone()).collect()
+    };
     for (index, gate) in graph.gates.iter().enumerate() {
         let Some(PhaseWithGates { phase, open }) = map.find_dead_end(&before, index) else { continue };
-        let open = graph.gates.iter().enumerate().filter(|(index, _)| contains_gate(open, *index));
         errors.push(PhaseGraphError::GateDeadEnd {
             gate: gate.name.clone(),
             needs: gate.satisfied_by.clone(),
             phase: graph.phases[phase].name.clone(),
-            open: open.map(|(_, gate)| gate.name.clone()).collect(),
+            open: gate_names(open),
         });
+    }
+    for (index, phase) in graph.phases.iter().enumerate().filter(|(_, phase)| phase.limit.is_some()) {
+        let mut reachable = map.reachable(&before).filter(|pair| pair.phase == index);
+        if let Some(stuck) = reachable.find(|pair| map.phase_after_expiry(*pair).is_none()) {
+            errors.push(PhaseGraphError::ExitNowhere { phase: phase.name.clone(), open: gate_names(stuck.open) });
+        }
     }
 }
 
@@ -45,7 +56,10 @@ struct IndexedPhaseGraph<'g> {
 struct IndexedPhaseNode {
     next: Vec<usize>,
     blocked_by: GateSet,
+    /// The gates that leaving the phase satisfies.
     satisfies: GateSet,
+    /// The gates that leaving the phase satisfies if their condition holds.
+    may_satisfy: GateSet,
     opens: GateSet,
 }
 
@@ -65,7 +79,8 @@ impl<'g> IndexedPhaseGraph<'g> {
         let nodes = graph.phases.iter().map(|phase| IndexedPhaseNode {
             next: graph.edges_from(&phase.name).filter_map(|edge| phase_index(graph, &edge.to)).collect(),
             blocked_by: gates(&|gate| gate.blocks_phase(phase)),
-            satisfies: gates(&|gate| gate.satisfied_by == phase.name),
+            satisfies: gates(&|gate| gate.satisfied_by == phase.name && gate.condition.is_none()),
+            may_satisfy: gates(&|gate| gate.satisfied_by == phase.name && gate.condition.is_some()),
             opens: gates(&|gate| gate.opened_by == phase.name),
         });
         Self { graph, nodes: nodes.collect() }
@@ -89,12 +104,17 @@ impl<'g> IndexedPhaseGraph<'g> {
         before
     }
 
+    fn reachable(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithGates> {
+        (0..before.len()).filter(|&index| before[index].is_some()).map(|index| self.state_at_index(index))
+    }
+
     /// Returns a work phase in which the gate is open and from which it can never be satisfied.
     fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithGates> {
-        let reachable = || (0..before.len()).filter(|&index| before[index].is_some());
         let mut can_be_satisfied = vec![false; before.len()];
-        let mut frontier: Vec<usize> = reachable()
-            .filter(|&index| contains_gate(self.nodes[self.state_at_index(index).phase].satisfies, gate))
+        let mut frontier: Vec<usize> = self
+            .reachable(before)
+            .filter(|pair| self.can_leave_with_evidence(*pair, gate))
+            .map(|pair| self.state_index(pair))
             .collect();
         while let Some(index) = frontier.pop() {
             if !std::mem::replace(&mut can_be_satisfied[index], true) {
@@ -102,26 +122,41 @@ impl<'g> IndexedPhaseGraph<'g> {
                 frontier.extend(unseen);
             }
         }
-        reachable()
-            .filter(|&index| !can_be_satisfied[index])
-            .map(|index| self.state_at_index(index))
+        self.reachable(before)
+            .filter(|pair| !can_be_satisfied[self.state_index(*pair)])
             .find(|pair| contains_gate(pair.open, gate) && !self.graph.phases[pair.phase].is_terminal())
     }
 
-    fn successors(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> Vec<PhaseWithGates> {
-        let unblocked = self.nodes[phase].next.iter().copied().filter(|&to| self.nodes[to].blocked_by & open == 0);
-        let limit = self.graph.phases[phase].limit.as_ref();
-        let on_expiry =
-            limit.and_then(|limit| resolve_exit(self.graph, &limit.exit, |index, _| contains_gate(open, index)));
-        unblocked
-            .chain(on_expiry.and_then(|exit| phase_index(self.graph, &exit.to.name)))
-            .map(|to| self.enter_phase(to, open))
-            .collect()
+    /// Returns true if the phase can be left in a way that satisfies the gate. The fewest phases are blocked if all
+    /// conditions hold.
+    fn can_leave_with_evidence(&self, PhaseWithGates { phase, open }: PhaseWithGates, gate: usize) -> bool {
+        let node = &self.nodes[phase];
+        let satisfied = open & (node.satisfies | node.may_satisfy);
+        contains_gate(satisfied, gate) && node.next.iter().any(|&to| self.nodes[to].blocked_by & open & !satisfied == 0)
+    }
+
+    fn successors(&self, pair: PhaseWithGates) -> Vec<PhaseWithGates> {
+        let PhaseWithGates { phase, open } = pair;
+        let node = &self.nodes[phase];
+        let mut next = Vec::new();
+        for satisfied in subsets(open & node.may_satisfy) {
+            let still_open = open & !(node.satisfies | satisfied);
+            let unblocked = node.next.iter().filter(|&&to| self.nodes[to].blocked_by & still_open == 0);
+            next.extend(unblocked.map(|&to| self.enter_phase(to, still_open)));
+        }
+        next.extend(self.phase_after_expiry(pair).map(|to| self.enter_phase(to, open)));
+        next
+    }
+
+    /// Returns the phase that follows when the limit is reached; `None` if there is no limit or no way out.
+    fn phase_after_expiry(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> Option<usize> {
+        let limit = self.graph.phases[phase].limit.as_ref()?;
+        let exit = resolve_exit(self.graph, &limit.exit, |index, _| contains_gate(open, index))?;
+        phase_index(self.graph, &exit.to.name).filter(|to| *to != phase)
     }
 
     fn enter_phase(&self, phase: usize, open: GateSet) -> PhaseWithGates {
-        let node = &self.nodes[phase];
-        PhaseWithGates { phase, open: open & !node.satisfies | node.opens }
+        PhaseWithGates { phase, open: open | self.nodes[phase].opens }
     }
 
     fn state_index(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> usize {
@@ -132,6 +167,12 @@ impl<'g> IndexedPhaseGraph<'g> {
         let gates = self.graph.gates.len();
         PhaseWithGates { phase: index >> gates, open: index & ((1 << gates) - 1) }
     }
+}
+
+/// Returns all subsets of a set, the empty one included.
+fn subsets(set: GateSet) -> impl Iterator<Item = GateSet> {
+    // Subtracting one and masking enumerates the subsets in descending order.
+    std::iter::successors(Some(set), move |&subset| (subset != 0).then(|| (subset - 1) & set))
 }
 
 fn phase_index(graph: &PhaseGraph, name: &PhaseName) -> Option<usize> {

@@ -68,12 +68,16 @@ fn format_gate_note(graph: &PhaseGraph, gate: &PhaseGate, state: Option<&PhaseSt
     let blocked: Vec<&str> =
         graph.phases.iter().filter(|phase| gate.blocks_phase(phase)).map(|phase| phase.name.as_str()).collect();
     let open = if state.is_some_and(|state| state.open_gates.contains(&gate.name)) { " (open)" } else { "" };
-    escape_mermaid(&format!("gate {}{open}, {} before {}", gate.name, gate.satisfied_by, blocked.join(", ")))
+    let evidence = gate.condition.as_ref().map_or_else(String::new, |condition| format!(" with {condition}"));
+    let needed = format!("{}{evidence} before {}", gate.satisfied_by, blocked.join(", "));
+    escape_mermaid(&format!("gate {}{open}, {needed}", gate.name))
 }
 
 fn format_limit(limit: &PhaseLimit) -> String {
-    let turns = limit.turns_max.map(|turns| if turns == 1 { "1 turn".to_owned() } else { format!("{turns} turns") });
-    let bounds: Vec<String> = turns.into_iter().chain(limit.ms_max.map(format_duration_ms)).collect();
+    let count = |number: u32, unit: &str| format!("{number} {unit}{}", if number == 1 { "" } else { "s" });
+    let turns = limit.turns_max.map(|turns| count(turns, "turn"));
+    let rounds = limit.rounds_max.map(|rounds| count(rounds, "round"));
+    let bounds: Vec<String> = turns.into_iter().chain(rounds).chain(limit.ms_max.map(format_duration_ms)).collect();
     format!("after {}", bounds.join(" or "))
 }
 

@@ -36,15 +36,7 @@ impl Guard {
             Self::Handover(kind) => {
                 (!conditions.handovers.contains(kind)).then(|| UnmetRequirement::Handover(kind.clone()))
             }
-            Self::Condition(name) => match conditions.verdicts.get(name) {
-                Some(ConditionVerdict::Holds) => None,
-                Some(ConditionVerdict::Fails(why)) => {
-                    Some(UnmetRequirement::Condition { name: name.clone(), why: why.clone() })
-                }
-                None => {
-                    Some(UnmetRequirement::Condition { name: name.clone(), why: "it was not evaluated".to_owned() })
-                }
-            },
+            Self::Condition(name) => conditions.unmet_condition(name),
             Self::ProposedBy(kinds) => {
                 (!kinds.contains(&by.kind())).then(|| UnmetRequirement::ProposedBy(kinds.clone()))
             }
@@ -180,13 +172,25 @@ impl fmt::Display for ProposerKind {
     }
 }
 
-/// The facts on which guards depend. `PhaseGraph::condition_names_from` lists the conditions to evaluate.
+/// The facts on which guards and gates depend. `PhaseGraph::condition_names_from` lists the conditions to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct GuardInputs {
     /// The kinds of handovers that were created during this visit.
     pub(crate) handovers: BTreeSet<HandoverKind>,
     /// The flow's verdict on each named condition. A condition without a verdict does not hold.
     pub(crate) verdicts: BTreeMap<String, ConditionVerdict>,
+}
+
+impl GuardInputs {
+    /// Returns why a named condition does not hold; `None` if it does.
+    pub(super) fn unmet_condition(&self, name: &str) -> Option<UnmetRequirement> {
+        let why = match self.verdicts.get(name) {
+            Some(ConditionVerdict::Holds) => return None,
+            Some(ConditionVerdict::Fails(why)) => why.clone(),
+            None => "it was not evaluated".to_owned(),
+        };
+        Some(UnmetRequirement::Condition { name: name.to_owned(), why })
+    }
 }
 
 /// The flow's verdict on a condition.

@@ -1,22 +1,30 @@
 //! Decides when a phase visit has reached its limit and which phase follows. Guards do not apply, so that a
-//! conversation cannot get stuck. Gates do: if the exit is blocked, the phase that satisfies the gate is entered
-//! instead.
+//! conversation cannot get stuck. Gates do: a limit satisfies no gate, and if the exit is blocked, the phase that
+//! satisfies the gate is entered instead.
 
 use super::guard::Proposer;
 use super::state::{ExpiredPhaseLimit, PhaseState, PhaseTransition, TransitionCause, TransitionNote};
 use super::{PhaseGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
 
-/// Returns the transition out of a visit whose turns or time are used up; `None` if its limit is not reached.
+/// Returns the transition out of a visit whose turns, rounds or time are used up; `None` if its limit is not reached.
+/// `waiting_since` is set while the session waits for a person or another session.
 #[must_use]
-pub(crate) fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: UnixMillis) -> Option<PhaseTransition> {
+pub(crate) fn expiry_transition(
+    graph: &PhaseGraph,
+    state: &PhaseState,
+    now: UnixMillis,
+    waiting_since: Option<UnixMillis>,
+) -> Option<PhaseTransition> {
     let limit = current_limit(graph, state)?;
     let turns_over = limit.turns_max.is_some_and(|max| state.turns_done >= max);
-    let time_over = visit_deadline(graph, state).is_some_and(|deadline| now >= deadline);
-    let expired = match (turns_over, time_over) {
-        (true, _) => ExpiredPhaseLimit::Turns,
-        (false, true) => ExpiredPhaseLimit::Time,
-        (false, false) => return None,
+    let rounds_over = limit.rounds_max.is_some_and(|max| state.rounds >= max);
+    let time_over = visit_deadline(graph, state, waiting_since).is_some_and(|deadline| now >= deadline);
+    let expired = match (turns_over, rounds_over, time_over) {
+        (true, _, _) => ExpiredPhaseLimit::Turns,
+        (false, true, _) => ExpiredPhaseLimit::Rounds,
+        (false, false, true) => ExpiredPhaseLimit::Time,
+        (false, false, false) => return None,
     };
     let ResolvedPhaseExit { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
@@ -28,10 +36,27 @@ pub(crate) fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: Uni
     Some(PhaseTransition::entering_phase(graph, state, to, basis, &[]))
 }
 
-/// Returns the time at which this visit ends, if it has a time limit.
+/// Returns the time at which this visit ends, if it has a time limit and its clock runs. While the session waits, the
+/// clock stands still, unless the limit includes waiting.
 #[must_use]
-pub(crate) fn visit_deadline(graph: &PhaseGraph, state: &PhaseState) -> Option<UnixMillis> {
-    current_limit(graph, state)?.ms_max.map(|ms| state.since.plus_ms(ms))
+pub(crate) fn visit_deadline(
+    graph: &PhaseGraph,
+    state: &PhaseState,
+    waiting_since: Option<UnixMillis>,
+) -> Option<UnixMillis> {
+    let limit = current_limit(graph, state)?;
+    let total = state.since.plus_ms(limit.ms_max?);
+    if limit.includes_waiting {
+        return Some(total);
+    }
+    let deadline = total.plus_ms(state.waited_ms);
+    waiting_since.is_none_or(|since| deadline <= since).then_some(deadline)
+}
+
+/// Returns true if time in which the session waits extends the current visit.
+#[must_use]
+pub(crate) fn waiting_extends_visit(graph: &PhaseGraph, state: &PhaseState) -> bool {
+    current_limit(graph, state).is_some_and(|limit| limit.ms_max.is_some() && !limit.includes_waiting)
 }
 
 fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseState) -> Option<&'g PhaseLimit> {

@@ -55,8 +55,31 @@ pub(crate) enum PhaseRefusalReason {
 pub(crate) struct UnmetGate {
     pub(crate) gate: String,
     pub(crate) opened_by: PhaseName,
-    /// The phase that must be entered first.
+    /// The phase that must be completed first.
     pub(crate) needs: PhaseName,
+    /// The evidence that is needed when that phase is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) condition: Option<String>,
+    /// What is missing, if that phase is the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unmet: Option<UnmetRequirement>,
+}
+
+impl fmt::Display for UnmetGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gate, opened_by, needs, condition, unmet } = self;
+        match (unmet, condition) {
+            (Some(unmet), _) => write!(f, "gate `{gate}` is open, and leaving `{needs}` now lacks {unmet}"),
+            (None, Some(condition)) => write!(
+                f,
+                "gate `{gate}` is open, so after `{opened_by}` `{needs}` must be completed first, with the condition \
+                 `{condition}`"
+            ),
+            (None, None) => {
+                write!(f, "gate `{gate}` is open, so after `{opened_by}` `{needs}` must be completed first")
+            }
+        }
+    }
 }
 
 impl fmt::Display for PhaseRefusalReason {
@@ -68,8 +91,7 @@ impl fmt::Display for PhaseRefusalReason {
             Self::GatesOpen(gates) => {
                 for (index, gate) in gates.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", and " };
-                    let UnmetGate { gate, opened_by, needs } = gate;
-                    write!(f, "{comma}gate `{gate}` is open, so after `{opened_by}` `{needs}` must be entered first")?;
+                    write!(f, "{comma}{gate}")?;
                 }
                 f.write_str(" (only the user can grant a skip)")
             }
@@ -87,9 +109,9 @@ pub(crate) fn rule_on_proposal(
     conditions: &GuardInputs,
 ) -> ProposalRuling {
     match check_phase_entry(graph, state, &proposal.to, &proposal.by, conditions) {
-        Ok(AllowedPhaseEntry { to, cause, skipped }) => {
+        Ok(AllowedPhaseEntry { to, cause, closes }) => {
             let basis = (proposal.by.clone(), cause, proposal.note.clone());
-            ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &skipped))
+            ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &closes))
         }
         Err(why) => ProposalRuling::Refuse(PhaseRefusal {
             from: state.current.clone(),
@@ -120,7 +142,8 @@ pub(crate) fn allowed_phases(
 struct AllowedPhaseEntry<'g> {
     to: &'g PhaseSpec,
     cause: TransitionCause,
-    skipped: Vec<&'g PhaseGate>,
+    /// The gates that leaving the current phase satisfies, and those that a grant skips.
+    closes: Vec<&'g PhaseGate>,
 }
 
 fn check_phase_entry<'g>(
@@ -137,11 +160,15 @@ fn check_phase_entry<'g>(
     let edge_check = check_edge(graph, state, &to.name, by, conditions);
     if to.name == state.current && edge_check == EdgeCheck::NoEdge {
         // Nothing would change, so gates do not apply.
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::SamePhase, skipped: Vec::new() });
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::SamePhase, closes: Vec::new() });
     }
-    let blocking = graph.gates_blocking(to, &state.open_gates);
+    let satisfied = graph.gates_satisfied_on_leaving(state, conditions);
+    let is_satisfied = |gate: &PhaseGate| satisfied.iter().any(|satisfied| satisfied.name == gate.name);
+    let is_blocking =
+        |gate: &&PhaseGate| state.open_gates.contains(&gate.name) && gate.blocks_phase(to) && !is_satisfied(gate);
+    let blocking: Vec<&PhaseGate> = graph.gates.iter().filter(is_blocking).collect();
     if edge_check == EdgeCheck::Clear && blocking.is_empty() {
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Proposed, skipped: Vec::new() });
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Proposed, closes: satisfied });
     }
     if state.find_grant(&to.name).is_some() {
         let mut skips: Vec<SkippedRequirement> = blocking.iter().copied().map(SkippedRequirement::from_gate).collect();
@@ -152,13 +179,15 @@ fn check_phase_entry<'g>(
             }
             EdgeCheck::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
         }
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Granted { skips }, skipped: blocking });
+        let closes = satisfied.into_iter().chain(blocking).collect();
+        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Granted { skips }, closes });
     }
     Err(match edge_check {
         EdgeCheck::NoEdge => PhaseRefusalReason::NoEdge,
         EdgeCheck::GuardUnmet(unmet) if blocking.is_empty() => PhaseRefusalReason::GuardFailed(unmet),
         EdgeCheck::Clear | EdgeCheck::GuardUnmet(_) => {
-            PhaseRefusalReason::GatesOpen(blocking.into_iter().map(describe_blocking_gate).collect())
+            let describe = |gate| describe_blocking_gate(gate, state, conditions);
+            PhaseRefusalReason::GatesOpen(blocking.into_iter().map(describe).collect())
         }
     })
 }
@@ -187,8 +216,15 @@ fn check_edge(
     edge_check
 }
 
-fn describe_blocking_gate(gate: &PhaseGate) -> UnmetGate {
-    UnmetGate { gate: gate.name.clone(), opened_by: gate.opened_by.clone(), needs: gate.satisfied_by.clone() }
+fn describe_blocking_gate(gate: &PhaseGate, state: &PhaseState, conditions: &GuardInputs) -> UnmetGate {
+    let is_current = gate.satisfied_by == state.current;
+    UnmetGate {
+        gate: gate.name.clone(),
+        opened_by: gate.opened_by.clone(),
+        needs: gate.satisfied_by.clone(),
+        condition: gate.condition.clone(),
+        unmet: is_current.then(|| gate.unmet_condition(conditions)).flatten(),
+    }
 }
 
 fn format_allowed_phases(allowed: &[PhaseName]) -> String {

@@ -22,6 +22,12 @@ pub struct PhaseState {
     pub turns_started: u32,
     /// The number of turns finished in this visit.
     pub turns_done: u32,
+    /// The number of rounds that the flow counted in this visit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rounds: u32,
+    /// How long the session waited for a person or another session in this visit, if a limit depends on it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waited_ms: u64,
     pub open_gates: BTreeSet<String>,
     /// Unused grants of the user; at most one for each phase.
     pub grants: Vec<SkipGrant>,
@@ -40,6 +46,8 @@ impl PhaseState {
             since: at,
             turns_started: 0,
             turns_done: 0,
+            rounds: 0,
+            waited_ms: 0,
             open_gates: opened.map(|gate| gate.name.clone()).collect(),
             grants: Vec::new(),
             visit_counts: BTreeMap::from([(graph.start.clone(), 1)]),
@@ -61,6 +69,8 @@ impl PhaseState {
         self.since = at;
         self.turns_started = 0;
         self.turns_done = 0;
+        self.rounds = 0;
+        self.waited_ms = 0;
         for gate in &transition.closes_gates {
             self.open_gates.remove(gate);
         }
@@ -77,6 +87,11 @@ impl PhaseState {
     /// Marks the turn as finished. A turn that did not start here does not count.
     pub(crate) fn count_turn_ended(&mut self) {
         self.turns_done = self.turns_started;
+    }
+
+    /// Counts a round in this visit.
+    pub(crate) fn count_round(&mut self) {
+        self.rounds = self.rounds.saturating_add(1);
     }
 
     /// Adds a grant and replaces an earlier one for the same phase.
@@ -155,17 +170,16 @@ pub struct PhaseTransition {
 }
 
 impl PhaseTransition {
-    /// Creates the transition into `to`, with its effect on the gates. `skipped` gates are closed.
+    /// Creates the transition into `to`, with its effect on the gates: those in `closing` are satisfied or skipped.
     pub(super) fn entering_phase(
         graph: &PhaseGraph,
         state: &PhaseState,
         to: &PhaseSpec,
         (by, cause, note): (Proposer, TransitionCause, TransitionNote),
-        skipped: &[&PhaseGate],
+        closing: &[&PhaseGate],
     ) -> Self {
-        let is_skipped = |gate: &PhaseGate| skipped.iter().any(|skipped| skipped.name == gate.name);
         let is_open = |gate: &PhaseGate| state.open_gates.contains(&gate.name);
-        let closes = |gate: &PhaseGate| is_open(gate) && (gate.satisfied_by == to.name || is_skipped(gate));
+        let closes = |gate: &PhaseGate| closing.iter().any(|closing| closing.name == gate.name);
         let opens = |gate: &PhaseGate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
         let names = |is_selected: &dyn Fn(&PhaseGate) -> bool| {
             graph.gates.iter().filter(|gate| is_selected(gate)).map(|gate| gate.name.clone()).collect()
@@ -237,6 +251,7 @@ pub enum TransitionCause {
 #[serde(rename_all = "snake_case")]
 pub enum ExpiredPhaseLimit {
     Turns,
+    Rounds,
     Time,
 }
 
@@ -292,6 +307,10 @@ impl fmt::Display for SkippedRequirement {
             Self::Guard(unmet) => write!(f, "a requirement: {unmet}"),
         }
     }
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 fn join_skips(skips: &[SkippedRequirement]) -> String {

@@ -7,7 +7,7 @@ mod seven;
 mod validation;
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{Guard, GuardInputs, Proposer};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer};
 use crate::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
 use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
@@ -31,8 +31,17 @@ fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
     state
 }
 
+/// The ruling if every condition holds.
 fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> ProposalRuling {
-    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &GuardInputs::default())
+    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &all_conditions_hold(graph))
+}
+
+fn all_conditions_hold(graph: &PhaseGraph) -> GuardInputs {
+    let names = graph.phases.iter().flat_map(|phase| graph.condition_names_from(&phase.name));
+    GuardInputs {
+        verdicts: names.map(|name| (name.to_owned(), ConditionVerdict::Holds)).collect(),
+        ..GuardInputs::default()
+    }
 }
 
 fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseTransition {
@@ -74,6 +83,7 @@ fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> Pha
         name: name.to_owned(),
         opened_by: opened_by.into(),
         satisfied_by: satisfied_by.into(),
+        condition: None,
         blocks: names(blocks).into_iter().collect(),
     }
 }
@@ -83,5 +93,5 @@ fn names(names: &[&str]) -> Vec<PhaseName> {
 }
 
 fn turns_limit(turns_max: u32, exit: &str) -> Option<PhaseLimit> {
-    Some(PhaseLimit { turns_max: Some(turns_max), ms_max: None, exit: exit.into() })
+    Some(PhaseLimit { turns_max: Some(turns_max), ..PhaseLimit::new(exit) })
 }

@@ -13,10 +13,10 @@ pub(crate) enum PhaseGraphError {
     /// There are more phases or gates than allowed.
     #[error("the graph has {count} {what}; at most {max} are allowed")]
     TooMany { what: &'static str, count: usize, max: usize },
-    /// A phase or gate has no name.
+    /// A phase, gate or condition has no name.
     #[error("a {what} has an empty name; give it one")]
     EmptyName {
-        /// `phase` or `gate`.
+        /// `phase`, `gate` or `condition`.
         what: &'static str,
     },
     /// The graph refers to a phase that does not exist.
@@ -31,8 +31,8 @@ pub(crate) enum PhaseGraphError {
     /// The guard of an edge can never be met.
     #[error("the guard from `{from}` to `{to}` can never be met; list at least one alternative, or remove the edge")]
     GuardImpossible { from: PhaseName, to: PhaseName },
-    /// A limit has neither turns nor time.
-    #[error("the limit of `{phase}` is empty; set `turns_max` or `ms_max`")]
+    /// A limit has no maximum.
+    #[error("the limit of `{phase}` is empty; set `turns_max`, `rounds_max` or `ms_max`")]
     LimitEmpty { phase: PhaseName },
     /// A limit is zero.
     #[error("the limit of `{phase}` is zero; set it to at least 1")]
@@ -52,6 +52,23 @@ pub(crate) enum PhaseGraphError {
         /// The phase that satisfies the gate.
         needs: PhaseName,
     },
+    /// The exit of a limit is blocked by a gate that the phase itself satisfies.
+    #[error(
+        "the limit of `{phase}` leads to `{exit}`, which gate `{gate}` blocks until `{phase}` is completed, and a limit \
+         completes nothing; use an exit that the gate does not block"
+    )]
+    ExitThroughGate { phase: PhaseName, exit: PhaseName, gate: String },
+    /// A limit leads nowhere, because gates block its exit and each other.
+    #[error(
+        "in `{phase}` with {} open, the limit leads nowhere, because the gates lead back to `{phase}` or to each other; \
+         use an exit that they do not block",
+        format_quoted_names(.open)
+    )]
+    ExitNowhere {
+        phase: PhaseName,
+        /// The gates that are open there.
+        open: Vec<String>,
+    },
     /// A terminal phase has edges or a limit.
     #[error("`{phase}` is terminal but has an exit; remove its edges and its limit, or make it a work phase")]
     TerminalWithExit { phase: PhaseName },
@@ -61,9 +78,14 @@ pub(crate) enum PhaseGraphError {
     /// A phase cannot be reached.
     #[error("`{phase}` cannot be reached from `{start}`; add an edge that leads to it, or remove it")]
     Unreachable { phase: PhaseName, start: PhaseName },
-    /// The same phase opens and satisfies a gate.
-    #[error("the gate `{gate}` is opened and satisfied by the same phase `{phase}`; name two different phases")]
+    /// The same phase opens and satisfies a gate that needs no evidence.
+    #[error(
+        "the gate `{gate}` is opened and satisfied by the same phase `{phase}`; name two different phases, or a condition"
+    )]
     GateOpensItself { gate: String, phase: PhaseName },
+    /// The phase that satisfies a gate cannot be left.
+    #[error("the gate `{gate}` is satisfied by leaving `{phase}`, which is terminal; name a work phase")]
+    GateNeverSatisfied { gate: String, phase: PhaseName },
     /// A gate blocks the phase that satisfies it.
     #[error("the gate `{gate}` blocks `{phase}`, which satisfies it; remove `{phase}` from `blocks`")]
     GateBlocksItself { gate: String, phase: PhaseName },
@@ -76,8 +98,8 @@ pub(crate) enum PhaseGraphError {
     },
     /// A gate can be open in a phase from which it can never be satisfied.
     #[error(
-        "in `{phase}` with {} open, `{needs}` cannot be reached, so gate `{gate}` can never be satisfied; \
-         add an edge towards `{needs}`, or block fewer phases",
+        "in `{phase}` with {} open, `{needs}` cannot be completed, so gate `{gate}` can never be satisfied; \
+         add an edge towards `{needs}` or out of it, or block fewer phases",
         format_quoted_names(.open)
     )]
     GateDeadEnd {
@@ -131,6 +153,9 @@ impl PhaseGraph {
         if self.gates.iter().any(|gate| gate.name.trim().is_empty()) {
             errors.push(PhaseGraphError::EmptyName { what: "gate" });
         }
+        if self.gates.iter().filter_map(|gate| gate.condition.as_ref()).any(|name| name.trim().is_empty()) {
+            errors.push(PhaseGraphError::EmptyName { what: "condition" });
+        }
     }
 
     fn check_phase_exists(&self, location: &str, phase: &PhaseName, errors: &mut Vec<PhaseGraphError>) {
@@ -163,16 +188,21 @@ impl PhaseGraph {
         if limit.exit == phase.name {
             errors.push(PhaseGraphError::ExitToSelf { phase: name() });
         }
-        if limit.turns_max.is_none() && limit.ms_max.is_none() {
+        if limit.turns_max.is_none() && limit.rounds_max.is_none() && limit.ms_max.is_none() {
             errors.push(PhaseGraphError::LimitEmpty { phase: name() });
         }
-        if limit.turns_max == Some(0) || limit.ms_max == Some(0) {
+        if limit.turns_max == Some(0) || limit.rounds_max == Some(0) || limit.ms_max == Some(0) {
             errors.push(PhaseGraphError::LimitZero { phase: name() });
         }
         let Some(exit) = self.find_phase(&limit.exit) else { return };
-        for gate in self.gates.iter().filter(|gate| gate.opened_by == phase.name && gate.blocks_phase(exit)) {
-            let (gate, needs) = (gate.name.clone(), gate.satisfied_by.clone());
-            errors.push(PhaseGraphError::ExitBlocked { phase: name(), exit: exit.name.clone(), gate, needs });
+        for gate in self.gates.iter().filter(|gate| gate.blocks_phase(exit)) {
+            let (exit, needs) = (exit.name.clone(), gate.satisfied_by.clone());
+            let gate_name = gate.name.clone();
+            if gate.satisfied_by == phase.name {
+                errors.push(PhaseGraphError::ExitThroughGate { phase: name(), exit, gate: gate_name });
+            } else if gate.opened_by == phase.name {
+                errors.push(PhaseGraphError::ExitBlocked { phase: name(), exit, gate: gate_name, needs });
+            }
         }
     }
 
@@ -182,8 +212,11 @@ impl PhaseGraph {
             self.check_phase_exists(&location, phase, errors);
         }
         let name = || gate.name.clone();
-        if gate.opened_by == gate.satisfied_by {
+        if gate.opened_by == gate.satisfied_by && gate.condition.is_none() {
             errors.push(PhaseGraphError::GateOpensItself { gate: name(), phase: gate.opened_by.clone() });
+        }
+        if self.find_phase(&gate.satisfied_by).is_some_and(PhaseSpec::is_terminal) {
+            errors.push(PhaseGraphError::GateNeverSatisfied { gate: name(), phase: gate.satisfied_by.clone() });
         }
         if gate.blocks.contains(&gate.satisfied_by) {
             errors.push(PhaseGraphError::GateBlocksItself { gate: name(), phase: gate.satisfied_by.clone() });

@@ -19,9 +19,10 @@ use crate::token_ratio::VendorTokenRatio;
 impl Session {
     /// Applies one event.
     pub(crate) fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
-        self.last_seq = recorded.seq;
-        self.last_event_at = recorded.at;
         let at = recorded.at;
+        self.count_waiting(spec, at);
+        self.last_seq = recorded.seq;
+        self.last_event_at = at;
         match &recorded.event {
             Event::SessionOpened(opened) => self.apply_session_opened(spec, opened, at),
             Event::SessionForked { session, .. } => {
@@ -102,6 +103,11 @@ impl Session {
             Event::ThreadReset { slot, .. } => *self.slot_resets.entry(slot.clone()).or_default() += 1,
             Event::ThreadCompacted(compacted) => self.apply_thread_compacted(compacted),
             Event::PhaseEntered(entered) => self.apply_phase_entered(spec, entered, at),
+            Event::PhaseRoundCounted { graph_key } => {
+                if let Some(status) = self.phase_graph_status_mut(spec, graph_key) {
+                    status.state.count_round();
+                }
+            }
             Event::SkipGranted { graph_key, grant } => {
                 if let Some(status) = self.phase_graph_status_mut(spec, graph_key) {
                     status.state.add_grant(grant.clone());

@@ -9,6 +9,7 @@ use crate::event::{PhaseEntered, PhaseGraphKey, PhaseStateOwner};
 use crate::flow::FlowSpec;
 use crate::ids::{AgentName, RoleName, UnixMillis};
 use crate::limits::PAST_PHASE_STATES_MAX;
+use crate::phase::limit::waiting_extends_visit;
 use crate::phase::state::PhaseState;
 use crate::phase::{PhaseGraph, PhaseGraphOwnerKind};
 use crate::scope::PhaseVisit;
@@ -80,6 +81,21 @@ impl Session {
     pub fn phases_label(&self) -> String {
         let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseStateOwner::Agent(_)));
         phases.map(|(_, status)| status.state.current.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Adds the time since the last event to the visits that it extends, if the session waited.
+    pub(super) fn count_waiting(&mut self, spec: &FlowSpec, now: UnixMillis) {
+        if now <= self.last_event_at {
+            return;
+        }
+        let Some(since) = self.waiting_since() else { return };
+        for (key, status) in &mut self.phase_graphs {
+            let graph = spec.graphs.get(&key.graph);
+            if graph.is_some_and(|graph| waiting_extends_visit(graph, &status.state)) {
+                let state = &mut Arc::make_mut(status).state;
+                state.waited_ms = state.waited_ms.saturating_add(now.ms_since(since));
+            }
+        }
     }
 
     /// Starts the graphs of the session and its roles.

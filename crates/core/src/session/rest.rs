@@ -1,7 +1,7 @@
 //! Whether a session has something to do now, or waits for a person, another session or a point in time.
 
 use super::{OpenCallStatus, Session};
-use crate::ids::CallId;
+use crate::ids::{CallId, UnixMillis};
 
 impl Session {
     /// Returns true if nothing happens until an input arrives or a timer fires: the session is idle, or all its pending
@@ -10,6 +10,18 @@ impl Session {
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.is_idle() || (self.waits_in_turn() && !self.has_work_to_start())
+    }
+
+    /// Returns since when the session waits for a person or another session, if it waits for nothing else. Between
+    /// turns it waits for the user.
+    pub(crate) fn waiting_since(&self) -> Option<UnixMillis> {
+        let waits_for_other = self.current_turn.is_none()
+            || !self.held_tool_runs.is_empty()
+            || self.open_calls.values().any(|open| open.status == OpenCallStatus::AwaitingOperator)
+            || !self.open_asks.is_empty()
+            || !self.open_children.is_empty();
+        // No event has happened since, so the state is as old as the last one.
+        (waits_for_other && self.is_at_rest()).then_some(self.last_event_at)
     }
 
     /// Returns true if a process has to start, continue or await something now.

@@ -41,7 +41,7 @@ pub(crate) fn talk() -> PhaseGraphKey {
 fn graph() -> PhaseGraph {
     let edge = |from: &str, to: &str, guard| PhaseEdge { from: from.into(), to: to.into(), guard };
     let mut draft = PhaseSpec::new("draft");
-    draft.limit = Some(PhaseLimit { turns_max: Some(6), ms_max: Some(60_000), exit: "review".into() });
+    draft.limit = Some(PhaseLimit { turns_max: Some(6), ms_max: Some(60_000), ..PhaseLimit::new("review") });
     let mut end = PhaseSpec::new("end");
     end.kind = PhaseKind::End;
     PhaseGraph {
@@ -60,6 +60,7 @@ fn graph() -> PhaseGraph {
             name: "tested".into(),
             opened_by: "review".into(),
             satisfied_by: "test".into(),
+            condition: None,
             blocks: BTreeSet::new(),
         }],
     }

@@ -19,7 +19,7 @@ use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTea
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::{commanded, exchange, held_tools, project};
+use super::{commanded, exchange, held_tools, project, rounds};
 
 /// A journal of format 1: its name, its flow, and the script that produced it.
 struct Golden {
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> SessionHarness,
 }
 
-const FORMAT_1: [Golden; 14] = [
+const FORMAT_1: [Golden; 15] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
@@ -43,6 +43,7 @@ const FORMAT_1: [Golden; 14] = [
     Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
     Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
     Golden { name: "held_tools", flow: || Box::new(held_tools::flow()), play: held_tools::play },
+    Golden { name: "rounds", flow: || Box::new(rounds::flow()), play: rounds::play },
 ];
 
 fn concierge() -> SessionHarness {
@@ -406,6 +407,7 @@ fn kind(event: &Event) -> &'static str {
         Event::ThreadCompacted(_) => "thread_compacted",
         Event::PhaseEntered(_) => "phase_entered",
         Event::PhaseTransitionRefused(_) => "phase_transition_refused",
+        Event::PhaseRoundCounted { .. } => "phase_round_counted",
         Event::SkipGranted { .. } => "skip_granted",
         Event::HandoverCreated(_) => "handover_created",
         Event::HandoverRepairRequested { .. } => "handover_repair_requested",
@@ -442,7 +444,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 59;
+const KINDS: usize = 60;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -8,4 +8,5 @@ mod golden;
 mod held_tools;
 mod nodes;
 mod project;
+mod rounds;
 mod team;

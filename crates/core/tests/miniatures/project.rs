@@ -49,7 +49,12 @@ fn open_gate_blocks_the_end_until_it_is_satisfied_and_the_router_is_told() {
     // Without agents nothing is pending, and the turn does not hang.
     assert!(harness.session().is_idle());
     harness.send_message("finish").answer_call("router", r#"{"agents": [], "phase": "end"}"#);
-    expect!["System: be router\nUser: finish\nAssistant: {\"agents\": [], \"phase\": \"end\"}\nUser: `end` cannot be entered from `execute`: gate `tested` is open, so after `execute` `verify` must be entered first (only the user can grant a skip); allowed now: `verify`⏎⏎finish\n"]
+    expect![[r#"
+        System: be router
+        User: finish
+        Assistant: {"agents": [], "phase": "end"}
+        User: `end` cannot be entered from `execute`: gate `tested` is open, so after `execute` `verify` must be completed first (only the user can grant a skip); allowed now: `verify`⏎⏎finish
+    "#]]
         .assert_eq(&harness.prompt_lines("router"));
     harness.run_command(OperatorCommand::Grant { phase: work(), to: "end".into() });
     harness.answer_call("router", r#"{"agents": [], "phase": "end"}"#);

@@ -6,7 +6,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{ConditionVerdict, Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionCause};
 use segue_core::scope::Scope;
@@ -23,10 +23,16 @@ fn edge(from: &str, to: &str, guard: Guard) -> PhaseEdge {
     PhaseEdge { from: from.into(), to: to.into(), guard }
 }
 
-/// `draft` may last two turns or a second and leads to `review`; an edge leads back.
+/// `draft` may last two turns, three rounds or a second, waits included, and leads to `review`; an edge leads back.
 fn graph(owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
     let mut draft = PhaseSpec::new("draft");
-    draft.limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(1_000), exit: "review".into() });
+    draft.limit = Some(PhaseLimit {
+        turns_max: Some(2),
+        rounds_max: Some(3),
+        ms_max: Some(1_000),
+        includes_waiting: true,
+        ..PhaseLimit::new("review")
+    });
     PhaseGraph {
         name: "talk".into(),
         owner_kind,
@@ -102,13 +108,135 @@ fn message_after_the_deadline_arrives_in_the_next_phase() {
 }
 
 #[test]
-fn deadline_during_a_turn_takes_effect_at_its_end_without_a_wake() {
+fn phase_expires_in_the_middle_of_a_turn() {
     let mut harness = chat();
     let spec = spec(ClosureFlow::speaker_role());
-    harness.send_message("one").advance_and_tick(5_000);
-    assert_eq!(harness.session().next_wake_at(&spec), None, "looking again and again would change nothing");
-    harness.answer_call("speaker", "1");
+    harness.send_message("one");
+    let at = harness.session().next_wake_at(&spec).expect("the deadline is watched during a turn, too");
+    harness.advance_and_tick(at.ms_since(harness.now()));
     assert_eq!(expiries(&harness), ["Time → review"]);
+    assert_eq!(harness.session().next_wake_at(&spec), None);
+    assert_eq!(harness.open_call_roles(), ["speaker"], "the flow decides what becomes of pending work");
+    harness.answer_call("speaker", "1");
+    assert_eq!(outcomes(&harness), ["done"]);
+}
+
+/// A flow that counts a round after each answer and calls the speaker again, without ever ending its turn.
+fn looping() -> SessionHarness {
+    let flow = ClosureFlow::new(spec(ClosureFlow::speaker_role()), |view, event| match &event.event {
+        Event::CallAnswered(_) => vec![FlowStep::CountRound { phase: key() }],
+        Event::PhaseRoundCounted { .. } if view.session.phase_graphs[&key()].state.current == "draft" => {
+            vec![FlowStep::Call(CallRequest::new("speaker", "reply"))]
+        }
+        Event::PhaseEntered(_) => vec![FlowStep::EndTurn(TurnOutcome::Done)],
+        _ => ClosureFlow::react_as_chat(view, event),
+    });
+    SessionHarness::open(flow)
+}
+
+#[test]
+fn rounds_bound_a_loop_inside_one_turn() {
+    let mut harness = looping();
+    harness.send_message("go").answer_call("speaker", "1").answer_call("speaker", "2");
+    assert_eq!(harness.session().phase_graphs[&key()].state.rounds, 2);
+    assert_eq!(expiries(&harness), [""; 0]);
+    harness.answer_call("speaker", "3");
+    assert_eq!(expiries(&harness), ["Rounds → review"]);
+    assert_eq!(harness.session().phase_graphs[&key()].state.rounds, 0);
+    assert_eq!(outcomes(&harness), ["done"]);
+}
+
+#[test]
+fn round_of_an_unknown_graph_is_refused() {
+    let stranger = PhaseGraphKey { graph: "walk".into(), owner: PhaseStateOwner::Session };
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(ClosureFlow::speaker_role()), move |view, event| {
+        match &event.event {
+            Event::TurnStarted { .. } => {
+                vec![FlowStep::CountRound { phase: stranger.clone() }, FlowStep::EndTurn(TurnOutcome::Done)]
+            }
+            _ => ClosureFlow::react_as_chat(view, event),
+        }
+    }));
+    harness.send_message("go");
+    let refused = events(&harness, |event| match event {
+        Event::StepRefused { step, reason } => Some(format!("{step}: {reason}")),
+        _ => None,
+    });
+    assert_eq!(refused, ["count of a round: there is no graph `walk`"]);
+}
+
+#[test]
+fn r10_phase_time_excludes_waiting_for_a_person() {
+    let mut graph = graph(PhaseGraphOwnerKind::Session);
+    graph.phases[0].limit = Some(PhaseLimit { ms_max: Some(1_000), ..PhaseLimit::new("review") });
+    let notes = HandoverSpec { kind: "notes".into(), fields: Vec::new(), repairs_max: 0 };
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk"))
+        .with_graph(graph)
+        .with_handover(notes);
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec.clone(), ClosureFlow::react_as_chat));
+    assert_eq!(harness.session().next_wake_at(&spec), None, "nobody has said anything yet");
+    harness.advance_and_tick(60_000);
+    assert_eq!(expiries(&harness), [""; 0]);
+
+    // Work counts, and waiting between turns does not.
+    harness.send_message("one").advance_clock(600);
+    harness.answer_call("speaker", "1");
+    assert_eq!(harness.session().next_wake_at(&spec), None);
+    harness.advance_clock(60_000);
+    harness.send_message("two");
+    let at = harness.session().next_wake_at(&spec).expect("the clock runs again");
+    let left = at.ms_since(harness.now());
+    assert!((300..=400).contains(&left), "{left} ms are left of the second");
+    harness.advance_and_tick(left);
+    assert_eq!(expiries(&harness), ["Time → review"]);
+}
+
+#[test]
+fn t9_gate_is_closed_by_evidence_that_the_flow_sees_on_leaving() {
+    let draft = PhaseSpec::new("draft");
+    let graph = PhaseGraph {
+        phases: vec![draft, PhaseSpec::new("review"), PhaseSpec::new("publish")],
+        edges: vec![
+            edge("draft", "review", Guard::Always),
+            edge("review", "draft", Guard::Always),
+            edge("review", "publish", Guard::Always),
+            edge("publish", "draft", Guard::Always),
+        ],
+        gates: vec![PhaseGate {
+            name: "reviewed".into(),
+            opened_by: "draft".into(),
+            satisfied_by: "review".into(),
+            condition: Some("approved".into()),
+            blocks: BTreeSet::from(["publish".into()]),
+        }],
+        ..graph(PhaseGraphOwnerKind::Session)
+    };
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk")).with_graph(graph);
+    let flow = ClosureFlow::new(spec, ClosureFlow::react_as_chat).with_conditions(|view, _, condition| {
+        match (condition, view.session.last_reply.is_some()) {
+            ("approved", true) => ConditionVerdict::Holds,
+            ("approved", false) => ConditionVerdict::Fails("nobody has replied".to_owned()),
+            _ => panic!("unexpected condition {condition}"),
+        }
+    });
+    let mut harness = SessionHarness::open(flow);
+    let propose = |to: &str| OperatorCommand::Propose { phase: key(), to: to.into(), reason: None };
+    let open_gates = |harness: &SessionHarness| harness.session().phase_graphs[&key()].state.open_gates.len();
+    harness.run_command(propose("review"));
+    assert_eq!(open_gates(&harness), 1, "entering is no evidence");
+    harness.run_command(propose("publish"));
+    let refused = events(&harness, |event| match event {
+        Event::PhaseTransitionRefused(refused) => Some(refused.refusal.to_string()),
+        _ => None,
+    });
+    assert_eq!(
+        refused,
+        ["`publish` cannot be entered from `review`: gate `reviewed` is open, and leaving `review` now lacks the \
+          condition `approved` (nobody has replied) (only the user can grant a skip); allowed now: `draft`"]
+    );
+    harness.send_message("please").answer_call("speaker", "fine");
+    harness.run_command(propose("publish"));
+    assert_eq!((phase(&harness).0.as_str(), open_gates(&harness)), ("publish", 0));
 }
 
 #[test]
@@ -177,34 +305,38 @@ fn refused_proposal_is_recorded_and_changes_nothing() {
 
 #[test]
 fn permanently_blocked_exit_sets_no_wake() {
-    let limit = |exit: &str| Some(PhaseLimit { turns_max: None, ms_max: Some(10), exit: exit.into() });
     let mut a = PhaseSpec::new("a");
-    a.limit = limit("b");
-    let graph = PhaseGraph {
+    a.limit = Some(PhaseLimit { ms_max: Some(10), includes_waiting: true, ..PhaseLimit::new("b") });
+    let mut graph = PhaseGraph {
         name: "talk".into(),
         owner_kind: PhaseGraphOwnerKind::Session,
         start: "start".into(),
-        phases: vec![PhaseSpec::new("start"), a, PhaseSpec::new("b")],
-        edges: vec![edge("start", "a", Guard::Always), edge("a", "b", Guard::Always), edge("b", "a", Guard::Always)],
+        phases: vec![PhaseSpec::new("start"), a, PhaseSpec::new("b"), PhaseSpec::new("c")],
+        edges: ["start a", "a b", "b a", "b c", "c a"]
+            .map(|phases| phases.split_once(' ').expect("there are two phases"))
+            .map(|(from, to)| edge(from, to, Guard::Always))
+            .into(),
         gates: vec![PhaseGate {
             name: "first".into(),
             opened_by: "start".into(),
             satisfied_by: "a".into(),
-            blocks: BTreeSet::from(["b".into()]),
+            condition: None,
+            blocks: BTreeSet::from(["c".into()]),
         }],
     };
-    // In `a` with the gate open (as after a rollback) the exit leads back to `a`, so there is nothing to do.
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk")).with_graph(graph);
+    let spec_with = |graph: &PhaseGraph| {
+        ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk")).with_graph(graph.clone())
+    };
+    let spec = spec_with(&graph);
     let mut harness = SessionHarness::open(ClosureFlow::new(spec.clone(), ClosureFlow::react_as_chat));
     harness.run_command(OperatorCommand::Propose { phase: key(), to: "a".into(), reason: None });
-    assert!(harness.session().phase_graphs[&key()].state.open_gates.is_empty());
+    assert!(harness.session().next_wake_at(&spec).is_some());
+    // With a later version of the graph, a gate that only completing `a` satisfies blocks the exit of `a`.
+    graph.gates[0].blocks.insert("b".into());
+    assert_eq!(harness.session().next_wake_at(&spec_with(&graph)), None, "a tick would change nothing");
     let Some(Effect::Wake { at }) = harness.session().pending_effects(&spec).pop() else {
         panic!("there is a deadline")
     };
-    let mut session = harness.session().clone();
-    let status = session.phase_graphs.get_mut(&key()).expect("it has a state");
-    std::sync::Arc::make_mut(status).state.open_gates.insert("first".into());
-    assert_eq!(session.next_wake_at(&spec), None);
     harness.advance_and_tick(at.ms_since(harness.now()));
     assert_eq!(phase(&harness).0, "b");
 }

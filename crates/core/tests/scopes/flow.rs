@@ -63,7 +63,8 @@ pub(crate) fn key(graph: usize) -> PhaseGraphKey {
 
 fn graph(name: &str, owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
     let mut phases: Vec<PhaseSpec> = PHASES.map(PhaseSpec::new).into();
-    phases[1].limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(700), exit: "c".into() });
+    phases[1].limit =
+        Some(PhaseLimit { turns_max: Some(2), ms_max: Some(700), includes_waiting: true, ..PhaseLimit::new("c") });
     let edges = PHASES.iter().flat_map(|from| PHASES.iter().map(move |to| (from, to)));
     let edges = edges.map(|(from, to)| PhaseEdge { from: (*from).into(), to: (*to).into(), guard: Guard::Always });
     PhaseGraph { name: name.into(), owner_kind, start: "a".into(), phases, edges: edges.collect(), gates: Vec::new() }

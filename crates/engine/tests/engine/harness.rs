@@ -134,7 +134,7 @@ pub(crate) fn chat_with_role(speaker: RoleSpec) -> Arc<dyn DynFlow> {
 /// A chat whose phase changes from `hot` to `cold` after `ms`.
 pub(crate) fn cooling_flow(ms: u64) -> Arc<dyn DynFlow> {
     let mut hot = PhaseSpec::new("hot");
-    hot.limit = Some(PhaseLimit { turns_max: None, ms_max: Some(ms), exit: "cold".into() });
+    hot.limit = Some(PhaseLimit { ms_max: Some(ms), includes_waiting: true, ..PhaseLimit::new("cold") });
     let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
     let graph = PhaseGraph {
         name: "heat".into(),

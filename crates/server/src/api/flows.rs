@@ -147,7 +147,11 @@ pub(crate) struct PhaseView {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct PhaseLimitView {
     pub turns_max: Option<u32>,
+    /// The maximum number of rounds that the flow counts.
+    pub rounds_max: Option<u32>,
     pub ms_max: Option<u64>,
+    /// True if `ms_max` includes the time in which the session waits for a person or another session.
+    pub includes_waiting: bool,
     /// The phase that is entered when a limit is reached.
     pub exit_phase: String,
 }
@@ -169,6 +173,8 @@ pub(crate) struct GateView {
     pub opened_by: String,
     /// The phase that satisfies the gate.
     pub satisfied_by: String,
+    /// The condition that must hold when that phase is left, if there is one.
+    pub condition: Option<String>,
     /// The phases that an open gate blocks, besides all end phases.
     pub blocks: Vec<String>,
 }
@@ -333,6 +339,7 @@ pub(crate) fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
         satisfied_by: gate.satisfied_by.to_string(),
+        condition: gate.condition.clone(),
         blocks: gate.blocks.iter().map(ToString::to_string).collect(),
     };
     PhaseGraphView {
@@ -364,7 +371,9 @@ pub(crate) fn phase_view(phase: &segue_core::phase::PhaseSpec) -> PhaseView {
         },
         limit: phase.limit.as_ref().map(|limit| PhaseLimitView {
             turns_max: limit.turns_max,
+            rounds_max: limit.rounds_max,
             ms_max: limit.ms_max,
+            includes_waiting: limit.includes_waiting,
             exit_phase: limit.exit.to_string(),
         }),
     }

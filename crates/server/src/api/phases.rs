@@ -64,6 +64,8 @@ pub(crate) struct CurrentPhaseView {
     pub since: u64,
     /// The number of turns started in this visit.
     pub turns: u32,
+    /// The number of rounds that the flow counted in this visit.
+    pub rounds: u32,
     pub previous_phase: Option<String>,
     pub open_gates: Vec<String>,
     /// Grants that have not been used.
@@ -112,8 +114,10 @@ pub(crate) struct GateStatusView {
     pub gate: String,
     /// The phase that opens the gate.
     pub opened_by: String,
-    /// The phase that satisfies the gate.
+    /// The phase that satisfies the gate when it is left.
     pub satisfied_by: String,
+    /// The condition that must hold then, if there is one.
+    pub condition: Option<String>,
     /// The phases that an open gate blocks, besides all end phases.
     pub blocks: Vec<String>,
     pub is_open: bool,
@@ -244,6 +248,7 @@ async fn read_graph_status(
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
         satisfied_by: gate.satisfied_by.to_string(),
+        condition: gate.condition.clone(),
         blocks: gate.blocks.iter().map(ToString::to_string).collect(),
         is_open: status.state.open_gates.contains(&gate.name),
     });
@@ -275,6 +280,7 @@ fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
         visit: now.visit,
         since: now.since.0,
         turns: now.turns_started,
+        rounds: now.rounds,
         previous_phase: now.came_from.as_ref().map(ToString::to_string),
         open_gates: now.open_gates.iter().cloned().collect(),
         grants: now.grants.iter().map(grant).collect(),

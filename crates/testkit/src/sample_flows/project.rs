@@ -69,6 +69,7 @@ impl MiniProject {
                 name: "tested".into(),
                 opened_by: "execute".into(),
                 satisfied_by: "verify".into(),
+                condition: None,
                 blocks: BTreeSet::new(),
             }],
         };

@@ -38,13 +38,13 @@ fn the_seven_phases_are_drawn_with_gates_limits_and_the_current_phase() {
             p5 --> p6
             p6 --> p0
             p6 --> p7
-            p2 --> p3 : ┄ after 6 turns ┄
-            p3 --> p4 : ┄ after 20 turns or 60 min ┄
+            p2 --> p0 : ┄ after 6 turns ┄
+            p3 --> p0 : ┄ after 20 rounds or 60 min ┄
+            p4 --> p0 : ┄ after 20 rounds ┄
+            p5 --> p6 : ┄ after 20 rounds ┄
             p6 --> p0 : ┄ after 10 min ┄
             p7 --> [*]
-            note right of p3 : gate verify (open), verification before chores, reflection, end
-            note right of p4 : gate tidy, chores before reflection, end
-            note right of p5 : gate learn, reflection before chat, end
+            note right of p3 : gate verify (open), verification with verified before chores, end<br/>gate tidy (open), chores before end<br/>gate learn (open), reflection with everyone reflected before end
             classDef current fill:gold,stroke:black,stroke-width:3px
             class p0 current
     "#]]
@@ -58,8 +58,9 @@ fn guards_and_limits_are_labels() {
     graph.edges[0].guard = Guard::Handover("brief".into());
     graph.edges[1].guard = Guard::Condition("more to do".to_owned());
     graph.edges[2].guard = Guard::All(vec![Guard::Condition("all done".to_owned()), user]);
-    graph.phases[0].limit = Some(PhaseLimit { turns_max: Some(1), ms_max: Some(90_000), exit: "end".into() });
-    graph.phases[1].limit = Some(PhaseLimit { turns_max: None, ms_max: Some(1500), exit: "a".into() });
+    graph.phases[0].limit =
+        Some(PhaseLimit { turns_max: Some(1), rounds_max: Some(3), ms_max: Some(90_000), ..PhaseLimit::new("end") });
+    graph.phases[1].limit = Some(PhaseLimit { ms_max: Some(1500), ..PhaseLimit::new("a") });
     expect![[r#"
         stateDiagram-v2
             state "a" as p0
@@ -69,7 +70,7 @@ fn guards_and_limits_are_labels() {
             p0 --> p1 : handover brief
             p1 --> p1 : more to do
             p1 --> p2 : all done and (by user or operator)
-            p0 --> p2 : ┄ after 1 turn or 90 s ┄
+            p0 --> p2 : ┄ after 1 turn or 3 rounds or 90 s ┄
             p1 --> p0 : ┄ after 1500 ms ┄
             p2 --> [*]
     "#]]

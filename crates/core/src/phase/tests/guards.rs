@@ -134,7 +134,7 @@ fn grant_overrides_an_unmet_guard_and_records_it() {
 fn edge_to_itself_begins_a_new_visit() {
     let mut graph = graph(&["plan", "work", "end"], &["plan>work", "work>work", "work>end"]);
     graph.edges[1].guard = Guard::Handover("workflow".into());
-    graph.gates.push(gate("g", "work", "end", &["plan"]));
+    graph.gates.push(gate("g", "plan", "work", &[]));
     assert_eq!(graph.validate(), Ok(()));
     let mut state = PhaseState::new(&graph, UnixMillis(0));
     let again = PhaseProposal::new("work", Proposer::Engine);
@@ -152,6 +152,7 @@ fn edge_to_itself_begins_a_new_visit() {
         panic!("the guard is met")
     };
     assert!(second.begins_visit());
+    assert_eq!(second.closes_gates, ["g"], "the phase was left");
     state.apply_transition(&second, UnixMillis(2));
     assert_eq!((state.visit, state.since, state.current.as_str()), (3, UnixMillis(2), "work"));
 }

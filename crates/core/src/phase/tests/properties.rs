@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::seven;
+use super::{all_conditions_hold, seven};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -28,12 +28,24 @@ enum Step {
     Grant(usize, Proposer),
     Revoke(usize),
     Turn,
+    Round,
     Wait(u64),
+    /// The session waits for a person or another session.
+    WaitForOthers(u64),
     Rollback(usize, Proposer),
 }
 
-/// The phases that were entered, each with the gates that a grant skipped.
-type Path = Vec<(PhaseName, BTreeSet<String>)>;
+/// A phase that was entered.
+#[derive(Clone)]
+struct Entry {
+    phase: PhaseName,
+    /// The gates whose phase was left with evidence.
+    evidence: BTreeSet<String>,
+    /// The gates that a grant skipped.
+    waived: BTreeSet<String>,
+}
+
+type Path = Vec<Entry>;
 
 /// A history and an independent computation of the open gates from the path alone.
 struct History<'g> {
@@ -48,15 +60,15 @@ struct History<'g> {
 impl<'g> History<'g> {
     fn begin(graph: &'g PhaseGraph) -> Self {
         let state = PhaseState::new(graph, UnixMillis(0));
-        let path = vec![(graph.start.clone(), BTreeSet::new())];
+        let path = vec![Entry { phase: graph.start.clone(), evidence: BTreeSet::new(), waived: BTreeSet::new() }];
         Self { graph, past: vec![(state.clone(), path.clone())], state, now: UnixMillis(0), path }
     }
 
     fn open_by_path(&self) -> BTreeSet<String> {
         let is_open = |gate: &&PhaseGate| {
             let mut open = false;
-            for (phase, waived) in &self.path {
-                open &= *phase != gate.satisfied_by && !waived.contains(&gate.name);
+            for Entry { phase, evidence, waived } in &self.path {
+                open &= !evidence.contains(&gate.name) && !waived.contains(&gate.name);
                 open |= *phase == gate.opened_by;
             }
             open
@@ -74,7 +86,8 @@ impl<'g> History<'g> {
                 match rule_on_proposal(self.graph, &self.state, &proposal, conditions) {
                     ProposalRuling::Enter(transition) => {
                         assert_eq!(may.contains(&proposal.to), transition.begins_visit());
-                        self.enter(&transition);
+                        let evidence = self.evidence_on_leaving(conditions);
+                        self.enter(&transition, evidence);
                     }
                     ProposalRuling::Refuse(refusal) => {
                         assert!(!may.contains(&proposal.to));
@@ -95,15 +108,30 @@ impl<'g> History<'g> {
                 self.state.count_turn_ended();
                 self.expire();
             }
+            Step::Round => {
+                self.state.count_round();
+                self.expire();
+            }
             Step::Wait(ms) => {
                 self.now = self.now.plus_ms(*ms);
                 self.expire();
+            }
+            Step::WaitForOthers(ms) => {
+                let (since, before) = (self.now, self.state.clone());
+                self.now = self.now.plus_ms(*ms);
+                let expired = expiry_transition(self.graph, &self.state, self.now, Some(since));
+                let limit = self.graph.find_phase(&before.current).and_then(|phase| phase.limit.as_ref());
+                if limit.is_some_and(|limit| !limit.includes_waiting) {
+                    let already = expiry_transition(self.graph, &before, since, None);
+                    assert_eq!(expired.is_some(), already.is_some(), "waiting used up the visit");
+                }
+                self.state.waited_ms += ms;
             }
             Step::Rollback(number, by) => {
                 let (past, path) = self.past[number % self.past.len()].clone();
                 if let Ok(transition) = plan_rollback(self.graph, &self.state, &past, by, TransitionNote::default()) {
                     assert!(by.has_user_authority());
-                    self.enter(&transition);
+                    self.enter(&transition, BTreeSet::new());
                     assert_eq!(self.state.open_gates, past.open_gates);
                     self.path.clone_from(&path);
                     self.past.push((self.state.clone(), path));
@@ -116,16 +144,26 @@ impl<'g> History<'g> {
     }
 
     fn expire(&mut self) {
-        if let Some(transition) = expiry_transition(self.graph, &self.state, self.now) {
-            let time = visit_deadline(self.graph, &self.state).is_some_and(|deadline| self.now >= deadline);
-            assert!(time || self.state.turns_done > 0 || self.graph.validate().is_err());
-            self.enter(&transition);
+        if let Some(transition) = expiry_transition(self.graph, &self.state, self.now, None) {
+            let time = visit_deadline(self.graph, &self.state, None).is_some_and(|deadline| self.now >= deadline);
+            let counted = self.state.turns_done + self.state.rounds > 0;
+            assert!(time || counted || self.graph.validate().is_err());
+            assert!(transition.closes_gates.is_empty(), "a limit satisfied a gate");
+            self.enter(&transition, BTreeSet::new());
         }
     }
 
-    fn enter(&mut self, transition: &PhaseTransition) {
+    /// The gates whose phase is the current one, if their condition holds.
+    fn evidence_on_leaving(&self, conditions: &GuardInputs) -> BTreeSet<String> {
+        let holds = |name: &String| conditions.verdicts.get(name) == Some(&ConditionVerdict::Holds);
+        let is_met = |gate: &&PhaseGate| gate.condition.as_ref().is_none_or(holds);
+        let gates = self.graph.gates.iter().filter(|gate| gate.satisfied_by == self.state.current);
+        gates.filter(is_met).map(|gate| gate.name.clone()).collect()
+    }
+
+    fn enter(&mut self, transition: &PhaseTransition, evidence: BTreeSet<String>) {
         let before = self.state.clone();
-        let blocking = self.blocking_gates(&transition.to);
+        let blocking = self.blocking_gates(&transition.to, &evidence);
         assert_survives::<PhaseTransition>(transition);
         self.state.apply_transition(transition, self.now);
         let mut waived = BTreeSet::new();
@@ -151,16 +189,17 @@ impl<'g> History<'g> {
         assert_eq!(self.state.visit, before.visit + 1);
         assert_eq!(self.state.since, self.now);
         assert_eq!((self.state.turns_started, self.state.turns_done), (0, 0));
+        assert_eq!((self.state.rounds, self.state.waited_ms), (0, 0));
         assert!(self.state.find_grant(&transition.to).is_none(), "a grant outlived its use");
         assert_eq!(self.state.visit_counts.values().sum::<u32>(), self.state.visit);
         if !matches!(transition.cause, TransitionCause::RolledBack { .. }) {
-            self.path.push((transition.to.clone(), waived));
+            self.path.push(Entry { phase: transition.to.clone(), evidence, waived });
             self.past.push((self.state.clone(), self.path.clone()));
         }
     }
 
-    fn blocking_gates(&self, to: &PhaseName) -> BTreeSet<String> {
-        let open = self.open_by_path();
+    fn blocking_gates(&self, to: &PhaseName, evidence: &BTreeSet<String>) -> BTreeSet<String> {
+        let open: BTreeSet<String> = self.open_by_path().difference(evidence).cloned().collect();
         let is_end = self.graph.phases.iter().any(|phase| phase.name == *to && phase.kind == PhaseKind::End);
         let blocks = |gate: &&PhaseGate| {
             open.contains(&gate.name) && gate.satisfied_by != *to && (is_end || gate.blocks.contains(to))
@@ -187,11 +226,10 @@ fn any_proposer() -> impl Strategy<Value = Proposer> {
 
 fn any_conditions() -> impl Strategy<Value = GuardInputs> {
     let verdict = prop_oneof![Just(ConditionVerdict::Holds), Just(ConditionVerdict::Fails("not yet".to_owned()))];
-    (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), prop::option::of(verdict))
-        .prop_map(|(handovers, verdict)| GuardInputs {
-            handovers,
-            verdicts: verdict.into_iter().map(|verdict| ("x".to_owned(), verdict)).collect(),
-        })
+    let name = prop::sample::select(vec!["x", "c0", "c1", "c2", "c3", "verified", "everyone reflected"]);
+    let verdicts = prop::collection::btree_map(name.prop_map(str::to_owned), verdict, 0..6);
+    (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), verdicts)
+        .prop_map(|(handovers, verdicts)| GuardInputs { handovers, verdicts })
 }
 
 fn any_guard() -> impl Strategy<Value = Guard> {
@@ -214,8 +252,16 @@ fn any_name() -> impl Strategy<Value = PhaseName> {
 
 fn any_phase(name: &'static str) -> impl Strategy<Value = PhaseSpec> {
     let kind = prop_oneof![8 => Just(PhaseKind::Work), 1 => Just(PhaseKind::End), 1 => Just(PhaseKind::Failure)];
-    let limit = (prop::option::of(0..4u32), prop::option::of(0..50u64), any_name())
-        .prop_map(|(turns_max, ms_max, exit)| PhaseLimit { turns_max, ms_max, exit });
+    let maximum = || prop::option::of(0..4u32);
+    let limit = (maximum(), maximum(), prop::option::of(0..50u64), any::<bool>(), any_name()).prop_map(
+        |(turns_max, rounds_max, ms_max, includes_waiting, exit)| PhaseLimit {
+            turns_max,
+            rounds_max,
+            ms_max,
+            includes_waiting,
+            exit,
+        },
+    );
     (kind, prop::option::weighted(0.3, limit)).prop_map(move |(kind, limit)| PhaseSpec {
         kind,
         limit,
@@ -226,16 +272,18 @@ fn any_phase(name: &'static str) -> impl Strategy<Value = PhaseSpec> {
 fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> {
     let phases: Vec<_> = NAMES.iter().map(|name| any_phase(name)).collect();
     let edge = (any_name(), any_name(), guards).prop_map(|(from, to, guard)| PhaseEdge { from, to, guard });
-    let gate = (any_name(), any_name(), prop::collection::btree_set(any_name(), 0..3));
+    let gate = (any_name(), any_name(), any::<bool>(), prop::collection::btree_set(any_name(), 0..3));
     (phases, 2..=NAMES.len(), prop::collection::vec(edge, 4..16), prop::collection::vec(gate, 0..4)).prop_map(
         |(mut phases, count, edges, gates)| {
             phases.truncate(count);
-            let gates = gates.into_iter().enumerate().map(|(number, (opened_by, satisfied_by, blocks))| PhaseGate {
+            let gate = |(number, (opened_by, satisfied_by, has_condition, blocks))| PhaseGate {
                 name: format!("g{number}"),
                 opened_by,
                 satisfied_by,
+                condition: bool::then(has_condition, || format!("c{number}")),
                 blocks,
-            });
+            };
+            let gates = gates.into_iter().enumerate().map(gate);
             PhaseGraph {
                 name: "random".into(),
                 owner_kind: PhaseGraphOwnerKind::Agent,
@@ -270,6 +318,7 @@ fn without_obvious_errors(mut graph: PhaseGraph) -> PhaseGraph {
                 && is_known(&limit.exit)
                 && limit.exit != phase.name
                 && limit.turns_max.is_some_and(|turns| turns > 0)
+                && limit.rounds_max != Some(0)
                 && limit.ms_max != Some(0)
         };
         phase.limit = phase.limit.take().filter(is_sound);
@@ -279,15 +328,23 @@ fn without_obvious_errors(mut graph: PhaseGraph) -> PhaseGraph {
     }
     graph.gates.retain(|gate| {
         is_known(&gate.opened_by)
-            && is_known(&gate.satisfied_by)
-            && gate.opened_by != gate.satisfied_by
+            && work.contains(&gate.satisfied_by)
+            && (gate.opened_by != gate.satisfied_by || gate.condition.is_some())
             && !gate.blocks.is_empty()
     });
     graph
 }
 
-/// The gates that are open in some work phase from which the machine never satisfies them.
-fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
+/// What the machine runs into, whatever conditions hold.
+#[derive(Debug, Default, PartialEq)]
+struct DeadEnds {
+    /// The gates that are open in some work phase from which the machine never satisfies them.
+    gates: BTreeSet<String>,
+    /// The phases whose limit is reached without a way out.
+    limits: BTreeSet<PhaseName>,
+}
+
+fn dead_ends(graph: &PhaseGraph) -> DeadEnds {
     let key = |state: &PhaseState| (state.current.clone(), state.open_gates.clone());
     let reachable = |from: &PhaseState| {
         let mut seen = BTreeMap::from([(key(from), from.clone())]);
@@ -301,28 +358,51 @@ fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
         }
         seen.into_values().collect::<Vec<_>>()
     };
-    let mut never = BTreeSet::new();
+    let mut found = DeadEnds::default();
     for state in reachable(&PhaseState::new(graph, UnixMillis(0))) {
-        if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
+        let phase = graph.find_phase(&state.current).expect("it is of the graph");
+        if phase.is_terminal() {
             continue;
         }
-        let ahead: BTreeSet<PhaseName> = reachable(&state).into_iter().map(|state| state.current).collect();
+        if phase.limit.is_some() && expiry_transition(graph, &spent(&state), UnixMillis(0), None).is_none() {
+            found.limits.insert(phase.name.clone());
+        }
+        let ahead = reachable(&state);
+        let closed = |gate: &PhaseGate| {
+            let mut transitions = ahead.iter().flat_map(|state| transitions(graph, state));
+            transitions.any(|transition| transition.closes_gates.contains(&gate.name))
+        };
         let open = graph.gates.iter().filter(|gate| state.open_gates.contains(&gate.name));
-        never.extend(open.filter(|gate| !ahead.contains(&gate.satisfied_by)).map(|gate| gate.name.clone()));
+        found.gates.extend(open.filter(|gate| !closed(gate)).map(|gate| gate.name.clone()));
     }
-    never
+    found
+}
+
+fn spent(state: &PhaseState) -> PhaseState {
+    PhaseState { turns_done: u32::MAX, ..state.clone() }
+}
+
+fn transitions(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseTransition> {
+    let mut found = Vec::new();
+    for holding in 0..1 << graph.gates.len() {
+        let held = graph.gates.iter().enumerate().filter(|(number, _)| holding >> number & 1 == 1);
+        let verdicts = held.filter_map(|(_, gate)| Some((gate.condition.clone()?, ConditionVerdict::Holds)));
+        let conditions = GuardInputs { verdicts: verdicts.collect(), ..GuardInputs::default() };
+        for phase in &graph.phases {
+            let proposal = PhaseProposal::new(phase.name.clone(), Proposer::Engine);
+            match rule_on_proposal(graph, state, &proposal, &conditions) {
+                ProposalRuling::Enter(transition) => found.push(transition),
+                ProposalRuling::Refuse(_) => {}
+            }
+        }
+    }
+    found.extend(expiry_transition(graph, &spent(state), UnixMillis(0), None));
+    found
 }
 
 fn successors(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseState> {
-    let proposals = graph.phases.iter().map(|phase| PhaseProposal::new(phase.name.clone(), Proposer::Engine));
-    let rulings = proposals.map(|proposal| rule_on_proposal(graph, state, &proposal, &GuardInputs::default()));
-    let proposed = rulings.filter_map(|ruling| match ruling {
-        ProposalRuling::Enter(transition) => Some(transition),
-        ProposalRuling::Refuse(_) => None,
-    });
-    let spent = PhaseState { turns_done: u32::MAX, ..state.clone() };
-    proposed
-        .chain(expiry_transition(graph, &spent, UnixMillis(0)))
+    transitions(graph, state)
+        .into_iter()
         .map(|transition| {
             let mut next = state.clone();
             next.apply_transition(&transition, UnixMillis(0));
@@ -337,6 +417,8 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..8usize, any_proposer()).prop_map(|(to, by)| Step::Grant(to, by)),
         1 => (0..8usize).prop_map(Step::Revoke),
         2 => Just(Step::Turn),
+        2 => Just(Step::Round),
+        1 => (0..4_000_000u64).prop_map(Step::WaitForOthers),
         2 => (0..4_000_000u64).prop_map(Step::Wait),
         1 => (0..64usize, any_proposer()).prop_map(|(number, by)| Step::Rollback(number, by)),
     ];
@@ -379,12 +461,16 @@ proptest! {
         graph in any_graph(Just(Guard::Always).boxed()).prop_map(without_obvious_errors),
     ) {
         let errors = graph.validate().err().unwrap_or_default();
-        let found: BTreeSet<String> = errors.iter().filter_map(|error| match error {
-            PhaseGraphError::GateDeadEnd { gate, .. } => Some(gate.clone()),
-            _ => None,
-        }).collect();
-        prop_assume!(found.len() == errors.len());
-        prop_assert_eq!(found, gates_never_satisfied(&graph));
+        let mut found = DeadEnds::default();
+        for error in &errors {
+            match error {
+                PhaseGraphError::GateDeadEnd { gate, .. } => drop(found.gates.insert(gate.clone())),
+                PhaseGraphError::ExitNowhere { phase, .. } => drop(found.limits.insert(phase.clone())),
+                _ => {}
+            }
+        }
+        prop_assume!(found.gates.len() + found.limits.len() == errors.len());
+        prop_assert_eq!(found, dead_ends(&graph));
     }
 
     #[test]
@@ -398,13 +484,14 @@ proptest! {
             if graph.find_phase(&state.current).expect("it is of the graph").is_terminal() {
                 break;
             }
-            let may = allowed_phases(&graph, &state, &Proposer::Engine, &GuardInputs::default());
+            let holds = all_conditions_hold(&graph);
+            let may = allowed_phases(&graph, &state, &Proposer::Engine, &holds);
             let transition = if may.is_empty() {
                 state.turns_done = u32::MAX;
-                expiry_transition(&graph, &state, UnixMillis(u64::MAX)).expect("a sound graph has a way out of every phase of work")
+                expiry_transition(&graph, &state, UnixMillis(u64::MAX), None).expect("a sound graph has a way out of every phase of work")
             } else {
                 let proposal = PhaseProposal::new(may[step % may.len()].clone(), Proposer::Engine);
-                match rule_on_proposal(&graph, &state, &proposal, &GuardInputs::default()) {
+                match rule_on_proposal(&graph, &state, &proposal, &holds) {
                     ProposalRuling::Enter(transition) => transition,
                     ProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
                 }

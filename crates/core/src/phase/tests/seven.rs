@@ -1,7 +1,7 @@
 //! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{GuardInputs, Proposer};
+use crate::phase::guard::{ConditionVerdict, GuardInputs, Proposer};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
@@ -139,15 +139,58 @@ fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
     assert!(matches!(refused(&wider, &detour, "chores").why, PhaseRefusalReason::GatesOpen(_)));
     detour.apply_transition(&accepted(&graph, &detour, "execute"), UnixMillis(3000));
     detour.apply_transition(&accepted(&graph, &detour, "verification"), UnixMillis(4000));
-    assert_eq!(detour.open_gates.iter().collect::<Vec<_>>(), ["tidy"]);
-    accepted(&graph, &detour, "chores");
+    assert_eq!(detour.open_gates.iter().collect::<Vec<_>>(), ["learn", "tidy", "verify"], "entering is no evidence");
+    let leaving = accepted(&graph, &detour, "chores");
+    assert_eq!(leaving.closes_gates, ["verify"]);
+}
+
+#[test]
+fn t9_verification_is_satisfied_by_evidence_when_it_is_left() {
+    let graph = seven();
+    let state = at("verification");
+    let conditions = |verdict| GuardInputs {
+        verdicts: std::collections::BTreeMap::from([("verified".to_owned(), verdict)]),
+        ..GuardInputs::default()
+    };
+    let propose = |to: &str, conditions: &GuardInputs| {
+        rule_on_proposal(&graph, &state, &PhaseProposal::new(to, router()), conditions)
+    };
+    let failed = conditions(ConditionVerdict::Fails("two tests fail".to_owned()));
+    let ProposalRuling::Refuse(refusal) = propose("chores", &failed) else { panic!("there is no evidence") };
+    expect!["`chores` cannot be entered from `verification`: gate `verify` is open, and leaving `verification` now lacks the condition `verified` (two tests fail) (only the user can grant a skip); allowed now: `chat`, `execute`"].assert_eq(&refusal.to_string());
+
+    // Without evidence the phase can be left for phases that the gate does not block, and stays open.
+    for to in ["execute", "chat"] {
+        let ProposalRuling::Enter(transition) = propose(to, &failed) else { panic!("the gate does not block `{to}`") };
+        assert_eq!(transition.closes_gates, [""; 0]);
+    }
+    let ProposalRuling::Enter(transition) = propose("chores", &conditions(ConditionVerdict::Holds)) else {
+        panic!("there is evidence")
+    };
+    assert_eq!(transition.closes_gates, ["verify"]);
+}
+
+#[test]
+fn t9_limit_neither_satisfies_a_gate_nor_leads_through_one() {
+    let graph = seven();
+    for (phase, exit) in [("execute", "chat"), ("verification", "chat"), ("chores", "reflection")] {
+        let mut state = at(phase);
+        let open = state.open_gates.clone();
+        (0..20).for_each(|_| state.count_round());
+        let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("all rounds are used");
+        assert_eq!((transition.to.as_str(), transition.closes_gates.as_slice()), (exit, &[][..]), "{phase}");
+        state.apply_transition(&transition, UnixMillis(9000));
+        assert_eq!(state.open_gates, open);
+    }
 }
 
 #[test]
 fn t10_verification_may_return_to_execute_and_is_required_again() {
     let graph = seven();
     let state = walked(&graph, &["execute", "verification", "execute"]);
-    assert_eq!(state.open_gates.iter().collect::<Vec<_>>(), ["tidy", "verify"]);
+    let verified = walked(&graph, &["execute", "verification", "chores"]);
+    assert_eq!(verified.open_gates.iter().collect::<Vec<_>>(), ["learn", "tidy"]);
+    assert_eq!(state.open_gates.iter().collect::<Vec<_>>(), ["learn", "tidy", "verify"]);
     assert_eq!(state.visit_counts.get("execute"), Some(&2));
 }
 
@@ -164,8 +207,10 @@ fn t24_the_end_cannot_be_reached_around_an_open_gate() {
         assert!(matches!(refused(&graph, &state, "end").why, PhaseRefusalReason::GatesOpen(_)), "{path:?}");
     }
     expect![
-        "`end` cannot be entered from `chat`: gate `verify` is open, so after `execute` `verification` must be entered first \
-         (only the user can grant a skip); allowed now: `brainstorm`, `plan`, `execute`"
+        "`end` cannot be entered from `chat`: gate `verify` is open, so after `execute` `verification` must be completed first, \
+         with the condition `verified`, and gate `tidy` is open, so after `execute` `chores` must be completed first, \
+         and gate `learn` is open, so after `execute` `reflection` must be completed first, \
+         with the condition `everyone reflected` (only the user can grant a skip); allowed now: `brainstorm`, `plan`, `execute`"
     ]
     .assert_eq(&refused(&graph, &walked(&graph, &["execute", "chat"]), "end").to_string());
     accepted(&graph, &at("chat"), "end");
@@ -206,8 +251,8 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     state.add_grant(given);
     let transition = accepted(&graph, &state, "end");
     expect![
-        "`end` was entered with a grant, which skipped phase `verification` (gate `verify`); \
-         the missing edge from `execute` to `end`"
+        "`end` was entered with a grant, which skipped phase `verification` (gate `verify`); phase `chores` (gate `tidy`); \
+         phase `reflection` (gate `learn`); the missing edge from `execute` to `end`"
     ]
     .assert_eq(&transition.warning().expect("a skip warns"));
     state.apply_transition(&transition, UnixMillis(9000));
@@ -223,7 +268,7 @@ fn grant_allows_one_transition_and_closes_skipped_gates() {
     state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(1));
     let transition = accepted(&graph, &state, "chores");
     assert_eq!(transition.closes_gates, ["verify"]);
-    assert_eq!(transition.opens_gates, ["learn"]);
+    assert_eq!(transition.opens_gates, [""; 0]);
     let TransitionCause::Granted { skips } = &transition.cause else { panic!("it needs the grant") };
     assert_eq!(skips[0], SkippedRequirement::Gate { gate: "verify".to_owned(), phase: "verification".into() });
     state.apply_transition(&transition, UnixMillis(2));
@@ -263,16 +308,15 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
     let graph = seven();
     let mut state = at("plan");
     for turn in 1..=6 {
-        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000)), None, "before turn {turn}");
+        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000), None), None, "before turn {turn}");
         state.count_turn_started();
         assert_eq!(state.turns_started, turn);
-        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000)), None, "during turn {turn}");
+        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000), None), None, "during turn {turn}");
         state.count_turn_ended();
     }
-    let transition = expiry_transition(&graph, &state, UnixMillis(9000)).expect("six turns are over");
-    assert_eq!((transition.to.as_str(), &transition.by), ("execute", &Proposer::Engine));
+    let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("six turns are over");
+    assert_eq!((transition.to.as_str(), &transition.by), ("chat", &Proposer::Engine));
     assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() });
-    assert_eq!(transition.opens_gates, ["verify"]);
     state.apply_transition(&transition, UnixMillis(9000));
     state.count_turn_ended();
     assert_eq!((state.turns_started, state.turns_done), (0, 0));
@@ -282,14 +326,30 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
 fn time_limit_is_reached_at_the_deadline_and_not_before() {
     let graph = seven();
     let state = at("execute");
-    let over = visit_deadline(&graph, &state).expect("execute has a limit on time");
+    let over = visit_deadline(&graph, &state, None).expect("execute has a limit on time");
     assert_eq!(over, UnixMillis(3_601_000));
-    assert_eq!(expiry_transition(&graph, &state, UnixMillis(over.0 - 1)), None);
-    let transition = expiry_transition(&graph, &state, over).expect("the time is over");
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(over.0 - 1), None), None);
+    let transition = expiry_transition(&graph, &state, over, None).expect("the time is over");
     assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Time, blocked_by: Vec::new() });
-    assert_eq!(transition.to.as_str(), "verification");
-    assert_eq!(visit_deadline(&graph, &at("chat")), None);
-    assert_eq!(expiry_transition(&graph, &at("chat"), UnixMillis(u64::MAX)), None);
+    assert_eq!(transition.to.as_str(), "chat");
+    assert_eq!(visit_deadline(&graph, &at("chat"), None), None);
+    assert_eq!(expiry_transition(&graph, &at("chat"), UnixMillis(u64::MAX), None), None);
+}
+
+#[test]
+fn r10_waiting_for_others_extends_a_visit_unless_the_limit_includes_it() {
+    let mut graph = seven();
+    let mut state = at("execute");
+    let (started, hour) = (state.since, 3_600_000);
+    let waiting = Some(started.plus_ms(10));
+    assert_eq!(visit_deadline(&graph, &state, waiting), None, "the clock stands still");
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX), waiting), None);
+    state.waited_ms = 500;
+    assert_eq!(visit_deadline(&graph, &state, None), Some(started.plus_ms(hour + 500)));
+    let used_up = Some(started.plus_ms(hour + 500));
+    assert!(expiry_transition(&graph, &state, UnixMillis(u64::MAX), used_up).is_some(), "it was over before the wait");
+    graph.phases[3].limit.as_mut().expect("execute has a limit").includes_waiting = true;
+    assert_eq!(visit_deadline(&graph, &state, waiting), Some(started.plus_ms(hour)));
 }
 
 #[test]
@@ -300,7 +360,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     let mut state = walked(&graph, &["execute", "chat"]);
     state.count_turn_started();
     state.count_turn_ended();
-    let transition = expiry_transition(&graph, &state, UnixMillis(0)).expect("one turn is over");
+    let transition = expiry_transition(&graph, &state, UnixMillis(0), None).expect("one turn is over");
     assert_eq!(transition.to.as_str(), "verification");
     assert_eq!(
         transition.cause,
@@ -311,7 +371,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     let mut idle = PhaseState::new(&graph, UnixMillis(0));
     idle.count_turn_started();
     idle.count_turn_ended();
-    assert_eq!(expiry_transition(&graph, &idle, UnixMillis(0)).expect("one turn is over").to.as_str(), "end");
+    assert_eq!(expiry_transition(&graph, &idle, UnixMillis(0), None).expect("one turn is over").to.as_str(), "end");
 }
 
 #[test]
@@ -322,7 +382,7 @@ fn limit_that_leads_back_to_its_phase_does_not_loop() {
     let mut state = at("chat");
     state.count_turn_started();
     state.count_turn_ended();
-    assert_eq!(expiry_transition(&graph, &state, UnixMillis(0)), None);
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(0), None), None);
 }
 
 #[test]
@@ -377,7 +437,7 @@ fn user_can_leave_a_phase_that_was_removed_from_the_graph() {
     graph.phases.retain(|phase| phase.name != "plan");
     graph.edges.retain(|edge| edge.from != "plan" && edge.to != "plan");
     assert_eq!(refused(&graph, &state, "execute").why, PhaseRefusalReason::NoEdge);
-    assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX)), None);
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX), None), None);
     state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).expect("the user may"));
     accepted(&graph, &state, "execute");
 }

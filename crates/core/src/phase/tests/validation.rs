@@ -1,7 +1,7 @@
 //! The errors that `validate` finds, and their messages.
 
 use crate::phase::guard::Guard;
-use crate::phase::{PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
+use crate::phase::{PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 use expect_test::{Expect, expect};
 
 use super::{gate, graph, turns_limit};
@@ -66,13 +66,13 @@ fn guards_must_be_satisfiable() {
 #[test]
 fn limits_must_not_be_empty_and_must_lead_elsewhere() {
     let mut graph = valid_graph();
-    graph.phases[0].limit = Some(PhaseLimit { turns_max: None, ms_max: None, exit: "b".into() });
+    graph.phases[0].limit = Some(PhaseLimit::new("b"));
     graph.phases[1].limit = turns_limit(0, "c");
     graph.phases[2].limit = turns_limit(3, "c");
     check(
         &graph,
         expect![[r#"
-            the limit of `a` is empty; set `turns_max` or `ms_max`
+            the limit of `a` is empty; set `turns_max`, `rounds_max` or `ms_max`
             the limit of `b` is zero; set it to at least 1
             the limit of `c` leads back to `c`; name another phase as its exit"#]],
     );
@@ -91,6 +91,35 @@ fn phase_must_not_block_its_own_exit() {
     );
     graph.phases[0].limit = turns_limit(3, "c");
     assert_eq!(graph.validate(), Ok(()));
+}
+
+#[test]
+fn t9_limit_must_not_lead_forward_through_a_gate() {
+    let mut graph = valid_graph();
+    graph.phases[2].limit = turns_limit(3, "end");
+    graph.gates.push(PhaseGate { condition: Some("checked".to_owned()), ..gate("g", "a", "c", &[]) });
+    check(
+        &graph,
+        expect![
+            "the limit of `c` leads to `end`, which gate `g` blocks until `c` is completed, and a limit completes nothing; use an exit that the gate does not block"
+        ],
+    );
+    graph.phases[2].limit = turns_limit(3, "a");
+    assert_eq!(graph.validate(), Ok(()));
+}
+
+#[test]
+fn limit_must_lead_somewhere_whatever_gates_are_open() {
+    // The exit of b is blocked by `one`, whose phase d is blocked by `two`, whose phase is b itself.
+    let mut graph = graph(&["a", "b", "c", "d", "end"], &["a>b", "b>a", "b>c", "b>d", "c>d", "d>end", "d>a"]);
+    graph.phases[1].limit = turns_limit(3, "c");
+    graph.gates.extend([gate("one", "a", "d", &["c"]), gate("two", "a", "b", &["d"])]);
+    check(
+        &graph,
+        expect![
+            "in `b` with `one`, `two` open, the limit leads nowhere, because the gates lead back to `b` or to each other; use an exit that they do not block"
+        ],
+    );
 }
 
 #[test]
@@ -118,12 +147,15 @@ fn gate_must_be_consistent() {
     let mut graph = valid_graph();
     graph.phases[3].kind = PhaseKind::Failure;
     graph.gates.extend([gate("one", "a", "a", &["c"]), gate("two", "a", "b", &["b"]), gate("three", "a", "b", &[])]);
+    graph.gates.push(PhaseGate { condition: Some(" ".to_owned()), ..gate("four", "a", "end", &["b"]) });
     check(
         &graph,
         expect![[r#"
-            the gate `one` is opened and satisfied by the same phase `a`; name two different phases
+            a condition has an empty name; give it one
+            the gate `one` is opened and satisfied by the same phase `a`; name two different phases, or a condition
             the gate `two` blocks `b`, which satisfies it; remove `b` from `blocks`
-            the gate `three` blocks nothing; name the phases that must wait for `b`"#]],
+            the gate `three` blocks nothing; name the phases that must wait for `b`
+            the gate `four` is satisfied by leaving `end`, which is terminal; name a work phase"#]],
     );
 }
 
@@ -135,7 +167,7 @@ fn gate_must_be_satisfiable_from_every_phase_in_which_it_is_open() {
     check(
         &blocked,
         expect![
-            "in `a` with `g` open, `c` cannot be reached, so gate `g` can never be satisfied; add an edge towards `c`, or block fewer phases"
+            "in `a` with `g` open, `c` cannot be completed, so gate `g` can never be satisfied; add an edge towards `c` or out of it, or block fewer phases"
         ],
     );
 
@@ -145,7 +177,7 @@ fn gate_must_be_satisfiable_from_every_phase_in_which_it_is_open() {
     check(
         &endless,
         expect![
-            "in `d` with `g` open, `b` cannot be reached, so gate `g` can never be satisfied; add an edge towards `b`, or block fewer phases"
+            "in `d` with `g` open, `b` cannot be completed, so gate `g` can never be satisfied; add an edge towards `b` or out of it, or block fewer phases"
         ],
     );
 }
@@ -157,8 +189,8 @@ fn gates_must_not_wait_for_each_other() {
     check(
         &graph,
         expect![[r#"
-            in `a` with `one`, `two` open, `b` cannot be reached, so gate `one` can never be satisfied; add an edge towards `b`, or block fewer phases
-            in `a` with `one`, `two` open, `c` cannot be reached, so gate `two` can never be satisfied; add an edge towards `c`, or block fewer phases"#]],
+            in `a` with `one`, `two` open, `b` cannot be completed, so gate `one` can never be satisfied; add an edge towards `b` or out of it, or block fewer phases
+            in `a` with `one`, `two` open, `c` cannot be completed, so gate `two` can never be satisfied; add an edge towards `c` or out of it, or block fewer phases"#]],
     );
 }
 

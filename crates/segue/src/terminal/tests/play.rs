@@ -57,6 +57,7 @@ fn stage() -> PhaseGraph {
             name: "looked over".to_owned(),
             opened_by: "act".into(),
             satisfied_by: "review".into(),
+            condition: None,
             blocks: BTreeSet::new(),
         }],
     }
