@@ -468,7 +468,7 @@ export interface PhaseEvent {
 
 export interface PhaseGraphStatus {
   graph: string;
-  owner: Participant;
+  participant: Participant;
   attached_to: string;
   start: string;
   current: {
