@@ -277,6 +277,9 @@ impl OpenRecordsDatabase {
         connection.busy_timeout(Duration::from_millis(DATABASE_BUSY_MS_MAX))?;
         enable_wal(&connection)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // On macOS, an ordinary sync does not reach the disk.
+        connection.pragma_update(None, "fullfsync", "ON")?;
+        connection.pragma_update(None, "checkpoint_fullfsync", "ON")?;
         let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
         connection
             .create_scalar_function("segue_fold", 1, flags, |context| query::sql_fold_case(context.get_raw(0)))?;

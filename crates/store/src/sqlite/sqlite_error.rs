@@ -27,6 +27,12 @@ impl From<rusqlite::Error> for TransactionError {
 }
 
 impl TransactionError {
+    /// Returns whether SQLite found a page of the file damaged.
+    pub(super) fn is_damaged_page(&self) -> bool {
+        let Self::Sql(error) = self else { return false };
+        matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+    }
+
     /// Converts the error for a caller that used `session`.
     pub(super) fn to_session_error(&self, session: &SessionId) -> Error {
         match self {

@@ -165,7 +165,15 @@ pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQ
     let sender = WriteQueue { jobs: sender, length: Arc::default() };
     let mut queue = WriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
     let checkpointer = WalCheckpointer::spawn(path)?;
-    let mut writer = WriterThread { db: db.into(), checkpointer, bytes_since_checkpoint: 0, erase_pending: false };
+    let path_shown = path.display().to_string();
+    let mut writer = WriterThread {
+        db: db.into(),
+        path: path_shown,
+        checkpointer,
+        bytes_since_checkpoint: 0,
+        erase_pending: false,
+        damage: None,
+    };
     let thread = std::thread::Builder::new()
         .name("segue-store-writer".into())
         .spawn(move || writer.run_loop(&mut queue))
@@ -175,15 +183,24 @@ pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQ
 
 struct WriterThread {
     db: StoreConnection,
+    /// The file, for error messages.
+    path: String,
     checkpointer: WalCheckpointer,
     bytes_since_checkpoint: usize,
     /// Whether the log still contains deleted data, because a reader was using it.
     erase_pending: bool,
+    /// Set when a page of the file turned out to be damaged. Nothing is written after that: a write to a damaged tree can
+    /// spread the damage to data that is still intact.
+    damage: Option<TransactionError>,
 }
 
 impl WriterThread {
     fn run_loop(&mut self, queue: &mut WriteQueueReceiver) {
         while let Some(first) = queue.wait_next_job() {
+            if let Some(damage) = &self.damage {
+                first.send_result(Some(damage));
+                continue;
+            }
             let batch_size = queue.next_batch_size();
             let mut group = vec![first];
             let outcome = self.run_transaction(&mut group, |jobs_run| {
@@ -201,6 +218,11 @@ impl WriterThread {
             let bytes = group.iter().map(|job| job.byte_len()).sum();
             match outcome {
                 Ok(()) => self.send_results(group),
+                Err(error) if error.is_damaged_page() => {
+                    let damage = self.stop_writing(&error);
+                    group.into_iter().for_each(|job| job.send_result(Some(damage)));
+                    continue;
+                }
                 // One transaction each, so that no job fails because of another.
                 Err(error) if group.len() > 1 => {
                     tracing::warn!(?error, jobs = group.len(), "transaction failed; each write is tried alone");
@@ -213,15 +235,32 @@ impl WriterThread {
             }
             self.checkpoint_if_needed(bytes);
         }
-        if self.erase_pending {
+        if self.erase_pending && self.damage.is_none() {
             self.truncate_wal(ERASE_WAIT_MS);
         }
     }
 
+    /// Refuses all further writes. Returns the error to report.
+    fn stop_writing(&mut self, error: &TransactionError) -> &TransactionError {
+        tracing::error!(?error, path = self.path, "the store is damaged; nothing more is written to it");
+        let detail = match error {
+            TransactionError::Sql(error) => error.to_string(),
+            TransactionError::Rejected(error) | TransactionError::Failed(error) => error.to_string(),
+        };
+        self.damage.insert(TransactionError::Failed(Error::StoreCorrupted { path: self.path.clone(), detail }))
+    }
+
     fn run_job_alone(&mut self, job: Box<dyn WriteJob>) {
+        if let Some(damage) = &self.damage {
+            return job.send_result(Some(damage));
+        }
         let mut group = vec![job];
         match self.run_transaction(&mut group, |_| None) {
             Ok(()) => self.send_results(group),
+            Err(error) if error.is_damaged_page() => {
+                let damage = self.stop_writing(&error);
+                group.into_iter().for_each(|job| job.send_result(Some(damage)));
+            }
             Err(error) => {
                 tracing::warn!(?error, "transaction failed");
                 group.into_iter().for_each(|job| job.send_result(Some(&error)));

@@ -47,6 +47,35 @@ async fn damage_to_one_session_is_reported_and_the_others_still_open() {
 }
 
 #[tokio::test]
+async fn damaged_page_stops_all_writes_and_the_rest_stays_readable() {
+    let files = StoreFiles::after_shutdown();
+    let file = files.write_files(|_, _| {});
+    let page =
+        |db: &rusqlite::Connection, sql: &str| db.query_row(sql, [], |row| row.get::<_, usize>(0)).expect("a number");
+    let db = rusqlite::Connection::open(file.path()).expect("opens");
+    let root = page(&db, "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'");
+    let page_bytes = page(&db, "PRAGMA page_size");
+    drop(db);
+    let mut bytes = std::fs::read(file.path()).expect("read");
+    // No page of a tree begins with this.
+    bytes[(root - 1) * page_bytes] = 0x77;
+    std::fs::write(file.path(), &bytes).expect("written");
+    let store = file.open_store();
+    for session in [session_id("s1"), session_id("s3")] {
+        let lease = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await;
+        let refused = match lease {
+            Ok(lease) => store.append_commit(sample_commit(&session, lease, 1)).await.expect_err("a page is damaged"),
+            Err(error) => error,
+        };
+        assert!(matches!(refused, Error::StoreCorrupted { .. }), "{refused}");
+    }
+    let refused = store.create_session(&session_id("new")).await.expect_err("nothing is written any more");
+    assert!(matches!(refused, Error::StoreCorrupted { .. }), "{refused}");
+    assert!(store.probe_write().await.is_err(), "the readiness check fails");
+    assert_eq!(store.list_sessions(&SessionQuery::newest(10)).await.expect("a list").entries.len(), SESSIONS);
+}
+
+#[tokio::test]
 async fn a_damaged_record_is_reported_and_a_damaged_snapshot_is_ignored() {
     let files = StoreFiles::after_shutdown();
     let file = files.write_files(|_, _| {});
