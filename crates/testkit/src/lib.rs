@@ -3,6 +3,7 @@
 mod closure_flow;
 mod fakes;
 mod harness;
+mod injection;
 mod invariants;
 pub mod sample_flows;
 mod transcript;
@@ -10,6 +11,7 @@ mod transcript;
 pub use closure_flow::ClosureFlow;
 pub use fakes::{InMemoryTexts, WordCounter};
 pub use harness::{SessionHarness, TEST_MODEL};
+pub use injection::{INJECTION_MARK, injection_corpus, unconfined_lines};
 pub use invariants::assert_invariants;
 pub use transcript::parse_transcript;
 
