@@ -10,13 +10,16 @@ use anyhow::{Context, Result, bail};
 use crate::checkout;
 use crate::stages::StageOutcome;
 
-const PYTHON_PACKAGES: [&str; 2] = ["openai==3.49.0", "schemathesis==4.32.5"];
-const NODE_PACKAGES: [&str; 1] = ["openai@7.53.0"];
+/// The exact versions of all packages, with hashes. `uv pip compile --universal --generate-hashes` makes the list anew.
+const PYTHON_LOCK_FILE: &str = "requirements.txt";
+const NODE_LOCK_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 /// Schemathesis runs with one worker, because its data generator is not thread-safe.
-const SCHEMATHESIS_ARGUMENTS: [&str; 19] = [
-    // This stream never ends; the server's own tests cover it.
+const SCHEMATHESIS_ARGUMENTS: [&str; 21] = [
+    // These streams never end; the server's own tests cover them.
     "--exclude-path",
     "/v1/changes",
+    "--exclude-path",
+    "/v1/stream",
     "--phases",
     "examples,coverage,fuzzing",
     "--checks",
@@ -103,37 +106,40 @@ fn command_succeeds(program: &str, arguments: &[&str]) -> bool {
 fn install_python_packages(folder: &Path) -> Result<PathBuf> {
     let venv = folder.join("python");
     let programs = venv.join("bin");
-    let wanted = PYTHON_PACKAGES.join("\n");
+    let lock_file = lock_file(PYTHON_LOCK_FILE);
+    let wanted = std::fs::read_to_string(&lock_file).with_context(|| format!("cannot read {}", lock_file.display()))?;
     if std::fs::read_to_string(venv.join("installed")).is_ok_and(|installed| installed == wanted) {
         return Ok(programs);
     }
-    println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), venv.display());
+    println!("installing the Python clients into {}, once", venv.display());
     run_to_success(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     run_to_success(
         Command::new(programs.join("pip"))
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(PYTHON_PACKAGES),
+            .args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--requirement"])
+            .arg(&lock_file),
     )?;
     std::fs::write(venv.join("installed"), wanted).context("cannot record the installed packages")?;
     Ok(programs)
 }
 
 fn install_node_packages(folder: &Path) -> Result<()> {
-    let wanted = NODE_PACKAGES.join("\n");
+    let mut wanted = String::new();
+    for name in NODE_LOCK_FILES {
+        let text = std::fs::read_to_string(lock_file(name)).with_context(|| format!("cannot read {name}"))?;
+        std::fs::write(folder.join(name), &text).with_context(|| format!("cannot write {name}"))?;
+        wanted.push_str(&text);
+    }
     let marker = folder.join("node_modules/installed");
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    println!("installing {} into {}, once", NODE_PACKAGES.join(", "), folder.display());
-    std::fs::write(folder.join("package.json"), "{\"private\": true, \"type\": \"module\"}\n")
-        .context("cannot write package.json")?;
-    run_to_success(
-        Command::new("npm")
-            .current_dir(folder)
-            .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
-            .args(NODE_PACKAGES),
-    )?;
+    println!("installing the Node client into {}, once", folder.display());
+    run_to_success(Command::new("npm").current_dir(folder).args(["ci", "--silent", "--no-audit", "--no-fund"]))?;
     std::fs::write(marker, wanted).context("cannot record the installed packages")
+}
+
+fn lock_file(name: &str) -> PathBuf {
+    checkout::checkout_root().join("crates/server/tests/clients").join(name)
 }
 
 fn run_to_success(command: &mut Command) -> Result<()> {

@@ -12,6 +12,7 @@ mod clients;
 mod local_model;
 mod stages;
 mod studio;
+mod supply_chain;
 mod tidy;
 
 const USAGE: &str = "\
