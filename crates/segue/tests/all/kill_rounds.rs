@@ -1,0 +1,192 @@
+//! Kills the program with SIGKILL at random times during all kinds of operations. What it has acknowledged is there
+//! afterwards, once; what it has not acknowledged is there completely or not at all. `cargo xtask crash N` runs more rounds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{ECHO, Place};
+
+const ROUNDS_VARIABLE: &str = "SEGUE_CRASH_ROUNDS";
+const SEED_VARIABLE: &str = "SEGUE_CRASH_SEED";
+const ROUNDS_DEFAULT: u64 = 50;
+/// The store is checked after this many rounds, and at the end.
+const ROUNDS_PER_CHECK: u64 = 10;
+const SESSIONS_MAX: usize = 6;
+
+/// What is known about a session.
+#[derive(Debug, Default)]
+struct KnownSession {
+    /// The messages whose replies were printed, in order.
+    acknowledged: Vec<String>,
+    /// Messages whose fate is unknown.
+    unknown: Vec<String>,
+}
+
+struct Rounds {
+    place: Place,
+    random: u64,
+    sessions: BTreeMap<String, KnownSession>,
+    /// Sessions that may exist or not, because the operation on them was killed.
+    doubtful: BTreeMap<String, KnownSession>,
+    names_used: u32,
+    /// How long an operation takes.
+    usual: Duration,
+    killed: u32,
+}
+
+impl Rounds {
+    fn new(seed: u64) -> Self {
+        let place = Place::new();
+        place.write("echo.toml", ECHO);
+        let mut rounds = Self {
+            place,
+            random: seed.wrapping_mul(2).wrapping_add(1),
+            sessions: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
+            names_used: 0,
+            usual: Duration::ZERO,
+            killed: 0,
+        };
+        let started = Instant::now();
+        rounds.place.ok(&["send", "--session", "base", "--script", "echo.toml", "hello"]);
+        rounds.usual = started.elapsed();
+        rounds.place.ok(&["export", "base", "--output", "base.jsonl"]);
+        rounds.sessions.insert("base".into(), KnownSession { acknowledged: vec!["hello".into()], unknown: Vec::new() });
+        rounds
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 33) % limit
+    }
+
+    fn new_name(&mut self) -> String {
+        self.names_used += 1;
+        format!("n{}", self.names_used)
+    }
+
+    fn any_session(&mut self) -> String {
+        let index = self.below(self.sessions.len() as u64);
+        self.sessions.keys().nth(usize::try_from(index).expect("small")).expect("there is a session").clone()
+    }
+
+    /// Runs the program and kills it at a random time. Returns whether it succeeded before.
+    fn run_and_kill(&mut self, arguments: &[&str]) -> bool {
+        // Some runs end by themselves.
+        let limit = u64::try_from(self.usual.as_micros()).unwrap_or(u64::MAX).max(2) * 5 / 4;
+        let until = Instant::now() + Duration::from_micros(self.below(limit));
+        let mut child = self.place.start(arguments);
+        loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                let errors = child.stderr.take().map(std::io::read_to_string).expect("piped").expect("text");
+                assert!(status.success(), "{arguments:?}: {errors}");
+                return true;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        child.kill().expect("killed");
+        let status = child.wait().expect("gone");
+        self.killed += u32::from(!status.success());
+        status.success()
+    }
+
+    fn send(&mut self, round: u64) {
+        let (session, text) = (self.any_session(), format!("message {round}"));
+        let arguments = ["send", "--session", &session, "--script", "echo.toml", &text];
+        let is_acknowledged = self.run_and_kill(&arguments);
+        let known = self.sessions.get_mut(&session).expect("known");
+        if is_acknowledged { known.acknowledged.push(text) } else { known.unknown.push(text) }
+    }
+
+    /// Makes a session from another one, by a fork or an import.
+    fn copy(&mut self, is_import: bool) {
+        let (from, name) = (if is_import { "base".to_owned() } else { self.any_session() }, self.new_name());
+        let source = &self.sessions[&from];
+        let copy = KnownSession {
+            // The imported file has only this message.
+            acknowledged: if is_import { vec!["hello".into()] } else { source.acknowledged.clone() },
+            unknown: if is_import { Vec::new() } else { source.unknown.clone() },
+        };
+        let arguments =
+            if is_import { ["import", "base.jsonl", "--name", &name] } else { ["fork", &from, "--name", &name] };
+        let is_acknowledged = self.run_and_kill(&arguments);
+        if is_acknowledged { &mut self.sessions } else { &mut self.doubtful }.insert(name, copy);
+    }
+
+    fn delete(&mut self) {
+        let session = self.any_session();
+        if session == "base" {
+            return;
+        }
+        let is_acknowledged = self.run_and_kill(&["delete", &session, "--yes"]);
+        let known = self.sessions.remove(&session).expect("known");
+        if !is_acknowledged {
+            self.doubtful.insert(session, known);
+        }
+    }
+
+    /// Checks the whole store, and every session.
+    fn check(&mut self, round: u64) {
+        let doctor = self.place.run(&["doctor"]);
+        assert_eq!(doctor.code, 0, "round {round}: {}{}", doctor.out, doctor.err);
+        let listed = self.place.json(&["sessions", "--json", "--limit", "200"]);
+        let rows = listed.as_array().or(listed["sessions"].as_array()).expect("sessions");
+        let names: Vec<String> = rows.iter().filter_map(|row| row["session"].as_str().map(str::to_owned)).collect();
+        for (name, known) in std::mem::take(&mut self.doubtful) {
+            // It exists completely, or not at all.
+            if names.contains(&name) {
+                self.sessions.insert(name, known);
+            }
+        }
+        for name in &names {
+            assert!(self.sessions.contains_key(name), "round {round}: {name} was deleted, and exists");
+        }
+        for (name, known) in &self.sessions {
+            assert!(names.contains(name), "round {round}: {name} is lost");
+            let shown = self.place.json(&["show", name, "--json"]);
+            check_session(round, name, known, &shown);
+        }
+    }
+}
+
+/// Checks that all acknowledged messages are in a session, once and in order, and that no reply is there twice.
+fn check_session(round: u64, name: &str, known: &KnownSession, shown: &Value) {
+    let text = shown.to_string();
+    let mut last = 0;
+    for message in &known.acknowledged {
+        let reply = format!("You said: {message}\"");
+        let at = text.find(&reply).unwrap_or_else(|| panic!("round {round}: `{message}` is lost in {name}: {text}"));
+        assert!(at >= last, "round {round}: `{message}` is out of order in {name}");
+        last = at;
+    }
+    for message in known.acknowledged.iter().chain(&known.unknown) {
+        let replies = text.matches(&format!("You said: {message}\"")).count();
+        assert!(replies <= 1, "round {round}: `{message}` was answered {replies} times in {name}");
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_program_is_killed() {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let rounds_max = variable(ROUNDS_VARIABLE).unwrap_or(ROUNDS_DEFAULT);
+    let mut rounds = Rounds::new(variable(SEED_VARIABLE).unwrap_or(20));
+    for round in 1..=rounds_max {
+        match rounds.below(8) {
+            0 if rounds.sessions.len() < SESSIONS_MAX => rounds.copy(true),
+            1 if rounds.sessions.len() < SESSIONS_MAX => rounds.copy(false),
+            2 => rounds.delete(),
+            _ => rounds.send(round),
+        }
+        if round % ROUNDS_PER_CHECK == 0 || round == rounds_max {
+            rounds.check(round);
+        }
+    }
+    assert!(u64::from(rounds.killed) * 4 >= rounds_max, "only {} of {rounds_max} runs were killed", rounds.killed);
+}
