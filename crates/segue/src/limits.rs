@@ -58,3 +58,5 @@ pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
 pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
 /// The progress of a tool in the progress line, in characters.
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
+/// How long a node of a cluster waits at shutdown for the calls and tools that are running, in milliseconds.
+pub(crate) const NODE_DRAIN_MS_MAX: u64 = 20_000;

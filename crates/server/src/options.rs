@@ -8,6 +8,7 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::ids::FlowName;
 
 use crate::limits;
+use crate::live_updates::ClusterSecret;
 use crate::usage::{FileKeyUsageStore, KeyUsageStore};
 
 /// The default port.
@@ -37,6 +38,8 @@ pub struct ServerOptions {
     pub key_usage: Arc<dyn KeyUsageStore>,
     /// The secret from which webhook keys are derived; without it no webhook can be created.
     pub webhook_secret: Option<WebhookSecret>,
+    /// The secret that the nodes of a cluster share; without it this node sends no live words to others.
+    pub cluster_secret: Option<ClusterSecret>,
 }
 
 impl ServerOptions {
@@ -55,6 +58,7 @@ impl ServerOptions {
             allowed_origins: Vec::new(),
             limits: ServerLimits::default(),
             webhook_secret: None,
+            cluster_secret: None,
         }
     }
 

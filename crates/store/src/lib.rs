@@ -24,8 +24,8 @@
 //! # }
 //! ```
 //!
-//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory. Both pass the same conformance
-//! suite.
+//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory, and `postgres::PostgresStore`
+//! (with the feature `postgres`) in a database that several nodes share. All pass the same conformance suite.
 
 use segue_core::ids::SessionId;
 
@@ -37,11 +37,14 @@ mod clock;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod encoding;
 mod error;
 mod inbox;
 mod lease;
 pub mod limits;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod search;
 pub mod sqlite;
 
@@ -49,7 +52,7 @@ pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, Ses
 pub use catalog::{
     ChangeCursor, IntegrityReport, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
     PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
-    StoredSessionChange, StoredSessionEntry,
+    StoreMetrics, StoredSessionChange, StoredSessionEntry,
 };
 pub use clock::StoreClock;
 pub use commit::{CommitBody, ForkSpec, JournalCommit, JournalRecord, Snapshot};
@@ -58,7 +61,7 @@ pub use inbox::{
     DrainedEntry, InboxEntry, InboxStatus, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession,
     SubmissionStatus,
 };
-pub use lease::{Lease, TakeoverPolicy};
+pub use lease::{Lease, LeaseRenewal, LostLease, TakeoverPolicy};
 
 /// Rejects names that no store may accept.
 pub(crate) fn validate_session_id(session: &SessionId) -> Result<(), Error> {

@@ -6,6 +6,8 @@ mod harness;
 mod injection;
 mod invariants;
 pub mod sample_flows;
+#[cfg(unix)]
+mod temporary_postgres;
 mod transcript;
 
 pub use closure_flow::ClosureFlow;
@@ -13,6 +15,8 @@ pub use fakes::{InMemoryTexts, WordCounter};
 pub use harness::{SessionHarness, TEST_MODEL};
 pub use injection::{INJECTION_MARK, injection_corpus, unconfined_lines};
 pub use invariants::assert_invariants;
+#[cfg(unix)]
+pub use temporary_postgres::TemporaryPostgres;
 pub use transcript::parse_transcript;
 
 /// The pages of the documentation whose examples run as tests.
