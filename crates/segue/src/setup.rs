@@ -19,6 +19,7 @@ use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionResumePolicy};
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
 use segue_server::{HttpLiveUpdates, KeyCallPolicy};
+use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
 use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
@@ -154,6 +155,12 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
     let records_path = config.records_path(&store, &data_folder).value;
     let records = SqliteRecordsTool::in_file(&records_path, config.all_domains());
+    let workspace_state = match StoreLocation::parse(&store.value) {
+        StoreLocation::File(path) => config::workspace_state_folder(path),
+        StoreLocation::Database(_) => data_folder.join("workspaces"),
+    };
+    let workspaces =
+        WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), SupervisorProgram::this_program());
     let is_cluster = matches!(StoreLocation::parse(&store.value), StoreLocation::Database(_));
     let store = StoreLocation::parse(&store.value).open(start.node.clone())?;
     let recovery = start.effective_recovery();
@@ -165,7 +172,8 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         None => None,
     };
     let setup = EngineConfig {
-        tools: ToolRegistry::default()
+        tools: workspaces
+            .add_to(ToolRegistry::default())
             .with_tool(RECORDS_TOOL, Arc::new(records))
             .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(config.all_domains()))),
         models: assigned.models,

@@ -18,3 +18,4 @@ mod support;
 mod transfer;
 mod trust;
 mod vendor;
+mod workspaces;
