@@ -297,6 +297,12 @@ pub const COMPLETION_SUMMARY_CHARS_MAX: usize = 2_000;
 pub const ISSUES_MAX: usize = 20;
 /// Longest text of an issue, in characters.
 pub const ISSUE_TEXT_CHARS_MAX: usize = 1_000;
+/// Lessons that a session keeps for each agent.
+pub const PROJECT_LESSONS_MAX: usize = 50;
+/// Longest title of a lesson that an agent records, in characters.
+pub const PROJECT_LESSON_TITLE_CHARS_MAX: usize = 120;
+/// Longest lesson that an agent records, in characters.
+pub const PROJECT_LESSON_TEXT_CHARS_MAX: usize = 1_000;
 /// Most entries of the log that agents are shown.
 pub const PROJECT_LOG_ENTRIES_MAX: usize = 200;
 /// Longest entry of the log in a prompt, in characters.

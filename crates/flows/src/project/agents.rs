@@ -14,7 +14,7 @@ use super::spec::{ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
 use super::text::truncate_chars;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
 use crate::limits::{
-    COMPLETION_SUMMARY_CHARS_MAX, LESSON_TEXT_CHARS_MAX, LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX, REPEATED_CALLS_WARN,
+    COMPLETION_SUMMARY_CHARS_MAX, PROJECT_LESSON_TEXT_CHARS_MAX, PROJECT_LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX, REPEATED_CALLS_WARN,
 };
 use crate::template::fill_template;
 
@@ -164,7 +164,7 @@ fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &Ag
         let text = opened.arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
         text.map(|text| truncate_chars(text, chars_max))
     };
-    match (text("title", LESSON_TITLE_CHARS_MAX), text("lesson", LESSON_TEXT_CHARS_MAX)) {
+    match (text("title", PROJECT_LESSON_TITLE_CHARS_MAX), text("lesson", PROJECT_LESSON_TEXT_CHARS_MAX)) {
         (Some(title), Some(text)) => {
             let lesson = ProjectLesson { title, text };
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson: lesson.clone() }.into_step();

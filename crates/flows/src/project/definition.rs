@@ -457,3 +457,25 @@ impl AgentDefinition {
         if self.title.is_empty() { &self.name } else { &self.title }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect_file;
+
+    use super::*;
+
+    #[test]
+    fn schema_for_editors_matches_the_definition() {
+        let schema = schemars::schema_for!(FlowDefinition);
+        let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
+        expect_file!["../../schema/flow.schema.json"].assert_eq(&text);
+    }
+
+    #[test]
+    fn every_condition_is_found_by_its_name() {
+        for condition in FlowCondition::ALL {
+            assert_eq!(FlowCondition::from_name(condition.as_str()), Some(condition));
+            assert_eq!(serde_json::json!(condition), condition.as_str());
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::{
     RoutingTurnCount, TransitionEntry, VisitProgress,
 };
 use crate::limits::{
-    FEEDBACK_LINES_MAX, LESSONS_PER_AGENT_MAX, ROUTER_LESSONS_MAX, ROUTING_TURNS_IN_FULL, ROUTING_TURN_KINDS_MAX,
+    FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURNS_IN_FULL, ROUTING_TURN_KINDS_MAX,
 };
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
 use crate::project::facts::{AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
@@ -248,7 +248,7 @@ impl ProjectState {
             return;
         }
         lessons.push(lesson);
-        if lessons.len() > LESSONS_PER_AGENT_MAX {
+        if lessons.len() > PROJECT_LESSONS_MAX {
             lessons.remove(0);
         }
     }
