@@ -136,7 +136,7 @@ fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<Fl
 
 fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowStep> {
     match fact {
-        ProjectFact::AgentDone { turn, .. } => {
+        ProjectFact::AgentDone { turn, .. } | ProjectFact::TurnOpened { turn, .. } => {
             let closed = context.state().turns.back().is_some_and(|last| last.id == *turn && last.is_closed);
             let count = || FlowStep::CountRound { phase: spec::phases_key() };
             if closed { vec![count()] } else { Vec::new() }
@@ -144,8 +144,8 @@ fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowSt
         ProjectFact::PlanApproved { .. }
         | ProjectFact::VerdictReached(_)
         | ProjectFact::ContentRestored { .. }
-        | ProjectFact::LessonsLoaded { .. } => turn::advance(context),
-        ProjectFact::LoopNoticed { .. } => turn::advance(context),
+        | ProjectFact::LessonsLoaded { .. }
+        | ProjectFact::LoopNoticed { .. } => turn::advance(context),
         _ => Vec::new(),
     }
 }

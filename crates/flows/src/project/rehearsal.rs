@@ -78,7 +78,7 @@ fn rehearse_routing(context: &ProjectContext<'_>) -> Value {
     } else {
         onwards.or(ends)
     };
-    let first = RouteOption { phase: current, agents: Vec::new(), all_agents: true };
+    let first = RouteOption { phase: current, agents: Vec::new(), all_agents: true, ends: false };
     let chosen = chosen.or(options.first()).unwrap_or(&first);
     let agents: Vec<&AgentName> = chosen.agents.iter().take(1).collect();
     json!({

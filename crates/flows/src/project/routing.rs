@@ -28,6 +28,8 @@ pub(super) struct RouteOption {
     pub(super) agents: Vec<AgentName>,
     /// Whether all agents work, so that there is nothing to choose.
     pub(super) all_agents: bool,
+    /// Whether the phase ends the flow.
+    pub(super) ends: bool,
 }
 
 impl RouteOption {
@@ -41,13 +43,14 @@ impl RouteOption {
 fn phase_option(context: &ProjectContext<'_>, phase: &PhaseDefinition) -> RouteOption {
     let name: PhaseName = phase.name.as_str().into();
     if phase.kind != PhaseKindDefinition::Work {
-        return RouteOption { phase: name, agents: Vec::new(), all_agents: true };
+        return RouteOption { phase: name, agents: Vec::new(), all_agents: true, ends: true };
     }
     if phase.completion == CompletionMode::Reflection {
-        return RouteOption { phase: name, agents: context.state().agents_to_reflect(), all_agents: true };
+        let agents = context.state().agents_to_reflect();
+        return RouteOption { phase: name, agents, all_agents: true, ends: false };
     }
     let agents = phase.agents.iter().map(|agent| agent.as_str().into()).collect();
-    RouteOption { phase: name, agents, all_agents: false }
+    RouteOption { phase: name, agents, all_agents: false, ends: false }
 }
 
 /// Returns what may come next, in the order of the definition, with the current phase first if it may continue.

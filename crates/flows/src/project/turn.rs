@@ -93,7 +93,10 @@ pub(super) fn handle_turn_counted(context: &ProjectContext<'_>) -> Vec<FlowStep>
     let (phase, agents) = (turn.decision.phase.clone(), turn.decision.agents.clone());
     let noticed = ProjectFact::LoopNoticed { phase, agents, times }.into_step();
     if times >= LOOP_TIMES_MAX && !has_progress {
-        return std::iter::once(noticed).chain(context.stop(StopReasonKind::Loop)).collect();
+        // The flow has stopped before it reacts to the loop.
+        let mut steps = context.stop(StopReasonKind::Loop);
+        steps.insert(1, noticed);
+        return steps;
     }
     vec![noticed]
 }

@@ -51,7 +51,7 @@ pub(in crate::project) fn parse_routing_answer(
     let Some(answer) = find_json_where(text, is_decision).value else { return Err(vec![RoutingAnswerError::NoJson]) };
     let mut named = read_names(&answer["agents"]);
     let ends = |name: &str| name.eq_ignore_ascii_case(END_AGENT);
-    let end_option = options.iter().find(|option| option.agents.is_empty() && option.all_agents);
+    let end_option = options.iter().find(|option| option.ends);
     let named_end = named.iter().any(|name| ends(name));
     // The end together with agents is a contradiction: the agents work.
     named.retain(|name| !ends(name));

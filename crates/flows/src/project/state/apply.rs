@@ -271,12 +271,18 @@ impl ProjectState {
         self.feedback.clear();
         self.metrics.entry(decision.phase.clone()).or_default().routing_turns += 1;
         let progress = self.progress_digest();
+        // Without agents there is nothing to wait for.
+        let is_closed = decision.agents.is_empty();
+        if is_closed {
+            self.visit.turns_closed += 1;
+            self.visit.completed = true;
+        }
         self.turns.push_back(RoutingTurn {
             id,
             opened_at: at,
             decision,
             completions: Default::default(),
-            is_closed: false,
+            is_closed,
             progress,
         });
         while self.turns.len() > ROUTING_TURNS_IN_FULL {
