@@ -294,7 +294,12 @@ pub trait DynFlow: Send + Sync {
     /// See [`Flow::artifacts`].
     fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact>;
     /// See [`Flow::rehearsal_reply`].
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply>;
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply>;
     /// See [`Flow::check_command`].
     ///
     /// # Errors
@@ -361,7 +366,12 @@ impl<F: Flow> DynFlow for F {
         Flow::artifacts(self, &context.downcast::<F>())
     }
 
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply> {
         Flow::rehearsal_reply(self, &context.downcast::<F>(), call, prompt)
     }
 

@@ -60,8 +60,10 @@ pub(crate) enum CliCommand {
     #[command(after_help = "Example:\n  segue send --session home \"Should we rent or buy?\"")]
     Send(SendArgs),
     /// Carry out one request without asking anybody, and exit with a code
-    #[command(after_help = "Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n\n\
-                            Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified")]
+    #[command(
+        after_help = "Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n\n\
+                            Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified"
+    )]
     Run(RunArgs),
     /// List sessions, newest first
     #[command(after_help = "Example:\n  segue sessions --search \"rent or buy\"")]

@@ -19,7 +19,7 @@ use segue_models::ModelRegistry;
 use segue_store::sqlite::SqliteStore;
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
-use crate::config::{DefinitionLoader, self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
+use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::suggest::suggestion_hint;

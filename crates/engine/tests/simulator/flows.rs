@@ -111,7 +111,12 @@ impl DynFlow for TunedFlow {
         self.inner.artifacts(context)
     }
 
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        opened: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply> {
         self.inner.rehearsal_reply(context, opened, prompt)
     }
 

@@ -59,7 +59,8 @@ fn count(number: usize, noun: &str) -> String {
 /// The data of an account.
 fn account_data(context: &ProjectContext<'_>) -> Value {
     let state = context.state();
-    let done = state.turns.iter().flat_map(|turn| turn.completions.iter().map(move |(agent, done)| (turn, agent, done)));
+    let done =
+        state.turns.iter().flat_map(|turn| turn.completions.iter().map(move |(agent, done)| (turn, agent, done)));
     let lines = done.filter(|(_, _, done)| done.how != AgentDoneKind::Answered).map(|(turn, agent, done)| {
         json!({
             "phase": turn.decision.phase,
@@ -82,7 +83,8 @@ fn account_data(context: &ProjectContext<'_>) -> Value {
     let failed = verdict.into_iter().flat_map(|verdict| &verdict.commands).filter(|command| !command.passed());
     let failed: Vec<Value> = failed.map(|command| json!({"command": command.command, "end": command.end})).collect();
     let issues = verdict.map(|verdict| verdict.issues.clone()).unwrap_or_default();
-    let gates: Vec<String> = context.phase_state().map(|phase| phase.open_gates.iter().cloned().collect()).unwrap_or_default();
+    let gates: Vec<String> =
+        context.phase_state().map(|phase| phase.open_gates.iter().cloned().collect()).unwrap_or_default();
     json!({
         "phase": context.phase_name(),
         "lines": lines,

@@ -14,7 +14,8 @@ use super::spec::{ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
 use super::text::truncate_chars;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
 use crate::limits::{
-    COMPLETION_SUMMARY_CHARS_MAX, PROJECT_LESSON_TEXT_CHARS_MAX, PROJECT_LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX, REPEATED_CALLS_WARN,
+    COMPLETION_SUMMARY_CHARS_MAX, PROJECT_LESSON_TEXT_CHARS_MAX, PROJECT_LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX,
+    REPEATED_CALLS_WARN,
 };
 use crate::template::fill_template;
 
@@ -159,7 +160,8 @@ fn handle_complete(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: 
 }
 
 fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
-    let answer = |outcome: ToolOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
+    let answer =
+        |outcome: ToolOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
     let text = |name: &str, chars_max: usize| {
         let text = opened.arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
         text.map(|text| truncate_chars(text, chars_max))
@@ -169,7 +171,8 @@ fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &Ag
             let lesson = ProjectLesson { title, text };
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson: lesson.clone() }.into_step();
             let told = lessons::store_lesson(context, agent, &lesson);
-            let noted = answer(ToolOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
+            let noted =
+                answer(ToolOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
             std::iter::once(learned).chain(told).chain([noted]).collect()
         }
         _ => vec![answer(ToolOutcome::Failed, "`title` and `lesson` must both be texts")],
@@ -198,7 +201,8 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &Too
     }
     if let Some(repeated) = work.last_tool_call.as_ref().filter(|repeated| repeated.times >= REPEATED_CALLS_WARN) {
         if repeated.times >= REPEATED_CALLS_MAX {
-            let summary = format!("stopped: `{}` was called {} times with the same result", repeated.tool, repeated.times);
+            let summary =
+                format!("stopped: `{}` was called {} times with the same result", repeated.tool, repeated.times);
             let done = done_step(turn, agent, AgentDoneKind::Stopped, summary);
             return vec![done, end_round("the same tool call was repeated")];
         }

@@ -47,9 +47,15 @@ fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     let why = context.state().stopped?;
     let (question, commands) = match why {
         StopReasonKind::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
-        StopReasonKind::Confirmation => ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)]),
-        StopReasonKind::Loop => ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)]),
-        StopReasonKind::Visits => ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)]),
+        StopReasonKind::Confirmation => {
+            ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)])
+        }
+        StopReasonKind::Loop => {
+            ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
+        StopReasonKind::Visits => {
+            ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
         StopReasonKind::RoutingTurns | StopReasonKind::PhaseLimit => {
             ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
         }
@@ -79,7 +85,14 @@ fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
             label: if is_current { format!("▶ {}", phase.name) } else { phase.name.clone() },
             text: phase.purpose.clone(),
             kind: "phase".to_owned(),
-            role: if is_current { "current" } else if metrics.visits > 0 { "visited" } else { "open" }.to_owned(),
+            role: if is_current {
+                "current"
+            } else if metrics.visits > 0 {
+                "visited"
+            } else {
+                "open"
+            }
+            .to_owned(),
             weight: if is_current { 1.0 } else { 0.4 },
             sources: phase.agents.clone(),
         }
@@ -186,7 +199,10 @@ fn files_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     let rows: Vec<ArtifactTableRow> = changes
         .map(|change| ArtifactTableRow {
             id: change.path.clone(),
-            group: serde_json::to_value(change.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned)).unwrap_or_default(),
+            group: serde_json::to_value(change.kind)
+                .ok()
+                .and_then(|kind| kind.as_str().map(str::to_owned))
+                .unwrap_or_default(),
             cells: cells([change.path.clone(), format!("+{} −{}", change.lines_added, change.lines_removed)]),
             why: String::new(),
             commands: Vec::new(),
@@ -208,7 +224,11 @@ fn checkpoints_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
             ArtifactTableRow {
                 id: entry.checkpoint.clone(),
                 group: if is_current { "current content" } else { "earlier content" }.to_owned(),
-                cells: cells([entry.label.clone(), entry.checkpoint.chars().take(12).collect(), entry.visit.to_string()]),
+                cells: cells([
+                    entry.label.clone(),
+                    entry.checkpoint.chars().take(12).collect(),
+                    entry.visit.to_string(),
+                ]),
                 why: String::new(),
                 commands: if is_current { Vec::new() } else { vec![restore] },
             }
@@ -219,9 +239,8 @@ fn checkpoints_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
 }
 
 fn lessons_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
-    let lessons = context.state().lessons.iter().flat_map(|(agent, lessons)| {
-        lessons.iter().map(move |lesson| (agent, lesson))
-    });
+    let lessons =
+        context.state().lessons.iter().flat_map(|(agent, lessons)| lessons.iter().map(move |lesson| (agent, lesson)));
     let items: Vec<ArtifactNote> = lessons
         .map(|(agent, lesson)| ArtifactNote {
             title: format!("{}: {}", context.display_name(agent), lesson.title),

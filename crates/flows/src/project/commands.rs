@@ -37,15 +37,25 @@ pub(super) fn command_specs() -> BTreeMap<String, FlowCommandSpec> {
             "replaces the plan; it still has to be approved",
             &[
                 ("goal", "what the steps achieve; unchanged if not given"),
-                ("steps", "the steps: a list with `title` and `done_when`, or one line for each step, as `title | done when`"),
+                (
+                    "steps",
+                    "the steps: a list with `title` and `done_when`, or one line for each step, as `title | done when`",
+                ),
             ],
         ),
         command(CONFIRM_COMMAND, "confirms the result of the current phase, where no check can", &[]),
-        command(CHECK_COMMAND, "names a command that tests the content from now on", &[("command", "the command line")]),
+        command(
+            CHECK_COMMAND,
+            "names a command that tests the content from now on",
+            &[("command", "the command line")],
+        ),
         command(
             RESTORE_COMMAND,
             "restores the files of a checkpoint",
-            &[("checkpoint", "the checkpoint, or the beginning of its name"), ("visit", "the phase visit to go back to")],
+            &[
+                ("checkpoint", "the checkpoint, or the beginning of its name"),
+                ("visit", "the phase visit to go back to"),
+            ],
         ),
         command(CONTINUE_COMMAND, "continues after the flow stopped to ask", &[]),
         command(END_COMMAND, "ends the session now, with an account of what was done and what is not verified", &[]),
@@ -190,7 +200,8 @@ fn find_checkpoint(context: &ProjectContext<'_>, arguments: &Value) -> Result<St
         (None, None) => return Err("name a `checkpoint` or a `visit`".to_owned()),
     };
     found.map(|entry| entry.checkpoint.clone()).ok_or_else(|| {
-        let known: Vec<&str> = checkpoints.iter().map(|entry| entry.checkpoint.get(..12).unwrap_or(&entry.checkpoint)).collect();
+        let known: Vec<&str> =
+            checkpoints.iter().map(|entry| entry.checkpoint.get(..12).unwrap_or(&entry.checkpoint)).collect();
         format!("there is no such checkpoint; there are {}", known.join(", "))
     })
 }

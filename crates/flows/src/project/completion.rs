@@ -8,7 +8,7 @@ use super::facts::{AgentCompletion, ProjectPlan, ProjectPlanStep, ReportedIssue}
 use super::project_context::ProjectContext;
 use super::text::truncate_chars;
 use crate::limits::{
-    COMPLETION_SUMMARY_CHARS_MAX, ISSUES_MAX, ISSUE_TEXT_CHARS_MAX, PLAN_STEPS_MAX, REFUSED_COMPLETIONS_MAX,
+    COMPLETION_SUMMARY_CHARS_MAX, ISSUE_TEXT_CHARS_MAX, ISSUES_MAX, PLAN_STEPS_MAX, REFUSED_COMPLETIONS_MAX,
     STEP_TEXT_CHARS_MAX, STEP_TITLE_CHARS_MAX,
 };
 
@@ -27,7 +27,11 @@ pub(super) enum CompletionRequest {
 }
 
 /// Decides on a request to complete work.
-pub(super) fn check_completion(context: &ProjectContext<'_>, agent: &AgentName, arguments: &Value) -> CompletionRequest {
+pub(super) fn check_completion(
+    context: &ProjectContext<'_>,
+    agent: &AgentName,
+    arguments: &Value,
+) -> CompletionRequest {
     let phase = context.phase();
     let work = context.state().current_work(agent);
     let summary = arguments.get("summary").and_then(Value::as_str).map(str::trim).unwrap_or_default();
@@ -72,7 +76,10 @@ fn acceptance_message(
 ) -> String {
     let phase = context.phase();
     if let Some(plan) = plan {
-        return format!("the plan with {} steps is recorded; it has to be approved before it is carried out", plan.steps.len());
+        return format!(
+            "the plan with {} steps is recorded; it has to be approved before it is carried out",
+            plan.steps.len()
+        );
     }
     if phase.completion == CompletionMode::Reflection {
         return "your reflection is recorded".to_owned();
@@ -121,7 +128,8 @@ pub(super) fn parse_plan(value: Option<&Value>) -> Result<ProjectPlan, String> {
 }
 
 fn parse_issues(value: Option<&Value>) -> Vec<ReportedIssue> {
-    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
     let issues = value.and_then(Value::as_array).into_iter().flatten().map(|issue| match issue {
         Value::String(title) => ReportedIssue { title: title.trim().to_owned(), steps_to_reproduce: String::new() },
         issue => ReportedIssue {

@@ -8,7 +8,8 @@ use super::facts::{CheckVerdict, ProjectFact, StopReasonKind};
 use super::project_context::ProjectContext;
 use super::state::CheckProgress;
 use crate::workspace_tools::{
-    CreateCheckpointArguments, RestoreCheckpointArguments, RunChecksArguments, WorkspaceRequest, WorkspaceStatusArguments,
+    CreateCheckpointArguments, RestoreCheckpointArguments, RunChecksArguments, WorkspaceRequest,
+    WorkspaceStatusArguments,
 };
 
 /// Returns whether a tool that the flow started itself is running.
@@ -40,7 +41,8 @@ fn checks_step(context: &ProjectContext<'_>) -> FlowStep {
 
 /// Restores the content of a checkpoint.
 pub(super) fn restore_step(checkpoint: &str) -> FlowStep {
-    WorkspaceRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.to_owned() }).into_step(None)
+    WorkspaceRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.to_owned() })
+        .into_step(None)
 }
 
 /// Does what must be done before the agents of a phase start: saves the content, and runs the checks.

@@ -62,8 +62,12 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::LoopNoticed { phase, agents, times } => {
             FactDisplay::Notice(format!("{phase} with {} was routed {times} times", names(&agents)))
         }
-        ProjectFact::PlanSubmitted(plan) => FactDisplay::Notice(format!("a plan with {} steps was made", plan.steps.len())),
-        ProjectFact::PlanEdited(plan) => FactDisplay::Notice(format!("you changed the plan: {} steps", plan.steps.len())),
+        ProjectFact::PlanSubmitted(plan) => {
+            FactDisplay::Notice(format!("a plan with {} steps was made", plan.steps.len()))
+        }
+        ProjectFact::PlanEdited(plan) => {
+            FactDisplay::Notice(format!("you changed the plan: {} steps", plan.steps.len()))
+        }
         ProjectFact::PlanApproved { by: PlanApprover::User } => FactDisplay::Notice("you approved the plan".to_owned()),
         ProjectFact::PlanApproved { by: PlanApprover::Auto } => {
             FactDisplay::Notice("the plan was approved automatically (plan_approval = auto)".to_owned())

@@ -16,49 +16,107 @@ pub enum ProjectFact {
     /// It was decided which phase and agents come next. The phase still has to be entered.
     Decided(RoutingDecision),
     /// The router's answer could not be used.
-    DecisionRejected { call: CallId, complaints: Vec<String> },
+    DecisionRejected {
+        call: CallId,
+        complaints: Vec<String>,
+    },
     /// A routing turn was opened for these agents.
-    TurnOpened { turn: u32, decision: RoutingDecision },
+    TurnOpened {
+        turn: u32,
+        decision: RoutingDecision,
+    },
     /// An agent asked to complete its work, and the request was accepted.
-    CompletionAccepted { turn: u32, agent: AgentName, completion: AgentCompletion },
+    CompletionAccepted {
+        turn: u32,
+        agent: AgentName,
+        completion: AgentCompletion,
+    },
     /// An agent asked to complete its work, and the request was refused.
-    CompletionRefused { turn: u32, agent: AgentName, why: String },
+    CompletionRefused {
+        turn: u32,
+        agent: AgentName,
+        why: String,
+    },
     /// An agent is done with a routing turn. The turn is closed when all of its agents are.
-    AgentDone { turn: u32, agent: AgentName, how: AgentDoneKind, completion: AgentCompletion },
+    AgentDone {
+        turn: u32,
+        agent: AgentName,
+        how: AgentDoneKind,
+        completion: AgentCompletion,
+    },
     /// A completion arrived after its routing turn was closed. It changes nothing.
-    LateCompletion { agent: AgentName, summary: String },
+    LateCompletion {
+        agent: AgentName,
+        summary: String,
+    },
     /// A routing turn was given up before all of its agents were done.
-    TurnAbandoned { turn: u32, why: String },
+    TurnAbandoned {
+        turn: u32,
+        why: String,
+    },
     /// An agent did not complete its work and was reminded to.
-    AgentReminded { turn: u32, agent: AgentName },
+    AgentReminded {
+        turn: u32,
+        agent: AgentName,
+    },
     /// An agent was told something in the middle of its work.
-    AgentSteered { turn: u32, agent: AgentName, why: SteerReason },
+    AgentSteered {
+        turn: u32,
+        agent: AgentName,
+        why: SteerReason,
+    },
     /// The router named agents that do not exist or may not work in the phase.
-    UnknownAgents { names: Vec<String>, phase: PhaseName },
+    UnknownAgents {
+        names: Vec<String>,
+        phase: PhaseName,
+    },
     /// The same phase and agents were routed repeatedly.
-    LoopNoticed { phase: PhaseName, agents: Vec<AgentName>, times: u32 },
+    LoopNoticed {
+        phase: PhaseName,
+        agents: Vec<AgentName>,
+        times: u32,
+    },
     /// An agent submitted a plan.
     PlanSubmitted(ProjectPlan),
     /// The user changed the plan.
     PlanEdited(ProjectPlan),
-    PlanApproved { by: PlanApprover },
+    PlanApproved {
+        by: PlanApprover,
+    },
     /// The user named a command that tests the content.
-    CheckConfirmed { command: String },
+    CheckConfirmed {
+        command: String,
+    },
     /// The user confirmed the current content, because no check is known.
-    ContentConfirmed { digest: String },
+    ContentConfirmed {
+        digest: String,
+    },
     /// The user confirmed the current visit.
     VisitConfirmed,
     /// The verdict on the content of the workspace.
     VerdictReached(Box<CheckVerdict>),
     /// The content was restored, because a check failed after the phase.
-    ContentRestored { checkpoint: String, why: String },
-    LessonLearned { agent: AgentName, lesson: ProjectLesson },
+    ContentRestored {
+        checkpoint: String,
+        why: String,
+    },
+    LessonLearned {
+        agent: AgentName,
+        lesson: ProjectLesson,
+    },
     /// The lessons of the workspace, as its session listed them.
-    LessonsLoaded { lessons: Vec<(AgentName, ProjectLesson)> },
+    LessonsLoaded {
+        lessons: Vec<(AgentName, ProjectLesson)>,
+    },
     /// The flow stopped to ask the user.
-    UserAsked { why: StopReasonKind, text: String },
+    UserAsked {
+        why: StopReasonKind,
+        text: String,
+    },
     /// The user ended the session although obligations were open.
-    EndedEarly { open_gates: Vec<String> },
+    EndedEarly {
+        open_gates: Vec<String>,
+    },
 }
 
 /// Which phase and agents come next, and why.

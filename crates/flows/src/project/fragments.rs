@@ -71,7 +71,11 @@ fn render_template(prompt: (&str, &'static str), arguments: &impl Serialize, why
 
 /// Like [`render_template`], for a fragment whose content comes from the state.
 fn render_from_state(prompt: (&str, &'static str), arguments: &impl Serialize, why: &str) -> RenderedFragment {
-    RenderedFragment::New { text: fill_template(prompt.1, arguments), source: FragmentSource::State, why: why.to_owned() }
+    RenderedFragment::New {
+        text: fill_template(prompt.1, arguments),
+        source: FragmentSource::State,
+        why: why.to_owned(),
+    }
 }
 
 /// The definitions of all phases, which every participant is shown.
@@ -169,11 +173,7 @@ fn render_message(context: &ProjectContext<'_>) -> RenderedFragment {
     let turn = context.view.session.current_turn.as_ref();
     let Some(last) = turn.and_then(|turn| turn.messages.last()) else { return omit("the turn has no message") };
     let text = fill_template(prompt!("message").1, &json!({"text": wrap_in_code_fence(&context.user_text())}));
-    RenderedFragment::New {
-        text,
-        source: FragmentSource::Message(last.message),
-        why: "the user's message".to_owned(),
-    }
+    RenderedFragment::New { text, source: FragmentSource::Message(last.message), why: "the user's message".to_owned() }
 }
 
 fn log_line(context: &ProjectContext<'_>, entry: &LogEntry) -> Value {
@@ -208,7 +208,8 @@ fn render_recent_log(context: &ProjectContext<'_>) -> RenderedFragment {
 fn render_unseen(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
     let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
     let is_own = |entry: &LogEntry| entry.speaker == LogSpeaker::Agent(agent.clone());
-    let entries = context.state().log.entries_after(seen).filter(|entry| !is_own(entry) && !is_current_message(context, entry));
+    let entries =
+        context.state().log.entries_after(seen).filter(|entry| !is_own(entry) && !is_current_message(context, entry));
     let lines: Vec<Value> = entries.map(|entry| log_line(context, entry)).collect();
     if lines.is_empty() {
         return omit("nothing happened that the agent has not seen");
@@ -230,9 +231,11 @@ fn render_agent_instruction(context: &ProjectContext<'_>, agent: &AgentName) -> 
 
 fn render_guide(context: &ProjectContext<'_>) -> RenderedFragment {
     match context.state().guide.as_deref().map(str::trim).filter(|guide| !guide.is_empty()) {
-        Some(guide) => {
-            render_from_state(prompt!("guide"), &json!({"text": wrap_in_code_fence(guide)}), "the workspace's AGENTS.md")
-        }
+        Some(guide) => render_from_state(
+            prompt!("guide"),
+            &json!({"text": wrap_in_code_fence(guide)}),
+            "the workspace's AGENTS.md",
+        ),
         None => omit("the workspace has no AGENTS.md"),
     }
 }

@@ -62,7 +62,9 @@ impl<'a> ProjectContext<'a> {
     /// Returns the commands that the host does not know itself: those of the settings and those that the user named.
     pub(super) fn extra_checks(&self) -> Vec<String> {
         let mut extra = self.settings.checks.clone();
-        extra.extend(self.state().confirmed_checks.iter().filter(|check| !self.settings.checks.contains(check)).cloned());
+        extra.extend(
+            self.state().confirmed_checks.iter().filter(|check| !self.settings.checks.contains(check)).cloned(),
+        );
         extra
     }
 

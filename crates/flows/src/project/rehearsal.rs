@@ -137,7 +137,8 @@ impl AgentRehearsal<'_> {
     }
 
     fn talk(&self) -> RehearsedReply {
-        let arguments = json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}", "topic": "{{topic}}"});
+        let arguments =
+            json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}", "topic": "{{topic}}"});
         fill_template(include_str!("../../prompts/project/rehearsal/talk.md"), &arguments).into()
     }
 
@@ -157,18 +158,15 @@ impl AgentRehearsal<'_> {
         if !self.may_use(WorkspaceTool::WriteFile) {
             return self.complete("there is no workspace to write in", json!({}));
         }
-        let write = |path: &str, content: &str| {
-            (WorkspaceTool::WriteFile.name(), json!({"path": path, "content": content}))
-        };
+        let write =
+            |path: &str, content: &str| (WorkspaceTool::WriteFile.name(), json!({"path": path, "content": content}));
         let state = self.context.state();
         let is_second_attempt = state.verdict.as_ref().is_some_and(|verdict| !verdict.passed);
         let has_changed = state.current_work(self.agent).changed;
         match (is_second_attempt, has_changed, self.last_tool().as_deref()) {
             (_, true, _) if is_second_attempt => self.complete("corrected the greeting", json!({})),
             (_, true, _) => self.complete("wrote the tool and its test", json!({})),
-            (true, false, None) => {
-                self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))])
-            }
+            (true, false, None) => self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))]),
             (true, false, Some(_)) => {
                 self.call_tools(vec![write(TOOL_PATH, include_str!("../../prompts/project/rehearsal/greet.sh"))])
             }

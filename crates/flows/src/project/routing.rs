@@ -128,7 +128,8 @@ pub(super) fn route(context: &ProjectContext<'_>) -> Vec<FlowStep> {
 /// Has the default agent of the current phase work, because the router gave no usable answer.
 fn route_by_default(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
     let option = phase_option(context, context.phase());
-    let agents: Vec<AgentName> = if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
+    let agents: Vec<AgentName> =
+        if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
     if agents.is_empty() {
         return context.stop(StopReasonKind::Loop);
     }
@@ -217,8 +218,7 @@ pub(super) fn handle_router_answer(
             return steps;
         }
     }
-    let decided =
-        decide(context, parsed.phase, parsed.agents, &parsed.reason, RoutedBy::Router, parsed.user_words);
+    let decided = decide(context, parsed.phase, parsed.agents, &parsed.reason, RoutedBy::Router, parsed.user_words);
     steps.into_iter().chain(decided).collect()
 }
 

@@ -21,9 +21,7 @@ use super::settings::setting_specs;
 use super::tools::{
     COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, complete_declaration, expand_tool_names, learn_declaration, phase_tools,
 };
-use crate::limits::{
-    AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX,
-};
+use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
 use crate::workspace_tools::WorkspaceTool;
 
 /// The name of the phase graph.
@@ -111,9 +109,8 @@ fn phase_graph(definition: &FlowDefinition) -> PhaseGraph {
     });
     let on_message = definition.phases.iter().filter_map(|phase| {
         let to = phase.on_message.as_ref()?;
-        let declared = |edge: &super::definition::EdgeDefinition| {
-            edge.from == phase.name && edge.to.names().contains(to)
-        };
+        let declared =
+            |edge: &super::definition::EdgeDefinition| edge.from == phase.name && edge.to.names().contains(to);
         let edge = || PhaseEdge { from: phase.name.as_str().into(), to: to.as_str().into(), guard: Guard::Always };
         (!definition.edges.iter().any(declared)).then(edge)
     });

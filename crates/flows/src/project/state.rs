@@ -286,7 +286,10 @@ impl ProjectState {
     pub(super) fn current_work(&self, agent: &AgentName) -> CurrentWork {
         let turn = self.turns.back().map_or(0, |turn| turn.id);
         let current = self.agents.get(agent).map(|progress| &progress.current);
-        current.filter(|current| current.turn == turn).cloned().unwrap_or_else(|| CurrentWork { turn, ..Default::default() })
+        current
+            .filter(|current| current.turn == turn)
+            .cloned()
+            .unwrap_or_else(|| CurrentWork { turn, ..Default::default() })
     }
 
     /// Returns the participants that have not reflected yet.

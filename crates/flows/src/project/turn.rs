@@ -31,8 +31,9 @@ pub(super) fn handle_turn_started(context: &ProjectContext<'_>) -> Vec<FlowStep>
 /// Returns whether something that the flow waits for is still pending.
 fn is_waiting(context: &ProjectContext<'_>) -> bool {
     let session = context.view.session;
-    let routes = session.open_calls.values().any(|call| call.opened.role == *ROUTER_ROLE && call.opened.recomputation.is_none())
-        || session.deferred_calls.values().any(|wait| wait.request.role == *ROUTER_ROLE);
+    let routes =
+        session.open_calls.values().any(|call| call.opened.role == *ROUTER_ROLE && call.opened.recomputation.is_none())
+            || session.deferred_calls.values().any(|wait| wait.request.role == *ROUTER_ROLE);
     routes || evidence::has_open_flow_run(context) || !session.open_asks.is_empty()
 }
 
@@ -146,7 +147,8 @@ fn handle_expired(context: &ProjectContext<'_>, _from: &PhaseName) -> Vec<FlowSt
 
 /// Ends the session with an account of what was done.
 fn finish(context: &ProjectContext<'_>) -> Vec<FlowStep> {
-    let reason = "the work has ended; start a new session, or fork this one to continue from an earlier point".to_owned();
+    let reason =
+        "the work has ended; start a new session, or fork this one to continue from an earlier point".to_owned();
     vec![
         reply_step(account::render_end(context)),
         FlowStep::SetResult(account::result_json(context)),

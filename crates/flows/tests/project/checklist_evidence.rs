@@ -88,7 +88,8 @@ fn t41_tools_follow_from_the_phase() {
     let read = ["list_files", "read_file", "search_files"];
     let write = ["delete_file", "edit_file", "move_file", "write_file"];
     let expected = |groups: &[&[&str]], own: &[&str]| {
-        let mut tools: Vec<String> = groups.iter().copied().flatten().chain(own).map(|tool| (*tool).to_owned()).collect();
+        let mut tools: Vec<String> =
+            groups.iter().copied().flatten().chain(own).map(|tool| (*tool).to_owned()).collect();
         tools.sort();
         tools
     };
@@ -113,9 +114,7 @@ fn completion_without_a_change_is_refused_once_and_then_marked_empty() {
     let refused = |fact: &ProjectFact| matches!(fact, ProjectFact::CompletionRefused { why, .. } if why.contains("nothing in the workspace was changed"));
     assert_eq!(project.count_facts(refused), 1);
     project.complete("executor", "there was nothing to do");
-    let empty = |fact: &ProjectFact| {
-        matches!(fact, ProjectFact::AgentDone { how: AgentDoneKind::Completed, completion, .. } if completion.empty)
-    };
+    let empty = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentDone { how: AgentDoneKind::Completed, completion, .. } if completion.empty);
     assert_eq!(project.count_facts(empty), 1);
     assert!(project.prompt("router").contains("without any change"), "{}", project.prompt("router"));
 }

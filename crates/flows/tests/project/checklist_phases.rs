@@ -31,7 +31,11 @@ fn t01_seven_phases_have_purpose_criteria_constraints_and_agents() {
     let names: Vec<&str> = work.clone().map(|phase| phase.name.as_str()).collect();
     assert_eq!(names, WORK);
     for phase in work {
-        assert!(!phase.purpose.is_empty() && !phase.criteria.is_empty() && phase.constraints.len() >= 3, "{}", phase.name);
+        assert!(
+            !phase.purpose.is_empty() && !phase.criteria.is_empty() && phase.constraints.len() >= 3,
+            "{}",
+            phase.name
+        );
         assert!(!phase.entry.is_empty() && !phase.activities.is_empty(), "{}", phase.name);
         assert!(!phase.agents.is_empty() || phase.name == "reflection", "{}", phase.name);
     }
@@ -84,7 +88,10 @@ fn t02_listed_transitions_are_accepted_and_all_others_are_refused() {
             project.route_with(json!({"phase": to, "agents": [agents], "reason": "r", "user_words": "go on"}));
             if listed.contains(&to) {
                 assert_eq!(project.phase(), to, "{from} to {to}: {:?}", project.refusals());
-                assert_eq!(project.transitions().last().map(|last| last.cause.clone()), Some(TransitionCause::Proposed));
+                assert_eq!(
+                    project.transitions().last().map(|last| last.cause.clone()),
+                    Some(TransitionCause::Proposed)
+                );
             } else {
                 assert_eq!(project.phase(), from, "{from} to {to}");
                 assert_eq!(project.refusals().len(), refusals + 1, "{from} to {to}");
@@ -102,7 +109,11 @@ fn t03_refused_transition_is_recorded_keeps_the_phase_and_no_agent_starts() {
     assert_eq!(project.count_facts(|fact| matches!(fact, ProjectFact::TurnOpened { .. })), opened);
     // The router is told why, and asked again.
     assert_eq!(project.roles(), ["router"]);
-    assert!(project.prompt("router").contains("`chores` cannot be entered from `execute`"), "{}", project.prompt("router"));
+    assert!(
+        project.prompt("router").contains("`chores` cannot be entered from `execute`"),
+        "{}",
+        project.prompt("router")
+    );
     // After two refusals the default agent of the phase works.
     project.route("reflection", &["executor"]);
     assert_eq!((project.phase().as_str(), project.roles()), ("execute", vec!["executor".to_owned()]));
@@ -293,7 +304,10 @@ fn t22_complete_varies_by_phase_and_learn_exists_only_in_reflection() {
 fn t23_reflection_reaches_each_participant_exactly_once() {
     let mut project = Project::in_phase("verification");
     project.complete("executor-verification", "fine").route("verification", &["project-manager"]);
-    project.complete("project-manager-verification", "fine").route("chores", &["executor"]).complete("executor", "tidy");
+    project
+        .complete("project-manager-verification", "fine")
+        .route("chores", &["executor"])
+        .complete("executor", "tidy");
     // One turn for all, opened by code; the planner did not take part.
     assert_eq!(project.roles(), ["executor", "project-manager"]);
     let reflections: Vec<ProjectFact> = project
@@ -344,7 +358,8 @@ fn t27_handoff_is_attached_only_if_the_newest_transition_is_recent_and_has_a_sum
     assert!(recent.prompt("executor-verification").contains("Handed over from `execute` to `verification`"));
     // 30 seconds pass between the transition and the opening of the agent's turn.
     let mut late = ready_to_leave("execute");
-    late.session.answer_call("router", &json!({"phase": "verification", "agents": ["executor"], "reason": "r"}).to_string());
+    late.session
+        .answer_call("router", &json!({"phase": "verification", "agents": ["executor"], "reason": "r"}).to_string());
     late.session.advance_clock(30_000);
     late.settle();
     assert!(!late.prompt("executor-verification").contains("Handed over"), "{}", late.prompt("executor-verification"));

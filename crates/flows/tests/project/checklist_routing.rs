@@ -46,13 +46,13 @@ fn t13_decision_needs_an_agent_and_a_reason_and_the_phase_is_optional() {
 #[test]
 fn t14_fenced_json_is_read_and_prose_is_an_error() {
     let mut project = Project::open();
-    project.say("x").route_text("Sure!\n```json\n{\"phase\": \"execute\", \"agents\": [\"executor\"], \"reason\": \"r\"}\n```");
+    project
+        .say("x")
+        .route_text("Sure!\n```json\n{\"phase\": \"execute\", \"agents\": [\"executor\"], \"reason\": \"r\"}\n```");
     assert_eq!(project.phase(), "execute");
     let mut project = Project::open();
     project.say("x").route_text("I think the executor should do it.");
-    let rejected = |fact: &ProjectFact| {
-        matches!(fact, ProjectFact::DecisionRejected { complaints, .. } if complaints[0].contains("no JSON object"))
-    };
+    let rejected = |fact: &ProjectFact| matches!(fact, ProjectFact::DecisionRejected { complaints, .. } if complaints[0].contains("no JSON object"));
     assert_eq!((project.count_facts(rejected), project.roles()), (1, vec!["router".to_owned()]));
     // After one repair the default agent of the phase works.
     project.route_text("As I said.");
@@ -168,7 +168,8 @@ fn t25_unknown_agent_gives_feedback_a_lesson_and_one_retry() {
 fn t25_agent_that_may_not_work_in_the_phase_counts_as_unknown() {
     let mut project = Project::open();
     project.say("x").route("execute", &["planner"]);
-    let unknown = |fact: &ProjectFact| matches!(fact, ProjectFact::UnknownAgents { names, .. } if *names == ["planner"]);
+    let unknown =
+        |fact: &ProjectFact| matches!(fact, ProjectFact::UnknownAgents { names, .. } if *names == ["planner"]);
     assert_eq!(project.count_facts(unknown), 1);
 }
 
@@ -256,9 +257,14 @@ fn t34_repeated_routing_is_told_to_the_router_and_stops_the_third_time() {
     let mut project = Project::in_phase("execute");
     project.write("executor").complete("executor", "one").route("execute", &["executor"]);
     project.complete("executor", "two");
-    let noticed = |times: u32| move |fact: &ProjectFact| matches!(fact, ProjectFact::LoopNoticed { times: t, .. } if *t == times);
+    let noticed =
+        |times: u32| move |fact: &ProjectFact| matches!(fact, ProjectFact::LoopNoticed { times: t, .. } if *t == times);
     assert_eq!(project.count_facts(noticed(2)), 1);
-    assert!(project.prompt("router").contains("`execute` with executor was routed 2 times"), "{}", project.prompt("router"));
+    assert!(
+        project.prompt("router").contains("`execute` with executor was routed 2 times"),
+        "{}",
+        project.prompt("router")
+    );
     project.route("execute", &["executor"]).complete("executor", "three");
     assert_eq!(project.count_facts(noticed(3)), 1);
     assert!(project.is_waiting_for_user());
@@ -273,7 +279,8 @@ fn t43_router_sees_the_last_ten_turns_in_full_and_older_ones_summarized() {
     let mut project = Project::open();
     for number in 1..=12 {
         project.say(&format!("question {number}"));
-        project.route_with(json!({"phase": "chat", "agents": ["project-manager"], "reason": format!("reason {number}.")}));
+        project
+            .route_with(json!({"phase": "chat", "agents": ["project-manager"], "reason": format!("reason {number}.")}));
         project.answer("project-manager", "answer");
     }
     project.say("last");

@@ -34,7 +34,10 @@ fn user_edits_the_plan_before_it_is_approved() {
     assert!(project.is_waiting_for_user());
     project.command("approve", Value::Null);
     let prompt = project.prompt("executor");
-    assert!(prompt.contains("1. write the tool (done when: it runs)\n2. test it (done when: the test passes)"), "{prompt}");
+    assert!(
+        prompt.contains("1. write the tool (done when: it runs)\n2. test it (done when: the test passes)"),
+        "{prompt}"
+    );
 }
 
 #[test]
@@ -72,7 +75,8 @@ fn ending_early_says_what_was_done_and_what_is_not_verified() {
     for part in ["at your request", "wrote half of it", "not verified: no check ran", "Not done: verified", "main.rs"] {
         assert!(reply.contains(part), "{part}: {reply}");
     }
-    let recorded = |fact: &ProjectFact| matches!(fact, ProjectFact::EndedEarly { open_gates } if *open_gates == ["verified"]);
+    let recorded =
+        |fact: &ProjectFact| matches!(fact, ProjectFact::EndedEarly { open_gates } if *open_gates == ["verified"]);
     assert_eq!(project.count_facts(recorded), 1);
     assert!(project.session.session().closed_reason.as_deref().is_some_and(|reason| reason.contains("verified")));
 }

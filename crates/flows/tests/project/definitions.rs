@@ -58,7 +58,9 @@ fn all_mistakes_are_reported_with_line_and_column() {
 
 #[test]
 fn malformed_entries_do_not_hide_each_other() {
-    let broken = SMALL.replace("completion = \"answer\"", "completion = \"maybe\"").replace("kind = \"end\"", "colour = \"red\"");
+    let broken = SMALL
+        .replace("completion = \"answer\"", "completion = \"maybe\"")
+        .replace("kind = \"end\"", "colour = \"red\"");
     let errors = errors(&broken);
     assert_eq!(errors.len(), 2, "{errors:#?}");
     assert!(errors[0].contains("12:14: unknown variant `maybe`"), "{errors:#?}");
@@ -69,7 +71,9 @@ fn malformed_entries_do_not_hide_each_other() {
 
 #[test]
 fn phase_that_cannot_be_reached_is_an_error_at_its_name() {
-    let lonely = format!("{SMALL}\n[[phases]]\nname = \"attic\"\nagents = [\"host\"]\n\n[[edges]]\nfrom = \"attic\"\nto = \"done\"\n");
+    let lonely = format!(
+        "{SMALL}\n[[phases]]\nname = \"attic\"\nagents = [\"host\"]\n\n[[edges]]\nfrom = \"attic\"\nto = \"done\"\n"
+    );
     let errors = errors(&lonely);
     assert_eq!(errors, ["23:8: `attic` cannot be reached from `talk`; add an edge that leads to it, or remove it"]);
 }
@@ -95,7 +99,9 @@ fn gate_that_blocks_its_own_way_is_found_by_the_engine_and_placed() {
 
 #[test]
 fn reserved_and_ill_formed_names_are_errors() {
-    let errors = errors(&SMALL.replace("name = \"host\"", "name = \"router\"").replace("name = \"small\"", "name = \"Small Flow\""));
+    let errors = errors(
+        &SMALL.replace("name = \"host\"", "name = \"router\"").replace("name = \"small\"", "name = \"Small Flow\""),
+    );
     assert!(errors.iter().any(|error| error.contains("`router` is reserved")), "{errors:#?}");
     assert!(errors.iter().any(|error| error.starts_with("2:8: `Small Flow` is not a name of a flow")), "{errors:#?}");
 }

@@ -112,12 +112,17 @@ fn limit_of_a_phase_counts_routing_turns_and_leads_to_chat() {
 
 #[test]
 fn routing_turns_after_one_message_are_limited() {
-    let source = segue_flows::project::PROJECT_DEFINITION.replace("[router]", "[limits]\nrouting_turns_max = 2\n\n[router]");
+    let source =
+        segue_flows::project::PROJECT_DEFINITION.replace("[router]", "[limits]\nrouting_turns_max = 2\n\n[router]");
     let flow = segue_flows::project::ProjectFlow::from_source(&source).expect("it is valid");
     let mut project = Project::open_flow(flow, json!({"workspace": "w"}));
     project.walk_to("verification").complete("executor-verification", "fine");
     assert!(project.is_waiting_for_user());
-    assert!(project.session.last_reply().contains("I stopped after 2 routing turns"), "{}", project.session.last_reply());
+    assert!(
+        project.session.last_reply().contains("I stopped after 2 routing turns"),
+        "{}",
+        project.session.last_reply()
+    );
     project.command("continue", Value::Null);
     assert!(project.is_waiting_for_user(), "only a message gives new turns");
     project.say("go on").route("chores", &["executor"]);

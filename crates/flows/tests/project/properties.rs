@@ -27,7 +27,15 @@ enum Action {
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let phases = prop::sample::select(vec![
-        "chat", "brainstorm", "plan", "execute", "verification", "chores", "reflection", "end", "nowhere",
+        "chat",
+        "brainstorm",
+        "plan",
+        "execute",
+        "verification",
+        "chores",
+        "reflection",
+        "end",
+        "nowhere",
     ]);
     let agents = prop::sample::select(vec!["project-manager", "planner", "executor", "wizard", "END"]);
     let action = prop_oneof![
@@ -99,7 +107,10 @@ fn try_command(project: &mut Project, command: &str) {
 
 /// Returns whether the end was reached with a grant of the user that skipped something.
 fn was_granted(project: &Project) -> bool {
-    project.transitions().iter().any(|transition| matches!(&transition.cause, TransitionCause::Granted { skips } if !skips.is_empty()))
+    project
+        .transitions()
+        .iter()
+        .any(|transition| matches!(&transition.cause, TransitionCause::Granted { skips } if !skips.is_empty()))
 }
 
 fn check_ended(project: &Project) {

@@ -53,7 +53,8 @@ impl Project {
         loop {
             let runs = self.session.session().open_tool_runs.values();
             let own = runs.filter(|run| run.requested_by.is_none()).next();
-            let Some((run, tool, arguments)) = own.map(|run| (run.run, run.tool.to_string(), run.arguments.clone())) else {
+            let Some((run, tool, arguments)) = own.map(|run| (run.run, run.tool.to_string(), run.arguments.clone()))
+            else {
                 return self;
             };
             let value = self.run_own_tool(&tool, &arguments);

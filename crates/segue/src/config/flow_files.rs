@@ -36,10 +36,12 @@ pub(super) fn read_flow_file(
 ) -> Result<(), ConfigError> {
     let Some(named) = table.string(FLOW_FILE_KEY)? else { return Ok(()) };
     let path = super::parser::resolve_relative_path(file, &named.value);
-    let error = |reason: String| table.error_at(table.key_offset(FLOW_FILE_KEY), format!("`flows.{name}.file`: {reason}"));
+    let error =
+        |reason: String| table.error_at(table.key_offset(FLOW_FILE_KEY), format!("`flows.{name}.file`: {reason}"));
     let source = read_file(&path).map_err(error)?;
-    let definition = FlowDefinition::parse(&source)
-        .map_err(|errors| error(format!("the flow file has mistakes\n{}", errors.render(&path.display().to_string()))))?;
+    let definition = FlowDefinition::parse(&source).map_err(|errors| {
+        error(format!("the flow file has mistakes\n{}", errors.render(&path.display().to_string())))
+    })?;
     if definition.name != name.as_str() {
         let reason = format!("the file declares flow `{}`; the table must be [flows.{0}]", definition.name);
         return Err(error(reason));

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{CheckMoment, CompletionMode, FlowCondition, FlowDefinition, PhaseKindDefinition};
 use crate::limits::{
-    AGENT_TOOL_ROUNDS_MAX, DEFINITION_AGENTS_MAX, DEFINITION_CHECKS_MAX, DEFINITION_NAME_CHARS_MAX, DEFINITION_PHASES_MAX,
-    DEFINITION_TEXT_CHARS_MAX, PHASE_TURNS_MAX, PHASE_VISITS_MAX, ROUTING_TURNS_MAX,
+    AGENT_TOOL_ROUNDS_MAX, DEFINITION_AGENTS_MAX, DEFINITION_CHECKS_MAX, DEFINITION_NAME_CHARS_MAX,
+    DEFINITION_PHASES_MAX, DEFINITION_TEXT_CHARS_MAX, PHASE_TURNS_MAX, PHASE_VISITS_MAX, ROUTING_TURNS_MAX,
 };
 use crate::project::tools::{ROUTER_ROLE, is_known_tool_name, tool_names_text};
 
@@ -300,7 +300,8 @@ impl<'d> DefinitionCheck<'d> {
                 self.check_phase_name(path!["gates", index, "blocks", position], blocked);
             }
             if gate.opened_by == gate.satisfied_by {
-                let message = format!("gate `{}` is opened and satisfied by the same phase; name two phases", gate.name);
+                let message =
+                    format!("gate `{}` is opened and satisfied by the same phase; name two phases", gate.name);
                 self.add(path!["gates", index, "satisfied_by"], message);
             }
             let leaves = self.definition.edges.iter().any(|edge| edge.from == gate.satisfied_by);
@@ -364,7 +365,8 @@ impl<'d> DefinitionCheck<'d> {
 
     fn find_declaration(&self, name: &str) -> Option<DefinitionPath> {
         let definition = self.definition;
-        let gate = definition.gates.iter().position(|gate| gate.name == name).map(|index| path!["gates", index, "name"]);
+        let gate =
+            definition.gates.iter().position(|gate| gate.name == name).map(|index| path!["gates", index, "name"]);
         let phase = || definition.phases.iter().position(|phase| phase.name == name);
         let agent = || definition.agents.iter().position(|agent| agent.name == name);
         gate.or_else(|| phase().map(|index| path!["phases", index, "name"]))

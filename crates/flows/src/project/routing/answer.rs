@@ -62,7 +62,8 @@ pub(in crate::project) fn parse_routing_answer(
         }
         None => current.clone(),
     };
-    let phase = if named_end && named.is_empty() { end_option.map_or(phase, |option| option.phase.clone()) } else { phase };
+    let phase =
+        if named_end && named.is_empty() { end_option.map_or(phase, |option| option.phase.clone()) } else { phase };
     let option = options.iter().find(|option| option.phase == phase);
     let reason = answer["reason"].as_str().map(str::trim).unwrap_or_default();
     let mut errors = Vec::new();

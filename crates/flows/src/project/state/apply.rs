@@ -10,7 +10,7 @@ use super::{
     RoutingTurnCount, TransitionEntry, VisitProgress,
 };
 use crate::limits::{
-    FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURNS_IN_FULL, ROUTING_TURN_KINDS_MAX,
+    FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
 };
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
 use crate::project::facts::{AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};

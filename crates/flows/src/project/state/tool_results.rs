@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{CheckProgress, CheckpointEntry, ContentState, OpenRunEntry, ProjectState, RepeatedToolCall};
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::workspace_tools::{
-    CheckpointCreated, CheckpointRestored, ChecksResult, CommandResult, FileChange, FileChanges, FileRead, WorkspaceStatus,
-    WorkspaceTool,
+    CheckpointCreated, CheckpointRestored, ChecksResult, CommandResult, FileChange, FileChanges, FileRead,
+    WorkspaceStatus, WorkspaceTool,
 };
 
 fn parse<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
@@ -29,7 +29,8 @@ impl ProjectState {
         self.runs.insert(opened.run, entry);
         let runs_checks = opened.tool.as_str() == WorkspaceTool::RunChecks.name();
         if runs_checks {
-            let is_unstable = |checks: &ChecksResult| checks.passed && checks.content_digest != checks.content_digest_after;
+            let is_unstable =
+                |checks: &ChecksResult| checks.passed && checks.content_digest != checks.content_digest_after;
             let has_run = [self.visit.entry_checks, self.visit.exit_checks].contains(&CheckProgress::Done);
             self.visit.checks_rerun |= has_run && self.last_checks.as_ref().is_some_and(is_unstable);
             let progress = self.running_checks_mut();
@@ -151,7 +152,8 @@ impl ProjectState {
         let digest = entry.digest.chain_hash(text.body);
         let tool = entry.tool.to_string();
         let current = self.current_work_mut(agent);
-        let repeated = current.last_tool_call.as_ref().filter(|last| last.digest == digest).map_or(0, |last| last.times);
+        let repeated =
+            current.last_tool_call.as_ref().filter(|last| last.digest == digest).map_or(0, |last| last.times);
         current.last_tool_call = Some(RepeatedToolCall { digest, tool, times: repeated + 1 });
     }
 }

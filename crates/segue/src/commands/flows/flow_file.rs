@@ -38,7 +38,8 @@ fn write_starter(name: &str, file: &Path) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let opened = options.write(true).create_new(true).open(file);
     let mut opened = opened.with_context(|| format!("cannot create {}", file.display()))?;
-    std::io::Write::write_all(&mut opened, text.as_bytes()).with_context(|| format!("cannot write {}", file.display()))?;
+    std::io::Write::write_all(&mut opened, text.as_bytes())
+        .with_context(|| format!("cannot write {}", file.display()))?;
     let shown = file.display();
     print::write_stdout(&format!(
         "wrote {shown}\n\nadd it to segue.toml:\n\n  [flows.{name}]\n  file = \"{shown}\"\n\nthen try `segue flows show {shown}` and `segue chat --flow {name}`\n"
@@ -66,9 +67,9 @@ fn check_file(global: &GlobalArgs, file: &Path) -> anyhow::Result<()> {
     let source = read_flow_file(file)?;
     if global.json {
         let errors = FlowDefinition::parse(&source).err().map(|errors| errors.errors).unwrap_or_default();
-        let errors = errors.iter().map(|error| {
-            serde_json::json!({"line": error.line, "column": error.column, "message": error.message})
-        });
+        let errors = errors
+            .iter()
+            .map(|error| serde_json::json!({"line": error.line, "column": error.column, "message": error.message}));
         let errors: Vec<serde_json::Value> = errors.collect();
         let is_valid = errors.is_empty();
         print::print_json(&serde_json::json!({"file": file, "valid": is_valid, "errors": errors}))?;
