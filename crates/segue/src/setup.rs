@@ -22,7 +22,7 @@ use segue_server::{HttpLiveUpdates, KeyCallPolicy};
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
-use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
+use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
 use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::store_location::{NodeOptions, StoreLocation};
@@ -181,6 +181,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         model_limits: engine_model_limits(&config),
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
+        flow_loader: Some(Arc::new(DefinitionLoader)),
         recovery,
         live_updates,
         drain_ms_max,
@@ -226,6 +227,7 @@ pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result
     }
     let store = location.open(NodeOptions::default())?;
     let setup = EngineConfig {
+        flow_loader: Some(Arc::new(DefinitionLoader)),
         recovery: SessionResumePolicy::Never,
         ..EngineConfig::new(store, config.flows(), ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
