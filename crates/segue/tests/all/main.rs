@@ -7,6 +7,7 @@ mod concierge;
 mod crash;
 mod doc;
 mod errors;
+mod eval;
 mod file_modes;
 mod logging;
 mod models;
