@@ -8,6 +8,7 @@
 //! turn continues, `step` does so for one step of a plan, and `prompt_context` and `fragments` build the prompts.
 
 mod answer;
+mod answer_schema;
 mod artifacts;
 mod assistant_context;
 pub mod calendar;

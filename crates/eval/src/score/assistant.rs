@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::event::{Event, ToolOutcome};
 use segue_core::ids::ToolRunId;
-use segue_flows::assistant::facts::{AssistantFact, AssistantStepEndStatus, AssistantStepKind, TurnPlan};
+use segue_flows::assistant::facts::{AssistantFact, AssistantStepEndStatus, AssistantPlanStepKind, AssistantTurnPlan};
 use segue_flows::assistant::spec::{ACT_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest};
 use serde_json::Value;
@@ -118,7 +118,7 @@ fn collect_references(value: &Value, is_reference: bool, found: &mut BTreeSet<St
 
 /// Counts the read and write steps that ended as done, and whether a tool had run for them.
 fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
-    let mut plan: Option<TurnPlan> = None;
+    let mut plan: Option<AssistantTurnPlan> = None;
     let mut requests: BTreeMap<ToolRunId, DomainToolRequest> = BTreeMap::new();
     // The steps of this turn for which something was read or written.
     let (mut read, mut written): (BTreeSet<u32>, BTreeSet<u32>) = (BTreeSet::new(), BTreeSet::new());
@@ -153,9 +153,9 @@ fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
                     let steps = plan.iter().flat_map(|plan| &plan.steps);
                     let kind = steps.into_iter().find(|step| step.step == end.step).map(|step| step.kind);
                     let is_done = match kind {
-                        Some(AssistantStepKind::Read) => read.contains(&end.step),
-                        Some(AssistantStepKind::Write) => written.contains(&end.step),
-                        Some(AssistantStepKind::Analyze | AssistantStepKind::Generate) | None => continue,
+                        Some(AssistantPlanStepKind::Read) => read.contains(&end.step),
+                        Some(AssistantPlanStepKind::Write) => written.contains(&end.step),
+                        Some(AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate) | None => continue,
                     };
                     let failure =
                         (!is_done).then(|| failure_note(record, turn, "a step ended without a tool run", &end.outcome));

@@ -28,7 +28,7 @@ use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModelSet
 use crate::print::{self, stderr_paint};
 use crate::setup::{self, LoadedConfig};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, RequiredTrust};
+use crate::trust::{self, TrustScope};
 use eval_progress::EvalProgressDisplay;
 use eval_report::ModelEvaluation;
 use eval_session::EvalEngineFactory;
@@ -40,7 +40,7 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
     if arguments.list {
         return eval_report::print_conversations(global, &conversations);
     }
-    let needed = if arguments.replay.is_some() { RequiredTrust::DomainServers } else { RequiredTrust::Everything };
+    let needed = if arguments.replay.is_some() { TrustScope::DomainServers } else { TrustScope::Everything };
     trust::require_trust(folder_trust.as_ref(), needed)?;
     if arguments.model.len() > 1 && arguments.record.is_some() {
         bail!("a cassette holds the traffic of one model; name one with --model");
