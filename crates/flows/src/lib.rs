@@ -28,6 +28,7 @@ pub mod chat;
 pub mod concierge;
 mod fact;
 pub mod limits;
+pub mod prompt_overrides;
 mod template;
 pub mod workspace_tools;
 

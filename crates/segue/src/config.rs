@@ -4,6 +4,7 @@
 mod approval;
 mod locations;
 mod parser;
+mod prompts;
 mod records;
 mod server_limits;
 mod table_reader;

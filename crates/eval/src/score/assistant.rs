@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::event::{Event, ToolOutcome};
 use segue_core::ids::ToolRunId;
-use segue_flows::assistant::facts::{AssistantFact, AssistantStepEndStatus, AssistantPlanStepKind, AssistantTurnPlan};
+use segue_flows::assistant::facts::{AssistantFact, AssistantPlanStepKind, AssistantStepEndStatus, AssistantTurnPlan};
 use segue_flows::assistant::spec::{ACT_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest};
 use serde_json::Value;
@@ -36,7 +36,8 @@ fn score_answers(record: &ConversationRecord, score: &mut ConversationScore) {
         match &recorded.event {
             Event::TurnStarted { turn: started, .. } => turn = crate::record::turn_number(*started),
             Event::CallOpened(opened) if [UNDERSTAND_ROLE, THINK_ROLE, ACT_ROLE].contains(&opened.role.as_str()) => {
-                let step = opened.metadata.get("step").and_then(Value::as_u64).and_then(|step| u32::try_from(step).ok());
+                let step =
+                    opened.metadata.get("step").and_then(Value::as_u64).and_then(|step| u32::try_from(step).ok());
                 asked.insert((turn, opened.role.to_string(), step));
             }
             event => {

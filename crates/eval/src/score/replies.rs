@@ -58,7 +58,8 @@ fn find_signal_text(record: &ConversationRecord, text: &str) -> Option<String> {
             return Some(line.to_owned());
         }
         let key = line.trim_start_matches(['-', '*', '"', ' ']).split(['"', ':', '*']).next().unwrap_or_default();
-        let is_field = line.contains(':') && record.handover_fields.iter().any(|field| field == key && field.contains('_'));
+        let is_field =
+            line.contains(':') && record.handover_fields.iter().any(|field| field == key && field.contains('_'));
         field_lines += usize::from(is_field);
         if field_lines >= FIELD_LINES_MAX {
             return Some(line.to_owned());

@@ -235,7 +235,8 @@ fn tool_expectation_checks_arguments() {
         ("{ operation = \"create\", type = \"recipe\" }", 0),
         ("{ type = \"meal\" }", 0),
     ] {
-        let more = format!("[[expect]]\nmeasure = \"reads\"\ntool = {{ name = \"records\", arguments = {arguments} }}\n");
+        let more =
+            format!("[[expect]]\nmeasure = \"reads\"\ntool = {{ name = \"records\", arguments = {arguments} }}\n");
         let task = conversation("assistant", &["Any chicken?"], &more);
         assert_eq!(result(&evaluate(&AssistantFlow::new(), &harness, task), "reads"), (is_met, 1), "{arguments}");
         let more = more.replace("\ntool =", "\nno_tool =");

@@ -82,7 +82,11 @@ pub(super) fn think_schema(context: &AssistantSessionContext<'_>) -> Value {
 
 /// Returns the schema of an answer of Act for a step. `received` are the references of records that the call shows and
 /// the state does not know yet.
-pub(super) fn act_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep, received: &[String]) -> Value {
+pub(super) fn act_schema(
+    context: &AssistantSessionContext<'_>,
+    step: &AssistantPlanStep,
+    received: &[String],
+) -> Value {
     let entities = &context.state().entities.entities;
     let is_loaded = |reference: &&String| entities[*reference].detail != RecordLoadLevel::None;
     let mut loaded: BTreeSet<String> = entities.keys().filter(is_loaded).cloned().collect();
@@ -121,7 +125,8 @@ fn retrievable_steps(context: &AssistantSessionContext<'_>) -> BTreeSet<(u32, u3
     let past = context.state().step_results.iter().map(|result| (result.turn, result.step));
     let running = context.current_turn();
     let own = running.into_iter().flat_map(|running| {
-        let ended = running.steps.iter().filter(|(_, state)| state.end.as_ref().is_some_and(|end| end.answer.is_some()));
+        let ended =
+            running.steps.iter().filter(|(_, state)| state.end.as_ref().is_some_and(|end| end.answer.is_some()));
         ended.map(|(step, _)| (running.turn, *step))
     });
     past.chain(own).collect()
@@ -168,7 +173,10 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
     let drafts: Vec<String> = known.iter().filter(|name| name.starts_with("gen_")).cloned().collect();
     match (step.operation.as_deref(), about) {
         (Some("create"), Some(about)) => {
-            properties.insert("records".to_owned(), json!({"type": "array", "items": record_schema(about, &known, Required::Yes)}));
+            properties.insert(
+                "records".to_owned(),
+                json!({"type": "array", "items": record_schema(about, &known, Required::Yes)}),
+            );
             properties.insert("drafts".to_owned(), reference_list(&drafts));
         }
         (Some("update"), Some(about)) => {

@@ -110,4 +110,3 @@ impl<'a> AssistantSessionContext<'a> {
 pub(super) fn step_agent_name(step: u32) -> AgentName {
     AgentName::from(format!("step-{step}"))
 }
-

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{self, ActAction, ActRecordDraft, StepCompleteAction, truncate_chars};
 use super::assistant_context::{AssistantSessionContext, step_agent_name};
-use super::facts::{AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, AssistantPlanStepKind};
+use super::facts::{AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
 use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};

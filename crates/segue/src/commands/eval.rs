@@ -103,7 +103,8 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
             None => setup.connect()?,
         };
         if models.model_source(&name) == Some(ModelKind::Rehearsal) {
-            let warning = "this is the rehearsal model, which gives canned replies; the result says nothing about a real model";
+            let warning =
+                "this is the rehearsal model, which gives canned replies; the result says nothing about a real model";
             print::write_stderr_line(&stderr_paint().warning(warning));
         }
         evaluated.push(EvaluatedModel { identity: setup.identity(&name), name, models });
@@ -187,7 +188,8 @@ fn select_conversations(
         }
     }
     let is_chosen = |conversation: &EvalConversation| {
-        let has_flow = arguments.flows.is_empty() || arguments.flows.iter().any(|flow| conversation.flow == *flow.as_str());
+        let has_flow =
+            arguments.flows.is_empty() || arguments.flows.iter().any(|flow| conversation.flow == *flow.as_str());
         has_flow && (arguments.conversation.is_empty() || arguments.conversation.contains(&conversation.name))
     };
     all.retain(is_chosen);

@@ -14,6 +14,7 @@ use segue_models::card::TokenPrice;
 use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
+use super::prompts;
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
@@ -118,6 +119,7 @@ pub(crate) fn parse_config(
         records::read_records(&table.deny_unknown_keys(&RECORDS_KEYS)?, file, read_file, &mut config)?;
     }
     records::load_domains_from_settings(file, read_file, &mut config)?;
+    prompts::load_prompt_files(file, read_file, &mut config)?;
     if let Some(table) = top.subtable("approval")? {
         approval::read_approval(&table.deny_unknown_keys(&APPROVAL_KEYS)?, &mut config)?;
     }

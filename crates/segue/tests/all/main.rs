@@ -12,6 +12,7 @@ mod file_modes;
 mod logging;
 mod models;
 mod plain_http;
+mod prompts;
 mod reading;
 mod settings;
 mod support;

@@ -94,7 +94,8 @@ fn render_flow(model: &ModelName, evaluation: &FlowEvaluation) -> String {
         measures.add_row([measure.role.clone(), measure.name.clone(), result, wanted, mark.to_owned()]);
     }
     let failures: Vec<&String> = evaluation.conversations.iter().flat_map(|one| &one.failures).collect();
-    let mut text = format!("{title}\n\n{}\n{}\n", measures.render(screen.width, screen.paint), render_usage(evaluation));
+    let mut text =
+        format!("{title}\n\n{}\n{}\n", measures.render(screen.width, screen.paint), render_usage(evaluation));
     if !failures.is_empty() {
         text.push_str("What went wrong:\n");
         for failure in failures.iter().take(FAILURES_SHOWN_MAX) {
@@ -152,7 +153,11 @@ fn render_verdict(model: &ModelName, evaluation: &FlowEvaluation) -> String {
         roles => format!("In {flow}, {model} is good enough for: {}.\n", roles.join(", ")),
     };
     for verdict in bad {
-        text.push_str(&format!("It is not good enough for the role {}: {}.\n", verdict.role, verdict.reasons.join("; ")));
+        text.push_str(&format!(
+            "It is not good enough for the role {}: {}.\n",
+            verdict.role,
+            verdict.reasons.join("; ")
+        ));
     }
     text
 }
