@@ -17,13 +17,16 @@ use crate::limits::SCHEMA_REFERENCES_MAX;
 /// Returns the schema of an answer of Understand.
 pub(super) fn understand_schema(context: &AssistantSessionContext<'_>) -> Value {
     let known = known_references(context);
-    let reasoned = || match known.as_slice() {
-        [] => json!({"type": "array", "items": {"type": "object"}, "maxItems": 0}),
-        known => json!({"type": "array", "items": {
+    let reasoned = || {
+        let mut list = json!({"type": "array", "items": {
             "type": "object",
             "required": ["ref", "reason"],
-            "properties": {"ref": reference(known), "reason": {"type": "string"}},
-        }}),
+            "properties": {"ref": reference(&known), "reason": {"type": "string"}},
+        }});
+        if known.is_empty() {
+            list["maxItems"] = json!(0);
+        }
+        list
     };
     let pending = match PromptPendingQuestion::from_state(context.state()) {
         Some(_) => json!({"enum": ["accepted", "declined", "answered", "ignored", null]}),
@@ -117,7 +120,9 @@ pub(super) fn act_schema(
         properties.insert("turn".to_owned(), json!({"type": "integer", "enum": turns}));
         properties.insert("step".to_owned(), json!({"type": "integer", "enum": steps}));
     }
-    json!({"type": "object", "required": ["action"], "properties": properties})
+    // Some vendors limit the number of optional members, of which this schema has many. They cannot enforce
+    // `propertyNames` and so get the schema as a text; the reply is checked in any case.
+    json!({"type": "object", "propertyNames": {"type": "string"}, "required": ["action"], "properties": properties})
 }
 
 /// Returns the turns and steps whose results can be retrieved.

@@ -42,7 +42,8 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         }
     }
     for setting in config.flow_settings.iter().filter(|setting| !setting.overridden_prompts().is_empty()) {
-        let description = format!("replace prompts of flow `{}`: {}", setting.flow, setting.overridden_prompts().join(", "));
+        let description =
+            format!("replace prompts of flow `{}`: {}", setting.flow, setting.overridden_prompts().join(", "));
         requests.push(request(ActionRequiringTrustKind::Model, description));
     }
     for domain in &config.domains {
