@@ -8,6 +8,7 @@
 //! turn continues, `step` does so for one step of a plan, and `prompt_context` and `fragments` build the prompts.
 
 mod answer;
+mod answer_schema;
 mod artifacts;
 mod assistant_context;
 pub mod calendar;
@@ -37,6 +38,7 @@ use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
 
+use crate::prompt_overrides;
 use assistant_context::AssistantSessionContext;
 use domain::DomainSchema;
 use facts::AssistantFact;
@@ -67,39 +69,7 @@ impl AssistantFlow {
         Settings::parse(&view.session.settings, &self.domains)
     }
 
-    fn react_to_fact(&self, context: &AssistantSessionContext<'_>, fact: &AssistantFact) -> Vec<FlowStep> {
-        match fact {
-            AssistantFact::Planned(_) | AssistantFact::PlanFailed { .. } | AssistantFact::StepEnded(_) => {
-                turn::advance_turn(context)
-            }
-            AssistantFact::TurnSummarized(summarized) => turn::start_compaction_or_end_turn(context, summarized),
-            _ => Vec::new(),
-        }
-    }
-}
-
-impl Default for AssistantFlow {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Flow for AssistantFlow {
-    type State = AssistantState;
-
-    fn spec(&self) -> &FlowSpec {
-        &self.spec
-    }
-
-    fn validate_settings(&self, settings: &Value) -> Vec<String> {
-        Settings::parse(settings, &self.domains).1
-    }
-
-    fn apply(&self, state: &mut AssistantState, event: &RecordedEvent) {
-        state.apply_event(event);
-    }
-
-    fn react(&self, view: &FlowContext<'_, AssistantState>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react_to_event(&self, view: &FlowContext<'_, AssistantState>, event: &RecordedEvent) -> Vec<FlowStep> {
         let (settings, complaints) = self.parse_session_settings(view);
         if let Event::SessionOpened(_) = &event.event {
             return if complaints.is_empty() {
@@ -143,6 +113,45 @@ impl Flow for AssistantFlow {
         }
     }
 
+    fn react_to_fact(&self, context: &AssistantSessionContext<'_>, fact: &AssistantFact) -> Vec<FlowStep> {
+        match fact {
+            AssistantFact::Planned(_) | AssistantFact::PlanFailed { .. } | AssistantFact::StepEnded(_) => {
+                turn::advance_turn(context)
+            }
+            AssistantFact::TurnSummarized(summarized) => turn::start_compaction_or_end_turn(context, summarized),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Default for AssistantFlow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow for AssistantFlow {
+    type State = AssistantState;
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn validate_settings(&self, settings: &Value) -> Vec<String> {
+        let mut problems = Settings::parse(settings, &self.domains).1;
+        problems.extend(prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings));
+        problems
+    }
+
+    fn apply(&self, state: &mut AssistantState, event: &RecordedEvent) {
+        state.apply_event(event);
+    }
+
+    fn react(&self, view: &FlowContext<'_, AssistantState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let react = || self.react_to_event(view, event);
+        prompt_overrides::with_overrides(self.spec.name.as_str(), &view.session.settings, react).0
+    }
+
     fn render_fragment(
         &self,
         view: &FlowContext<'_, AssistantState>,
@@ -154,7 +163,9 @@ impl Flow for AssistantFlow {
             return RenderedFragment::Omitted("the session has no domain".to_owned());
         };
         let context = &AssistantSessionContext { view, settings: &settings, domain: &domain };
-        fragments::render_fragment(context, request, name.as_str())
+        prompt_overrides::render_with_overrides(self.spec.name.as_str(), &view.session.settings, || {
+            fragments::render_fragment(context, request, name.as_str())
+        })
     }
 
     fn rehearsal_reply(

@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX, INSTRUCTION_CHARS_MAX};
+use crate::prompt_overrides;
 use crate::template::fill_template;
 
 /// The role that answers the user.
@@ -53,7 +54,7 @@ impl ChatFlow {
             "the system prompt; by default a short instruction to answer directly",
         );
         let spec = FlowSpec::new("chat", "one model, one conversation").with_role(assistant).with_role(summariser);
-        Self { spec: FlowSpec { settings: vec![instruction], ..spec } }
+        Self { spec: FlowSpec { settings: vec![instruction, prompt_overrides::prompts_setting_spec()], ..spec } }
     }
 }
 
@@ -74,6 +75,10 @@ impl Flow for ChatFlow {
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
+    }
+
+    fn validate_settings(&self, settings: &Value) -> Vec<String> {
+        prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings)
     }
 
     fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
@@ -110,21 +115,23 @@ impl Flow for ChatFlow {
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
-        match name.as_str() {
-            "instruction" => match own_instruction(&view.session.settings) {
-                Some(text) => RenderedFragment::New {
-                    text,
-                    source: FragmentSource::State,
-                    why: "the setting `instruction` of the session".to_owned(),
+        prompt_overrides::render_with_overrides(self.spec.name.as_str(), &view.session.settings, || {
+            match name.as_str() {
+                "instruction" => match own_instruction(&view.session.settings) {
+                    Some(text) => RenderedFragment::New {
+                        text,
+                        source: FragmentSource::State,
+                        why: "the setting `instruction` of the session".to_owned(),
+                    },
+                    None => {
+                        let text = fill_template(include_str!("../prompts/chat/instruction.md"), &());
+                        template_fragment("instruction", text, "who answers, and how")
+                    }
                 },
-                None => {
-                    let text = fill_template(include_str!("../prompts/chat/instruction.md"), &());
-                    template_fragment("instruction", text, "who answers, and how")
-                }
-            },
-            "message" => render_user_message(view),
-            name => render_compaction_fragment(request, name),
-        }
+                "message" => render_user_message(view),
+                name => render_compaction_fragment(request, name),
+            }
+        })
     }
 }
 

@@ -41,6 +41,7 @@ use segue_core::prompt::Prompt;
 use segue_core::signal::BlockSet;
 use serde_json::Value;
 
+use crate::prompt_overrides;
 use facts::ConciergeFact;
 use settings::Settings;
 use spec::{CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, MAPPER_ROLE};
@@ -77,44 +78,7 @@ impl ConciergeFlow {
         }
     }
 
-    fn react_to_fact(
-        &self,
-        view: &FlowContext<'_, ConciergeState>,
-        settings: &Settings,
-        fact: ConciergeFact,
-    ) -> Vec<FlowStep> {
-        match fact {
-            ConciergeFact::BatchDispatched { .. } | ConciergeFact::AnswerTimedOut { .. } => {
-                batch::close_batch_if_done(view, settings)
-            }
-            ConciergeFact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
-            ConciergeFact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
-            ConciergeFact::BatchCompleted { purpose, result, .. } => {
-                turn::handle_batch_result(view, settings, purpose, &result)
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
-impl Default for ConciergeFlow {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Flow for ConciergeFlow {
-    type State = ConciergeState;
-
-    fn spec(&self) -> &FlowSpec {
-        &self.spec
-    }
-
-    fn apply(&self, state: &mut ConciergeState, event: &RecordedEvent) {
-        state.apply_event(event);
-    }
-
-    fn react(&self, view: &FlowContext<'_, ConciergeState>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react_to_event(&self, view: &FlowContext<'_, ConciergeState>, event: &RecordedEvent) -> Vec<FlowStep> {
         let (settings, complaints) = Settings::parse(&self.spec.settings, &view.session.settings);
         let settings = &settings;
         match (&event.event, view.subject.call.as_deref()) {
@@ -159,6 +123,52 @@ impl Flow for ConciergeFlow {
         }
     }
 
+    fn react_to_fact(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        settings: &Settings,
+        fact: ConciergeFact,
+    ) -> Vec<FlowStep> {
+        match fact {
+            ConciergeFact::BatchDispatched { .. } | ConciergeFact::AnswerTimedOut { .. } => {
+                batch::close_batch_if_done(view, settings)
+            }
+            ConciergeFact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
+            ConciergeFact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
+            ConciergeFact::BatchCompleted { purpose, result, .. } => {
+                turn::handle_batch_result(view, settings, purpose, &result)
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Default for ConciergeFlow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow for ConciergeFlow {
+    type State = ConciergeState;
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn validate_settings(&self, settings: &Value) -> Vec<String> {
+        prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings)
+    }
+
+    fn apply(&self, state: &mut ConciergeState, event: &RecordedEvent) {
+        state.apply_event(event);
+    }
+
+    fn react(&self, view: &FlowContext<'_, ConciergeState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let react = || self.react_to_event(view, event);
+        prompt_overrides::with_overrides(self.spec.name.as_str(), &view.session.settings, react).0
+    }
+
     fn check_command(
         &self,
         view: &FlowContext<'_, ConciergeState>,
@@ -174,7 +184,9 @@ impl Flow for ConciergeFlow {
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
-        fragments::render_fragment(view, request, name.as_str(), &self.spec.settings)
+        prompt_overrides::render_with_overrides(self.spec.name.as_str(), &view.session.settings, || {
+            fragments::render_fragment(view, request, name.as_str(), &self.spec.settings)
+        })
     }
 
     fn describe_fact(&self, state: &ConciergeState, kind: &str, value: &Value) -> FactDisplay {

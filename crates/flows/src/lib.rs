@@ -29,6 +29,7 @@ pub mod concierge;
 mod fact;
 pub mod limits;
 pub mod project;
+pub mod prompt_overrides;
 pub mod team;
 mod template;
 pub mod workspace_tools;

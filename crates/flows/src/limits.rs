@@ -117,6 +117,12 @@ pub const OUTCOME_CHARS_MAX: usize = 600;
 pub const PROPOSAL_CHARS_MAX: usize = 4_000;
 /// Longest partial analysis stored with a question, in characters of JSON.
 pub const PARTIAL_ANALYSIS_CHARS_MAX: usize = 4_000;
+/// Bytes of one prompt template of a session.
+pub const PROMPT_OVERRIDE_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of all prompt templates of a session.
+pub const PROMPT_OVERRIDES_BYTES_MAX: usize = 128 * 1024;
+/// Most references listed in the schema of an answer; if more are known, any text is allowed there and checked later.
+pub const SCHEMA_REFERENCES_MAX: usize = 300;
 /// Most references read from one list of a model.
 pub const REFERENCES_MAX: usize = 100;
 /// How many turns a reference stays active.

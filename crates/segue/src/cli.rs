@@ -1,5 +1,6 @@
 //! The command line: every command, argument and help text. What the commands do is in [`crate::commands`].
 
+mod eval_args;
 mod flow_args;
 pub(crate) mod help;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use segue_core::ids::{ToolRunId, TurnId};
 
+pub(crate) use eval_args::EvalArgs;
 pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
 
 /// A conversation engine in which memory has rules.
@@ -140,6 +142,9 @@ pub(crate) enum CliCommand {
     /// List the available models, or all models of a provider
     #[command(after_help = "Example:\n  segue models anthropic")]
     Models(ModelsArgs),
+    /// Measure which flows and roles a model is good enough for
+    #[command(after_help = "Example:\n  segue eval concierge --model ollama/qwen3")]
+    Eval(EvalArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  segue completions bash > ~/.local/share/bash-completion/completions/segue")]
     Completions(CompletionsArgs),

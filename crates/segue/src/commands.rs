@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod delete;
 mod doctor;
+mod eval;
 pub(crate) mod explain;
 mod flows;
 mod keys;
@@ -59,6 +60,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
         CliCommand::Backup(arguments) => backup::run_backup(global, &arguments),
         CliCommand::Trust(arguments) => trust::run_trust(global, arguments),
+        CliCommand::Eval(arguments) => eval::run_eval(global, arguments).await,
         CliCommand::Models(arguments) => models::run_models(global, &arguments).await,
         CliCommand::Completions(arguments) => completions::run_completions(&arguments),
     }

@@ -5,6 +5,7 @@ mod approval;
 mod flow_files;
 mod locations;
 mod parser;
+mod prompts;
 mod records;
 mod server_limits;
 mod table_reader;

@@ -19,7 +19,7 @@ use crate::print;
 use crate::progress_text::{ProgressCallGroups, render_progress};
 use crate::terminal::now_millis;
 use live_reply::LiveReplyPrinter;
-use progress_line::ProgressLine;
+pub(crate) use progress_line::ProgressLine;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -10,6 +10,8 @@ pub(crate) const STDIN_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const TRIAL_CALL_MS_MAX: u64 = 60_000;
 /// Characters shown of the answer to a trial call.
 pub(crate) const TRIAL_REPLY_CHARS_MAX: usize = 60;
+/// Failures listed after an evaluation.
+pub(crate) const FAILURES_SHOWN_MAX: usize = 20;
 /// Sessions read from the store at a time.
 pub(crate) const SESSIONS_PAGE_MAX: usize = 500;
 /// Sessions, calls or names listed in an error.

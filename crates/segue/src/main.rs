@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod config;
+mod evaluation_results;
 mod follow;
 mod image;
 mod journal_pager;

@@ -11,6 +11,7 @@ use segue_core::decide::RoleModelResolver as _;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_engine::ModelAssignment;
+use segue_eval::results::EvaluationResults;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
 use segue_models::catalog::{VendorModelSpec, WindowSource};
 use segue_models::http::{HttpTransport, ReqwestTransport, TimeoutProfile};
@@ -21,8 +22,9 @@ use segue_models::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    self, Config, ConfigValue, ConfigValueOrigin, ModelConfigKind, ModelDiscoverySetting, RehearsalSpeed,
+    self, Config, ConfigValue, ConfigValueOrigin, ModelConfigKind, ModelDiscoverySetting, RehearsalSpeed, UserDirs,
 };
+use crate::evaluation_results::load_evaluation_results;
 
 /// The environment variable that turns off model discovery.
 pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
@@ -180,6 +182,22 @@ impl ResolvedModel {
         }
     }
 
+    /// Returns the model as its provider knows it; `None` if it is not a vendor's.
+    pub(crate) fn identity(&self) -> Option<String> {
+        match self {
+            Self::Vendor { connection, .. } => Some(format!("{}/{}", connection.provider, connection.model)),
+            Self::Rehearsal { .. } | Self::Scripted { .. } => None,
+        }
+    }
+
+    /// Applies what evaluations found out about the model.
+    fn apply_results(&mut self, results: &EvaluationResults) {
+        let form = self.identity().and_then(|identity| results.signal_form(&identity));
+        if let (Self::Vendor { card, .. }, Some(form)) = (self, form) {
+            card.signal_form = form;
+        }
+    }
+
     fn build(&self, transport: &Arc<dyn HttpTransport>) -> anyhow::Result<(Arc<dyn LanguageModel>, Option<ModelCard>)> {
         Ok(match self {
             Self::Vendor { connection, card, .. } => {
@@ -209,13 +227,36 @@ impl ResolvedModelSetup {
             async move { Ok((name.clone(), resolved.await.with_context(|| unusable_model_message(name))?)) }
         });
         let models: anyhow::Result<BTreeMap<ModelName, ResolvedModel>> = join_all(models).await.into_iter().collect();
+        let mut models = models?;
+        // Without results the catalog decides, which is always possible.
+        let results = load_evaluation_results(&UserDirs::from_env()).unwrap_or_else(|error| {
+            tracing::warn!(error = format!("{error:#}"), "the results of evaluations are not used");
+            EvaluationResults::default()
+        });
+        models.values_mut().for_each(|model| model.apply_results(&results));
         Ok(Self {
             default_model: config.default_model.value.clone(),
             fallback_model: config.fallback_model.as_ref().map(|model| model.value.clone()),
             role_assignments: config.role_models.iter().map(RoleAssignment::from).collect(),
             role_fallbacks: config.role_fallbacks.iter().map(RoleAssignment::from).collect(),
-            models: models?,
+            models,
         })
+    }
+
+    pub(crate) fn default_model(&self) -> &ModelName {
+        &self.default_model
+    }
+
+    /// Returns the setup with one model for all roles.
+    pub(crate) fn only_model(&self, name: &ModelName) -> Self {
+        let models = self.models.get(name).map(|model| (name.clone(), model.clone())).into_iter().collect();
+        let (role_assignments, role_fallbacks) = (Vec::new(), Vec::new());
+        Self { default_model: name.clone(), fallback_model: None, role_assignments, role_fallbacks, models }
+    }
+
+    /// Returns a model as its provider knows it; `None` if it is not a vendor's.
+    pub(crate) fn identity(&self, name: &ModelName) -> Option<String> {
+        self.models.get(name)?.identity()
     }
 
     /// Loads a scenario as the model of all roles. Returns also the flow that the scenario is for, if it names one.

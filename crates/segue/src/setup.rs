@@ -16,6 +16,7 @@ use segue_engine::limits::DRAIN_MS_MAX;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionResumePolicy};
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
 use segue_server::{HttpLiveUpdates, KeyCallPolicy};
@@ -172,10 +173,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         None => None,
     };
     let setup = EngineConfig {
-        tools: workspaces
-            .add_to(ToolRegistry::default())
-            .with_tool(RECORDS_TOOL, Arc::new(records))
-            .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(config.all_domains()))),
+        tools: workspaces.add_to(tool_registry(records, config.all_domains())),
         models: assigned.models,
         model_assignment: assigned.assignment,
         model_limits: engine_model_limits(&config),
@@ -197,6 +195,13 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     })
 }
 
+/// Returns the tools of the flows.
+pub(crate) fn tool_registry(records: SqliteRecordsTool, domains: ConfiguredDomains) -> ToolRegistry {
+    ToolRegistry::default()
+        .with_tool(RECORDS_TOOL, Arc::new(records))
+        .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(domains)))
+}
+
 /// Discovers models if needed, and resolves all of them.
 async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedModelSetup> {
     model_setup::discover_models(config, ModelDiscoveryScope::UntilFound).await;
@@ -204,7 +209,7 @@ async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedMode
 }
 
 /// Makes a model the default model, or returns an error if there is no such model.
-fn set_default_model(config: &mut Config, model: &str) -> anyhow::Result<()> {
+pub(crate) fn set_default_model(config: &mut Config, model: &str) -> anyhow::Result<()> {
     let name = ConfigValue { value: ModelName::from(model), origin: ConfigValueOrigin::Argument("--model") };
     config.add_shorthand_model(&name);
     if !config.models.contains_key(&name.value) {
@@ -297,7 +302,7 @@ fn read_config_file(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(read_error)
 }
 
-fn engine_model_limits(config: &Config) -> BTreeMap<ModelName, ModelCallLimits> {
+pub(crate) fn engine_model_limits(config: &Config) -> BTreeMap<ModelName, ModelCallLimits> {
     let limits = config.model_limits.iter().map(|(model, limits)| {
         let calls_per_minute_max = limits.calls_per_minute_max.as_ref().map(|calls| calls.value);
         let silence_ms_max = limits.idle_ms_max.as_ref().map(|idle| idle.value);

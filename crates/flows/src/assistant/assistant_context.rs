@@ -5,10 +5,11 @@ use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
+use super::answer_schema;
 use super::domain::DomainSchema;
 use super::facts::AssistantFact;
 use super::settings::Settings;
-use super::spec::{ACT_ROLE, ASK_REPAIR, ASK_RESULT, ASK_START, REPLY_ROLE};
+use super::spec::{ACT_ROLE, ASK_REPAIR, ASK_RESULT, ASK_START, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::{AssistantState, AssistantTurnProgress};
 use crate::limits::NODE_REPAIRS_MAX;
 
@@ -50,7 +51,11 @@ impl<'a> AssistantSessionContext<'a> {
             step: None,
             complaints: complaints.to_vec(),
         };
-        let request = CallRequest { metadata: json!({"complaints": complaints}), ..CallRequest::new(node, ASK_REPAIR) };
+        let request = CallRequest {
+            metadata: json!({"complaints": complaints}),
+            output_schema: self.node_schema(node),
+            ..CallRequest::new(node, ASK_REPAIR)
+        };
         Some(vec![rejected.into_step(), FlowStep::Call(request)])
     }
 
@@ -58,39 +63,50 @@ impl<'a> AssistantSessionContext<'a> {
     pub(super) fn repair_count(&self, node: &str) -> u32 {
         self.current_turn().and_then(|running| running.repairs.get(node)).copied().unwrap_or(0)
     }
-}
 
-/// Returns the step that calls a node.
-pub(super) fn call_node(node: &str) -> FlowStep {
-    FlowStep::Call(CallRequest::new(node, ASK_START))
-}
+    /// Returns the step that calls a node.
+    pub(super) fn call_node(&self, node: &str) -> FlowStep {
+        FlowStep::Call(CallRequest { output_schema: self.node_schema(node), ..CallRequest::new(node, ASK_START) })
+    }
 
-/// Returns the step that calls Reply.
-pub(super) fn call_reply_node() -> FlowStep {
-    call_node(REPLY_ROLE)
+    /// Returns the schema of a node's answer; null for plain text.
+    fn node_schema(&self, node: &str) -> Value {
+        match node {
+            UNDERSTAND_ROLE => answer_schema::understand_schema(self),
+            THINK_ROLE => answer_schema::think_schema(self),
+            _ => Value::Null,
+        }
+    }
+
+    /// Returns the first call of Act for a step. `received` are the references of records that arrived just now.
+    pub(super) fn start_act_call(&self, step: u32, received: &[String]) -> FlowStep {
+        self.call_act_node(step, ASK_START, json!({"step": step}), received)
+    }
+
+    /// Returns the call that gives Act the result it asked for. `received` are the references of the result's records.
+    pub(super) fn continue_act_call(&self, step: u32, mut metadata: Value, received: &[String]) -> FlowStep {
+        metadata["step"] = json!(step);
+        self.call_act_node(step, ASK_RESULT, metadata, received)
+    }
+
+    /// Returns the call that asks Act to correct its answer.
+    pub(super) fn repair_act_call(&self, step: u32, complaints: &[String]) -> FlowStep {
+        self.call_act_node(step, ASK_REPAIR, json!({"step": step, "complaints": complaints}), &[])
+    }
+
+    fn call_act_node(&self, step: u32, ask: &str, metadata: Value, received: &[String]) -> FlowStep {
+        let planned = self.current_turn().and_then(|running| running.planned_step(step));
+        let schema = planned.map(|planned| answer_schema::act_schema(self, planned, received));
+        FlowStep::Call(CallRequest {
+            agent: Some(step_agent_name(step)),
+            metadata,
+            output_schema: schema.unwrap_or_default(),
+            ..CallRequest::new(ACT_ROLE, ask)
+        })
+    }
 }
 
 /// Returns the agent name under which a step runs.
 pub(super) fn step_agent_name(step: u32) -> AgentName {
     AgentName::from(format!("step-{step}"))
-}
-
-fn call_act_node(step: u32, ask: &str, metadata: Value) -> FlowStep {
-    FlowStep::Call(CallRequest { agent: Some(step_agent_name(step)), metadata, ..CallRequest::new(ACT_ROLE, ask) })
-}
-
-/// Returns the first call of Act for a step.
-pub(super) fn start_act_call(step: u32) -> FlowStep {
-    call_act_node(step, ASK_START, json!({"step": step}))
-}
-
-/// Returns the call that gives Act the result it asked for.
-pub(super) fn continue_act_call(step: u32, mut metadata: Value) -> FlowStep {
-    metadata["step"] = json!(step);
-    call_act_node(step, ASK_RESULT, metadata)
-}
-
-/// Returns the call that asks Act to correct its answer.
-pub(super) fn repair_act_call(step: u32, complaints: &[String]) -> FlowStep {
-    call_act_node(step, ASK_REPAIR, json!({"step": step, "complaints": complaints}))
 }

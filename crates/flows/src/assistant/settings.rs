@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::domain::{DomainSchema, format_name_list};
 use crate::limits::{DOMAIN_BYTES_MAX, UTC_OFFSET_MINUTES_MAX};
+use crate::prompt_overrides::prompts_setting_spec;
 
 /// The domain of a session that names none.
 pub const DEFAULT_DOMAIN: &str = "kitchen";
@@ -101,6 +102,7 @@ pub fn assistant_setting_specs(domains: &ConfiguredDomains) -> Vec<SettingSpec> 
         .with_default(true),
         SettingSpec::new("utc_offset", SettingType::Text, "the user's time zone as an offset from UTC, such as +02:00")
             .with_default("+00:00"),
+        prompts_setting_spec(),
     ]
 }
 

@@ -6,9 +6,7 @@ use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, ActAction, ActRecordDraft, StepCompleteAction, truncate_chars};
-use super::assistant_context::{
-    AssistantSessionContext, continue_act_call, repair_act_call, start_act_call, step_agent_name,
-};
+use super::assistant_context::{AssistantSessionContext, step_agent_name};
 use super::facts::{AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
 use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
@@ -46,7 +44,7 @@ pub(super) fn start_step(context: &AssistantSessionContext<'_>, step: u32) -> Ve
     let missing: Vec<Value> = missing.collect();
     // An MCP server cannot return a record by its id, and a read step reads for itself.
     if missing.is_empty() || planned.kind == AssistantPlanStepKind::Read || context.domain.server.is_some() {
-        return vec![start_act_call(step)];
+        return vec![context.start_act_call(step, &[])];
     }
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
@@ -115,7 +113,7 @@ impl<'a> StepInProgress<'a> {
             return self.fail_step(format!("the model's answers were invalid: {}", complaints.join("; ")));
         }
         let complaints = complaints.to_vec();
-        let repair_call = repair_act_call(step, &complaints);
+        let repair_call = self.context.repair_act_call(step, &complaints);
         let rejected =
             AssistantFact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
         vec![rejected.into_step(), repair_call]
@@ -204,7 +202,8 @@ fn run_tool_call(
     match translate_tool_call(progress.context.domain, progress.context.state(), step, tool, arguments) {
         Ok(TranslatedToolCall::Run(request)) => vec![run_domain_tool(&request, progress.planned.step)],
         Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
-            let next_call = continue_act_call(progress.planned.step, json!({"already_loaded": refs}));
+            let metadata = json!({"already_loaded": refs});
+            let next_call = progress.context.continue_act_call(progress.planned.step, metadata, &[]);
             vec![AssistantFact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), next_call]
         }
         Err(complaints) => progress.repair_or_fail(call, &complaints),
@@ -309,10 +308,8 @@ fn retrieve_step_result(
         source_turn: *source_turn,
         source_step: *source_step,
     };
-    let next_call = continue_act_call(
-        progress.planned.step,
-        json!({"retrieved": {"turn": source_turn, "step": source_step}, "text": text}),
-    );
+    let metadata = json!({"retrieved": {"turn": source_turn, "step": source_step}, "text": text});
+    let next_call = progress.context.continue_act_call(progress.planned.step, metadata, &[]);
     vec![fact.into_step(), next_call]
 }
 

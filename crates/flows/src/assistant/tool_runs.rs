@@ -9,9 +9,7 @@ use segue_core::signal::canonical_json;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
-use super::assistant_context::{
-    AssistantSessionContext, call_node, continue_act_call, start_act_call, step_agent_name,
-};
+use super::assistant_context::{AssistantSessionContext, step_agent_name};
 use super::facts::{AssistantFact, AssistantStepEndStatus, McpToolInfo};
 use super::registry::LastEntityAction;
 use super::spec::UNDERSTAND_ROLE;
@@ -64,7 +62,12 @@ pub(super) fn handle_tool_ended(
         (ToolRunPurpose::StepToolCall, None) => {
             let failed = record_tool_failure(opened.run, request.step, &output);
             std::iter::once(failed)
-                .chain(continue_step(context, &request, json!({"why": truncate_chars(&output, OUTCOME_CHARS_MAX)})))
+                .chain(continue_step(
+                    context,
+                    &request,
+                    json!({"why": truncate_chars(&output, OUTCOME_CHARS_MAX)}),
+                    &[],
+                ))
                 .collect()
         }
         (ToolRunPurpose::ListTools, result) => handle_tools_listed(context, opened.run, &request, result, &output),
@@ -116,7 +119,7 @@ fn handle_tools_listed(
     };
     let is_awaited = request.parameters.get(AWAITED_KEY).and_then(Value::as_bool).unwrap_or(true);
     fact.into_iter()
-        .chain((is_awaited && context.is_about_current_turn()).then(|| call_node(UNDERSTAND_ROLE)))
+        .chain((is_awaited && context.is_about_current_turn()).then(|| context.call_node(UNDERSTAND_ROLE)))
         .collect()
 }
 
@@ -179,7 +182,7 @@ fn handle_run_resolved(
     if result.never_executed {
         let why = "the request was not executed";
         let failed = record_tool_failure(run, original.step, why);
-        return std::iter::once(failed).chain(continue_step(context, &original, json!({"why": why}))).collect();
+        return std::iter::once(failed).chain(continue_step(context, &original, json!({"why": why}), &[])).collect();
     }
     let mut steps = handle_tool_result(context, run, &original, result, text);
     // The user stopped the turn and may assume that nothing was changed.
@@ -201,12 +204,13 @@ fn continue_step(
     context: &AssistantSessionContext<'_>,
     request: &DomainToolRequest,
     mut metadata: Value,
+    received: &[String],
 ) -> Option<FlowStep> {
     let step = request.step.filter(|_| context.is_about_current_turn())?;
     StepInProgress::find(context, step)?;
     let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str());
     metadata["tool"] = json!(tool);
-    Some(continue_act_call(step, metadata))
+    Some(context.continue_act_call(step, metadata, received))
 }
 
 /// Describes what an MCP tool did: its name, and the known records among its arguments.
@@ -241,7 +245,7 @@ fn handle_tool_result(
     if let Some(why) = &result.refusal {
         let failed = record_tool_failure(run, request.step, why);
         return std::iter::once(failed)
-            .chain(continue_step(context, request, json!({"why": truncate_chars(why, OUTCOME_CHARS_MAX)})))
+            .chain(continue_step(context, request, json!({"why": truncate_chars(why, OUTCOME_CHARS_MAX)}), &[]))
             .collect();
     }
     let mut records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
@@ -250,6 +254,7 @@ fn handle_tool_result(
         records.write_summaries.push(describe_mcp_write(context, request, &records.tool));
     }
     let empty_read = records.empty_read_digest.clone();
+    let received: Vec<String> = records.rows.iter().map(|row| row.reference.clone()).collect();
     let mut steps = vec![AssistantFact::RecordsReceived(Box::new(records)).into_step()];
     let progress =
         request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
@@ -262,7 +267,7 @@ fn handle_tool_result(
                 progress.build_step_end(AssistantStepEndStatus::Done, "the same search found nothing twice".to_owned()),
             ));
         }
-        _ => steps.extend(continue_step(context, request, json!({"run": run.0, "text": text}))),
+        _ => steps.extend(continue_step(context, request, json!({"run": run.0, "text": text}), &received)),
     }
     steps
 }
@@ -276,9 +281,11 @@ fn handle_records_loaded(
     text: TextRef,
     output: &str,
 ) -> Vec<FlowStep> {
+    let mut received: Vec<String> = Vec::new();
     let fact = match result {
         Some(result) if result.refusal.is_none() => {
             let records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
+            received.extend(records.rows.iter().map(|row| row.reference.clone()));
             AssistantFact::RecordsReceived(Box::new(records)).into_step()
         }
         result => record_tool_failure(
@@ -289,5 +296,5 @@ fn handle_records_loaded(
     };
     let starting_step =
         request.step.filter(|step| context.is_about_current_turn() && StepInProgress::find(context, *step).is_some());
-    std::iter::once(fact).chain(starting_step.map(start_act_call)).collect()
+    std::iter::once(fact).chain(starting_step.map(|step| context.start_act_call(step, &received))).collect()
 }

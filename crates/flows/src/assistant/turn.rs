@@ -6,7 +6,7 @@ use segue_core::flow::{FlowStep, ReplyTextSource};
 use serde_json::json;
 
 use super::answer;
-use super::assistant_context::{AssistantSessionContext, call_node, call_reply_node};
+use super::assistant_context::AssistantSessionContext;
 use super::facts::{
     AnswerRepairLevel, AssistantFact, AssistantMemoryLayer, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
     ThinkDecision, TurnSummarized,
@@ -24,10 +24,10 @@ use crate::template::fill_template;
 /// the list.
 pub(super) fn handle_turn_started(context: &AssistantSessionContext<'_>) -> Vec<FlowStep> {
     match (&context.domain.server, context.state().server_tools.is_empty()) {
-        (None, _) => vec![call_node(UNDERSTAND_ROLE)],
+        (None, _) => vec![context.call_node(UNDERSTAND_ROLE)],
         (Some(_), true) => vec![tool_runs::list_server_tools(context, ToolListWait::BlockTurn)],
         (Some(_), false) => {
-            vec![tool_runs::list_server_tools(context, ToolListWait::Background), call_node(UNDERSTAND_ROLE)]
+            vec![tool_runs::list_server_tools(context, ToolListWait::Background), context.call_node(UNDERSTAND_ROLE)]
         }
     }
 }
@@ -103,7 +103,7 @@ fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOp
     vec![
         AssistantFact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value })
             .into_step(),
-        call_node(THINK_ROLE),
+        context.call_node(THINK_ROLE),
     ]
 }
 
@@ -141,7 +141,7 @@ pub(super) fn advance_turn(context: &AssistantSessionContext<'_>) -> Vec<FlowSte
             steps.into_iter().flat_map(|number| step::start_step(context, number)).collect()
         }
         AssistantNextAction::Wait => Vec::new(),
-        AssistantNextAction::Reply => vec![call_reply_node()],
+        AssistantNextAction::Reply => vec![context.call_node(REPLY_ROLE)],
     }
 }
 

@@ -7,6 +7,8 @@ use segue_core::signal::SignalForm;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::prompt_overrides::prompts_setting_spec;
+
 use super::stance::ReplyStance;
 use crate::limits::{ANSWER_TIMEOUT_MS_MAX, EXPERT_ANSWERS_MAX, HANDOVER_BY_TURN_MAX, PLAN_BY_REQUEST_MAX};
 
@@ -201,6 +203,7 @@ pub fn concierge_setting_specs() -> Vec<SettingSpec> {
             SettingType::Choice(ReplyStance::ALL.map(|it| it.name().to_owned()).into()),
             "a fixed stance, whatever the message says",
         ),
+        prompts_setting_spec(),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the assistant flow, without an engine.
 
+mod answer_schemas;
 mod artifacts;
 mod checklist;
 mod declarations;

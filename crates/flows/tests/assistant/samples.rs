@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::support::*;
 
-/// Returns the JSON samples in code fences.
+/// Returns the JSON samples in code fences, with real references in place of `recipe_X` and `recipe_Y`.
 fn fenced_json(text: &str) -> Vec<Value> {
+    let text = &text.replace("_X\"", "_1\"").replace("_Y\"", "_2\"");
     let parts = text.split("```json\n").skip(1);
     parts
         .map(|part| serde_json::from_str(part.split("```").next().expect("a part")).expect("a sample is JSON"))
@@ -117,6 +118,23 @@ fn check_action(harness: &segue_testkit::SessionHarness, planned: &Value, sample
     // A read or write step cannot be completed before something was read or written.
     let is_early = (planned["type"] == "write" || planned["type"] == "read") && sample["action"] == "step_complete";
     assert_eq!(broken.is_empty(), !is_early, "{planned} {sample}: {broken:?}");
+}
+
+#[test]
+fn samples_name_no_reference_that_could_exist() {
+    for domain in DomainSchema::built_in() {
+        let mut harness = open_with_settings(json!({"domain": domain.name}));
+        let kind = &domain.types[0].name;
+        start_planned_turn(&mut harness, "look", understood("looks"), plan(&[write_step("create", kind, 1, &[])]));
+        for role in ["understand", "think", "act"] {
+            let sent = sent_text(&harness, calls(&harness, role)[0].call);
+            for declared in &domain.types {
+                let numbered = (0..=9).map(|number| format!("{}_{number}", declared.name));
+                let found: Vec<String> = numbered.filter(|name| sent.contains(name.as_str())).collect();
+                assert_eq!(found, [""; 0], "{role}");
+            }
+        }
+    }
 }
 
 #[test]

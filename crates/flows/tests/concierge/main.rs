@@ -18,6 +18,7 @@ mod oracle;
 mod page;
 mod plan_requests;
 mod plans;
+mod prompt_overrides;
 mod properties;
 mod quoting;
 mod records;

@@ -95,6 +95,8 @@ struct CatalogModelRow {
     window_tokens: Option<u32>,
     output_tokens_max: Option<u32>,
     price: Option<PriceRow>,
+    /// The day on which the price was compared with two published sources, such as `2026-11-18`.
+    price_checked: Option<String>,
     json: Option<JsonMode>,
     thinking: Option<ThinkingSupport>,
     thinking_tokens_min: Option<u32>,
@@ -110,6 +112,14 @@ impl CatalogModelRow {
     fn into_profile(self) -> Result<ModelProfile, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
             return Err("token counts must be at least 1".to_owned());
+        }
+        if let Some(day) = &self.price_checked {
+            if !is_day(day) {
+                return Err(format!("`price_checked` must be a day such as 2026-11-18, not `{day}`"));
+            }
+            if self.price.is_none() {
+                return Err("`price_checked` needs a `price`".to_owned());
+            }
         }
         Ok(ModelProfile {
             provider: self.provider,
@@ -170,6 +180,13 @@ impl PriceRow {
             long: long.transpose()?,
         })
     }
+}
+
+/// Returns whether a text has the form of a date, such as `2026-11-18`.
+fn is_day(text: &str) -> bool {
+    let has_form =
+        |(index, byte): (usize, u8)| if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() };
+    text.len() == 10 && text.bytes().enumerate().all(has_form)
 }
 
 /// Converts dollars to micro-dollars.

@@ -138,6 +138,11 @@ fn a_users_file_takes_precedence_and_is_read_strictly() {
             "-1 is not a price in dollars",
         ),
         ("[[models]]\nprovider = \"p\"\nname = \"m\"\nwindow_tokens = 0", "at least 1"),
+        (
+            "[[models]]\nprovider = \"p\"\nname = \"m\"\nprice = { input = 1, output = 1 }\nprice_checked = \"soon\"",
+            "must be a day such as 2026-11-18",
+        ),
+        ("[[models]]\nprovider = \"p\"\nname = \"m\"\nprice_checked = \"2026-11-18\"", "needs a `price`"),
         ("x", "expected"),
     ] {
         let error = ModelCatalog::parse(text).expect_err("it is wrong").to_string();

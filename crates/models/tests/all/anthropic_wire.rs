@@ -327,3 +327,48 @@ async fn stop_reasons_and_stream_errors_are_classified() {
     let refused = ask("hi").send_to(&server.vendor(WireFormat::Anthropic)).await.expect_err("an empty reply");
     assert_eq!(refused.kind, FailureKind::Refused);
 }
+
+/// The models of 2026 refuse requests that force a tool, and requests with sampling parameters.
+#[tokio::test]
+async fn no_request_forces_a_tool_or_sets_sampling_parameters_of_a_thinking_model() {
+    let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+    let say = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"{\"n\":1}"}}"#;
+    let server = Server::new(vec![events(&[say, r#"{"type":"message_stop"}"#])]).await;
+    for effort in [None, Some(ReasoningEffort::Low)] {
+        let mut endpoint = server.endpoint(WireFormat::Anthropic);
+        endpoint.capabilities.thinking = ThinkingSupport::Levels;
+        endpoint.params = GenerationParams { effort, temperature: Some(0.7) };
+        let vendor = vendor_model(endpoint);
+        conversation().send_to(&vendor).await.expect("a reply");
+        ask("hi").json(schema.clone()).send_to(&vendor).await.expect("a reply");
+    }
+    for request in server.received() {
+        for refused in ["tool_choice", "temperature", "top_p", "top_k"] {
+            assert!(request.body.get(refused).is_none(), "{refused}: {}", request.body);
+        }
+    }
+}
+
+/// Newer models send what they say between tool calls as thinking. It is no part of the reply, and goes back unchanged.
+#[tokio::test]
+async fn text_between_tool_calls_that_comes_as_thinking_is_not_part_of_the_reply() {
+    let server = Server::new(vec![events(&[
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t1","name":"look","input":{}}}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"thinking_delta","thinking":"Now the sea."}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"signature_delta","signature":"abc"}}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"t2","name":"look","input":{}}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":9}}"#,
+        r#"{"type":"message_stop"}"#,
+    ])])
+    .await;
+    let mut endpoint = server.endpoint(WireFormat::Anthropic);
+    endpoint.capabilities.thinking = ThinkingSupport::Levels;
+    let reply = ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("", "Now the sea."));
+    let state: Value = serde_json::from_str(&reply.vendor_state.expect("vendor state")).expect("JSON");
+    let kinds: Vec<&Value> =
+        state["anthropic"]["content"].as_array().expect("blocks").iter().map(|block| &block["type"]).collect();
+    assert_eq!(kinds, ["tool_use", "thinking", "tool_use"]);
+    assert_eq!(state["anthropic"]["model"], "m-1", "thinking is bound to its model");
+}

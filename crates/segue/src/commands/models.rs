@@ -110,6 +110,7 @@ impl<'m> ModelListRow<'m> {
             "provider": self.provider,
             "window_tokens": self.card.map(|card| card.window_tokens),
             "price": self.card.and_then(|card| card.price),
+            "signals": self.card.map(|card| card.signal_form),
             "notes": self.notes,
         })
     }

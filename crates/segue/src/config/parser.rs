@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
 use super::flow_files::{self, FLOW_FILE_KEY};
+use super::prompts;
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
@@ -142,6 +143,7 @@ pub(crate) fn parse_config(
     if let Some(table) = top.subtable("workspaces")? {
         workspaces::read_workspaces(&table, file, &mut config)?;
     }
+    prompts::load_prompt_files(file, read_file, &mut config)?;
     if let Some(table) = top.subtable("approval")? {
         approval::read_approval(&table.deny_unknown_keys(&APPROVAL_KEYS)?, &mut config)?;
     }

@@ -53,7 +53,11 @@ pub(crate) fn config_rows(
         rows.push((format!("{flow}roles.{role}.fallback"), model.value.to_string(), model.origin));
     }
     for setting in &config.flow_settings {
-        let value = setting.value.value.to_string();
+        let value = match setting.overridden_prompts().as_slice() {
+            [] => setting.value.value.to_string(),
+            // The texts are too long to print.
+            prompts => prompts.join(", "),
+        };
         rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
     }
     if let Some((store, data_folder)) = store {

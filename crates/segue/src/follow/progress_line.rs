@@ -6,7 +6,7 @@ use crate::print::text::truncate_to_width;
 use crate::print::{RenderOptions, stderr_paint};
 
 #[derive(Debug)]
-pub(super) struct ProgressLine {
+pub(crate) struct ProgressLine {
     enabled: bool,
     visible: bool,
 }

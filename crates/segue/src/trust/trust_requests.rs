@@ -44,6 +44,11 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
             requests.push(request(ActionRequiringTrustKind::Model, format!("{wanted} (model `{name}`)")));
         }
     }
+    for setting in config.flow_settings.iter().filter(|setting| !setting.overridden_prompts().is_empty()) {
+        let description =
+            format!("replace prompts of flow `{}`: {}", setting.flow, setting.overridden_prompts().join(", "));
+        requests.push(request(ActionRequiringTrustKind::Model, description));
+    }
     for domain in &config.domains {
         let domain = &domain.value.domain;
         let Some(server) = &domain.server else { continue };

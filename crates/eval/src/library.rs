@@ -1,0 +1,40 @@
+//! The built-in conversations. To add one, write a file in `conversations/<flow>/` and add it to the list.
+
+use crate::conversation::EvalConversation;
+
+const BUILT_IN: [&str; 24] = [
+    include_str!("../conversations/concierge/rent-or-buy.toml"),
+    include_str!("../conversations/concierge/register-company.toml"),
+    include_str!("../conversations/concierge/learn-piano.toml"),
+    include_str!("../conversations/concierge/terse-answers.toml"),
+    include_str!("../conversations/concierge/changes-mind.toml"),
+    include_str!("../conversations/concierge/german-heating.toml"),
+    include_str!("../conversations/concierge/french-move.toml"),
+    include_str!("../conversations/concierge/code-in-messages.toml"),
+    include_str!("../conversations/concierge/off-topic.toml"),
+    include_str!("../conversations/concierge/hostile.toml"),
+    include_str!("../conversations/concierge/asks-at-once.toml"),
+    include_str!("../conversations/concierge/never-answers.toml"),
+    include_str!("../conversations/assistant/find-chicken.toml"),
+    include_str!("../conversations/assistant/expiring-soon.toml"),
+    include_str!("../conversations/assistant/quick-vegetarian.toml"),
+    include_str!("../conversations/assistant/count-recipes.toml"),
+    include_str!("../conversations/assistant/add-inventory.toml"),
+    include_str!("../conversations/assistant/plan-dinner.toml"),
+    include_str!("../conversations/assistant/allergy-check.toml"),
+    include_str!("../conversations/assistant/follow-up-second.toml"),
+    include_str!("../conversations/assistant/use-up-fridge.toml"),
+    include_str!("../conversations/assistant/german-recipe.toml"),
+    include_str!("../conversations/assistant/change-amount.toml"),
+    include_str!("../conversations/assistant/no-such-recipe.toml"),
+];
+
+/// Returns the built-in conversations of all flows.
+///
+/// # Panics
+/// Panics if a built-in conversation is invalid, which the tests exclude.
+#[must_use]
+pub fn built_in_conversations() -> Vec<EvalConversation> {
+    let parse = |text: &&str| EvalConversation::parse(text).expect("built-in conversations are valid");
+    BUILT_IN.iter().map(parse).collect()
+}

@@ -1,0 +1,172 @@
+//! What happened in a conversation: its journal, and the texts that the scores need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_core::body::{BodyId, TextRef};
+use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, TurnOutcome};
+use segue_core::flow::{AnswerVisibility, FlowSpec};
+use segue_core::ids::{CallId, RoleName, TurnId};
+
+use crate::conversation::EvalConversation;
+
+/// A conversation that was held, as the journal recorded it.
+#[derive(Debug, Clone)]
+pub struct ConversationRecord {
+    pub conversation: EvalConversation,
+    /// The roles whose answers the user sees.
+    pub visible_roles: Vec<RoleName>,
+    /// The names of all fields of the flow's handovers.
+    pub handover_fields: Vec<String>,
+    /// The user's messages.
+    pub messages: Vec<String>,
+    pub events: Vec<RecordedEvent>,
+    pub texts: BTreeMap<BodyId, Arc<str>>,
+    /// How long the conversation took.
+    pub duration_ms: u64,
+    /// Why the conversation ended early.
+    pub failure: Option<String>,
+}
+
+/// A turn of a conversation.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordedTurn<'r> {
+    /// The number of the turn, from 1.
+    pub number: usize,
+    pub message: &'r str,
+    pub is_done: bool,
+    pub replies: Vec<RecordedReply<'r>>,
+}
+
+/// A reply that the user saw.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordedReply<'r> {
+    pub text: &'r str,
+    /// The call that wrote it; `None` for a text of the flow itself.
+    pub call: Option<CallId>,
+}
+
+/// A call and its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnsweredCall<'r> {
+    pub opened: &'r CallOpened,
+    pub answered: &'r CallAnswered,
+}
+
+impl ConversationRecord {
+    /// Creates an empty record of a conversation in a flow.
+    #[must_use]
+    pub fn new(conversation: EvalConversation, spec: &FlowSpec) -> Self {
+        let is_visible = |role: &&segue_core::flow::RoleSpec| matches!(role.visibility, AnswerVisibility::User { .. });
+        let visible_roles = spec.roles.values().filter(is_visible).map(|role| role.name.clone()).collect();
+        let fields = spec.handovers.values().flat_map(|handover| &handover.fields).map(|field| field.name.clone());
+        Self {
+            conversation,
+            visible_roles,
+            handover_fields: fields.collect(),
+            messages: Vec::new(),
+            events: Vec::new(),
+            texts: BTreeMap::new(),
+            duration_ms: 0,
+            failure: None,
+        }
+    }
+
+    /// Returns the texts that the scores need: replies, answers, results of tools, and instructions.
+    #[must_use]
+    pub fn needed_texts(events: &[RecordedEvent]) -> Vec<BodyId> {
+        let mut needed: Vec<BodyId> = Vec::new();
+        for recorded in events {
+            match &recorded.event {
+                Event::ReplySent(reply) => needed.push(reply.text.body),
+                Event::CallAnswered(answered) => needed.push(answered.text.body),
+                Event::ToolRunEnded { text, .. } => needed.push(text.body),
+                Event::CallOpened(opened) => {
+                    let fragments = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+                    needed.extend(fragments.filter_map(|fragment| fragment.text).map(|text| text.body));
+                }
+                _ => {}
+            }
+        }
+        needed.sort_unstable_by_key(|id| id.0);
+        needed.dedup();
+        needed
+    }
+
+    pub(crate) fn text(&self, text: TextRef) -> &str {
+        self.texts.get(&text.body).map_or("", |text| text)
+    }
+
+    /// Returns the turns in order.
+    pub(crate) fn turns(&self) -> Vec<RecordedTurn<'_>> {
+        let mut turns: Vec<RecordedTurn<'_>> = Vec::new();
+        for recorded in &self.events {
+            match &recorded.event {
+                Event::TurnStarted { .. } => {
+                    let message = self.messages.get(turns.len()).map_or("", String::as_str);
+                    let number = turns.len() + 1;
+                    turns.push(RecordedTurn { number, message, is_done: false, replies: Vec::new() });
+                }
+                Event::ReplySent(reply) => {
+                    if let Some(turn) = turns.last_mut() {
+                        turn.replies.push(RecordedReply { text: self.text(reply.text), call: reply.call });
+                    }
+                }
+                Event::TurnEnded { outcome, .. } => {
+                    if let Some(turn) = turns.last_mut() {
+                        turn.is_done = *outcome == TurnOutcome::Done;
+                    }
+                }
+                _ => {}
+            }
+        }
+        turns
+    }
+
+    /// Returns the events of the n-th turn and all later ones.
+    pub(crate) fn events_from_turn(&self, number: usize) -> impl Iterator<Item = &RecordedEvent> {
+        let is_start = |recorded: &&RecordedEvent| matches!(recorded.event, Event::TurnStarted { .. });
+        let starts: Vec<usize> =
+            self.events.iter().enumerate().filter(|(_, event)| is_start(event)).map(|(index, _)| index).collect();
+        let first = number.checked_sub(1).and_then(|index| starts.get(index)).copied().unwrap_or(self.events.len());
+        self.events[if number <= 1 { 0 } else { first }..].iter()
+    }
+
+    /// Returns the calls that were answered, in the order of the answers. Recomputations do not count.
+    pub(crate) fn answered_calls(&self) -> Vec<AnsweredCall<'_>> {
+        let mut open: BTreeMap<CallId, &CallOpened> = BTreeMap::new();
+        let mut calls = Vec::new();
+        for recorded in &self.events {
+            match &recorded.event {
+                Event::CallOpened(opened) if opened.recomputation.is_none() => {
+                    open.insert(opened.call, opened);
+                }
+                Event::CallAnswered(answered) => {
+                    if let Some(opened) = open.get(&answered.call) {
+                        calls.push(AnsweredCall { opened, answered });
+                    }
+                }
+                _ => {}
+            }
+        }
+        calls
+    }
+
+    /// Returns the facts that the flow recorded, with the turn of each.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &serde_json::Value)> {
+        self.events.iter().filter_map(|recorded| match &recorded.event {
+            Event::FlowFactRecorded { kind, value } => Some((kind.as_str(), value)),
+            _ => None,
+        })
+    }
+
+    /// Returns the role that is responsible for what the user sees.
+    pub(crate) fn visible_role(&self) -> &str {
+        self.visible_roles.first().map_or("", RoleName::as_str)
+    }
+}
+
+/// Returns the number of a turn as the flow counts it.
+pub(crate) fn turn_number(turn: TurnId) -> u64 {
+    u64::from(turn.0)
+}

@@ -1,0 +1,125 @@
+//! Holds a conversation with an engine.
+
+use std::time::{Duration, Instant};
+
+use segue_core::decide::OperatorCommand;
+use segue_core::ids::{Seq, SessionId};
+use segue_engine::{Engine, Error, SessionOptions, UserMessage};
+use segue_flows::assistant::calendar;
+use segue_flows::assistant::domain::DomainSchema;
+use serde_json::Value;
+
+use crate::conversation::EvalConversation;
+use crate::limits::{EVALUATED_TURN_MS_MAX, EVENTS_PAGE_MAX};
+use crate::record::ConversationRecord;
+use crate::simulated_user::SimulatedUser;
+
+/// Midday of Monday, 12 January 2026, in milliseconds since 1970. The engine of an evaluation shows this time, so that
+/// recorded requests do not depend on the day.
+pub const EVALUATION_TIME_MS: u64 = 1_768_219_200_000;
+
+/// The progress of a conversation.
+#[derive(Debug, Clone)]
+pub struct ConversationProgress<'p> {
+    pub conversation: &'p EvalConversation,
+    /// The turn that is running, from 1.
+    pub turn: usize,
+    /// The phase before the turn; empty if the flow has none.
+    pub phase: &'p str,
+}
+
+/// Holds a conversation in a session of its own, and returns what the journal recorded. `settings` override those of the
+/// conversation.
+///
+/// # Errors
+/// The session could not be opened or read. A turn that fails ends the conversation, but is no error.
+pub async fn hold_conversation(
+    engine: &Engine,
+    conversation: &EvalConversation,
+    session: SessionId,
+    settings: &Value,
+    mut on_progress: impl FnMut(ConversationProgress<'_>),
+) -> Result<ConversationRecord, Error> {
+    let options = SessionOptions {
+        session: Some(session),
+        settings: merge_settings(&conversation.settings, settings),
+        ..SessionOptions::default()
+    };
+    let session = engine.open_session(&conversation.flow, options).await?;
+    let (flow, _) = engine.load_session(&session).await?;
+    let mut record = ConversationRecord::new(conversation.clone(), flow.spec());
+    let started = Instant::now();
+    let mut user = SimulatedUser::new(conversation);
+    let (mut reply, mut phase) = (String::new(), String::new());
+    while let Some(message) = user.next_message(&reply, &phase) {
+        record.messages.push(message.to_owned());
+        on_progress(ConversationProgress { conversation, turn: record.messages.len(), phase: &phase });
+        let limit = Duration::from_millis(EVALUATED_TURN_MS_MAX);
+        match tokio::time::timeout(limit, engine.send_and_wait(&session, UserMessage::from(message))).await {
+            Ok(Ok(report)) => (reply, phase) = (report.replies.join("\n\n"), report.phase),
+            Ok(Err(error)) => {
+                record.failure = Some(error.to_string());
+                break;
+            }
+            Err(_) => {
+                engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await?;
+                record.failure = Some(format!("a turn took more than {} minutes", EVALUATED_TURN_MS_MAX / 60_000));
+                break;
+            }
+        }
+    }
+    record.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    read_journal(engine, &session, &mut record).await?;
+    Ok(record)
+}
+
+async fn read_journal(engine: &Engine, session: &SessionId, record: &mut ConversationRecord) -> Result<(), Error> {
+    let mut after = Seq(0);
+    loop {
+        let events = engine.read_events(session, after, EVENTS_PAGE_MAX).await?;
+        let Some(last) = events.last() else { break };
+        after = last.seq;
+        record.events.extend(events);
+    }
+    let needed = ConversationRecord::needed_texts(&record.events);
+    for ids in needed.chunks(EVENTS_PAGE_MAX) {
+        let texts = engine.read_texts(session, ids).await?;
+        record.texts.extend(ids.iter().copied().zip(texts));
+    }
+    Ok(())
+}
+
+/// Returns the settings of a conversation, with those of the command line in their place.
+fn merge_settings(conversation: &Value, overrides: &Value) -> Value {
+    let mut merged = conversation.as_object().cloned().unwrap_or_default();
+    merged.extend(overrides.as_object().cloned().unwrap_or_default());
+    Value::Object(merged)
+}
+
+/// Returns a domain whose sample records have the dates of [`EVALUATION_TIME_MS`], so that they are the same every day.
+#[must_use]
+pub fn with_fixed_dates(mut domain: DomainSchema) -> DomainSchema {
+    let today = calendar::days_since_epoch(segue_core::ids::UnixMillis(EVALUATION_TIME_MS), 0);
+    for kind in &domain.types {
+        for sample in domain.samples.get_mut(&kind.name).into_iter().flatten() {
+            let key = sample.get(segue_flows::assistant::domain::SAMPLE_KEY_FIELD).cloned();
+            let date = |days: i64| calendar::date_from_epoch_days(today.saturating_add(days));
+            *sample = kind.resolve_sample_values(sample, date);
+            sample.extend(key.map(|key| (segue_flows::assistant::domain::SAMPLE_KEY_FIELD.to_owned(), key)));
+        }
+    }
+    domain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sample_dates_do_not_depend_on_the_day() {
+        let kitchen = DomainSchema::built_in().into_iter().find(|domain| domain.name == "kitchen").expect("built in");
+        let fixed = with_fixed_dates(kitchen);
+        let cod = fixed.samples["inventory"].iter().find(|record| record["name"] == "cod").expect("a sample");
+        assert_eq!(cod["expires"], "2026-01-13");
+    }
+}

@@ -1,0 +1,163 @@
+//! Computes what a conversation says about a model. A measure counts how often something went right, for one role. The
+//! measures of every flow are here and in [`replies`]; a flow with measures of its own has a module and an entry in
+//! [`FLOW_SCORERS`].
+
+mod assistant;
+mod concierge;
+mod expectations;
+mod replies;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{FAILURE_NOTES_MAX, NOTE_CHARS_MAX};
+use crate::record::ConversationRecord;
+
+/// A measure that every flow has.
+pub const TURNS_COMPLETED: &str = "turns completed";
+pub const WITHOUT_SIGNALS: &str = "replies without signals";
+pub const ANSWERED: &str = "replies that answer the user";
+pub const LANGUAGE_KEPT: &str = "language kept";
+pub const TASKS_RIGHT: &str = "tasks right";
+
+/// Measures of particular flows.
+pub const HANDOVER_WRITTEN: &str = "handover written by the model";
+pub const MAPS_READ: &str = "maps that could be read";
+pub const VALID_AT_ONCE: &str = "answers valid at once";
+pub const VALID_AFTER_REPAIR: &str = "answers valid after a repair";
+pub const STEPS_REALLY_DONE: &str = "steps ended only when done";
+pub const REFERENCES_AT_ONCE: &str = "references that exist, at once";
+pub const REFERENCES_AFTER_REPAIR: &str = "references that exist, repaired";
+
+/// What share of a measure must be right, in percent. A measure without a requirement is for information.
+const REQUIRED_PERCENT: [(&str, u32); 10] = [
+    (TURNS_COMPLETED, 100),
+    (WITHOUT_SIGNALS, 100),
+    (ANSWERED, 90),
+    (LANGUAGE_KEPT, 90),
+    (TASKS_RIGHT, 50),
+    (HANDOVER_WRITTEN, 80),
+    (MAPS_READ, 80),
+    (VALID_AFTER_REPAIR, 80),
+    (STEPS_REALLY_DONE, 100),
+    (REFERENCES_AFTER_REPAIR, 100),
+];
+/// What is required of a measure that conversations define.
+const EXPECTATION_PERCENT: u32 = 80;
+/// Measures without a requirement.
+const INFORMATIONAL: [&str; 2] = [VALID_AT_ONCE, REFERENCES_AT_ONCE];
+
+/// Computes the measures of one flow.
+type FlowScorer = fn(&ConversationRecord, &mut ConversationScore);
+
+/// The flows with measures of their own.
+const FLOW_SCORERS: [(&str, FlowScorer); 2] =
+    [("concierge", concierge::score_concierge), ("assistant", assistant::score_assistant)];
+
+/// The measures of one conversation, by role and name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConversationScore {
+    pub measures: Vec<Measure>,
+}
+
+/// How often something went right.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    pub role: String,
+    pub name: String,
+    pub passed: u32,
+    pub total: u32,
+    /// What went wrong, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
+}
+
+impl Measure {
+    /// Returns the share that went right, in percent, rounded down.
+    #[must_use]
+    pub fn percent(&self) -> u32 {
+        (self.passed * 100).checked_div(self.total).unwrap_or(100)
+    }
+
+    /// Returns the share that is required, in percent; `None` if the measure is for information.
+    #[must_use]
+    pub fn required_percent(&self) -> Option<u32> {
+        if INFORMATIONAL.contains(&self.name.as_str()) {
+            return None;
+        }
+        let known = REQUIRED_PERCENT.iter().find(|(name, _)| *name == self.name);
+        Some(known.map_or(EXPECTATION_PERCENT, |(_, percent)| *percent))
+    }
+
+    /// Returns whether enough went right.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.required_percent().is_none_or(|required| self.passed * 100 >= required * self.total)
+    }
+}
+
+impl ConversationScore {
+    /// Counts one case of a measure. `failure` says what went wrong; it is `None` if nothing did.
+    pub(crate) fn count(&mut self, role: &str, name: &str, failure: Option<String>) {
+        let measure = self.measure_mut(role, name);
+        measure.total += 1;
+        match failure {
+            None => measure.passed += 1,
+            Some(failure) if measure.failures.len() < FAILURE_NOTES_MAX => measure.failures.push(failure),
+            Some(_) => {}
+        }
+    }
+
+    fn measure_mut(&mut self, role: &str, name: &str) -> &mut Measure {
+        let known = self.measures.iter().position(|measure| measure.role == role && measure.name == name);
+        let index = known.unwrap_or_else(|| {
+            let (role, name) = (role.to_owned(), name.to_owned());
+            self.measures.push(Measure { role, name, passed: 0, total: 0, failures: Vec::new() });
+            self.measures.len() - 1
+        });
+        &mut self.measures[index]
+    }
+
+    /// Returns the sums of several scores, ordered by role.
+    pub(crate) fn sum<'s>(scores: impl IntoIterator<Item = &'s Self>) -> Vec<Measure> {
+        let mut sums: BTreeMap<(&str, usize, &str), Measure> = BTreeMap::new();
+        for measure in scores.into_iter().flat_map(|score| &score.measures) {
+            let rank = REQUIRED_PERCENT.iter().position(|(name, _)| *name == measure.name).unwrap_or(usize::MAX);
+            let sum = sums.entry((&measure.role, rank, &measure.name)).or_insert_with(|| Measure {
+                passed: 0,
+                total: 0,
+                failures: Vec::new(),
+                ..measure.clone()
+            });
+            sum.passed += measure.passed;
+            sum.total += measure.total;
+            let space = FAILURE_NOTES_MAX.saturating_sub(sum.failures.len());
+            sum.failures.extend(measure.failures.iter().take(space).cloned());
+        }
+        sums.into_values().collect()
+    }
+}
+
+/// Scores a conversation.
+#[must_use]
+pub fn score_conversation(record: &ConversationRecord) -> ConversationScore {
+    let mut score = ConversationScore::default();
+    replies::score_replies(record, &mut score);
+    let flow = record.conversation.flow.as_str();
+    if let Some((_, scorer)) = FLOW_SCORERS.iter().find(|(name, _)| *name == flow) {
+        scorer(record, &mut score);
+    }
+    expectations::score_expectations(record, &mut score);
+    score
+}
+
+/// Returns a note about a failure: where it happened, and a short quotation.
+pub(crate) fn failure_note(record: &ConversationRecord, turn: usize, what: &str, quoted: &str) -> String {
+    let quoted: Vec<&str> = quoted.split_whitespace().collect();
+    let quoted = quoted.join(" ");
+    let start: String = quoted.chars().take(NOTE_CHARS_MAX).collect();
+    let more = if start.len() < quoted.len() { "…" } else { "" };
+    let quotation = if start.is_empty() { String::new() } else { format!(": “{start}{more}”") };
+    format!("{}, turn {turn}: {what}{quotation}", record.conversation.name)
+}

@@ -1,0 +1,4 @@
+//! The library of conversations is valid, and every measure can fail.
+
+mod library;
+mod measures;
