@@ -56,5 +56,6 @@ pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
         Arc::new(concierge::ConciergeFlow::new()),
         Arc::new(AssistantFlow::with_domains(domains)),
         Arc::new(project::ProjectFlow::new()),
+        Arc::new(team::TeamFlow::new()),
     ]
 }

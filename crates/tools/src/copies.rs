@@ -167,7 +167,7 @@ impl CopyMerge<'_> {
             Ok(Err(MergeConflict { path: path.to_owned(), reason: reason.to_owned(), marked_text }))
         };
         let (Some(ours), Some(theirs)) = (self.ours.files.get(path), self.theirs.files.get(path)) else {
-            let is_deleted_here = self.ours.files.get(path).is_none();
+            let is_deleted_here = !self.ours.files.contains_key(path);
             return match is_deleted_here {
                 true => conflict("it was deleted in the workspace and changed in the copy", None),
                 false => conflict("it was changed in the workspace and deleted in the copy", None),

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn several_occurrences_are_counted_with_their_lines() {
-        let error = replace_exactly(TEXT, "print(a);", "print(b);", false).unwrap_err();
+        let error = replace_exactly(TEXT, "print(a);", "print(b);", false).expect_err("it is refused");
         assert!(error.starts_with("`old_text` occurs 2 times, beginning at lines 3, 7;"), "{error}");
         let edited = replace_exactly(TEXT, "print(a);", "print(b);", true).expect("all are replaced");
         assert_eq!(edited.matches("print(b);").count(), 2);
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn the_nearest_passage_is_shown_with_line_numbers() {
-        let error = replace_exactly(TEXT, "    let a = 3;\n    print(a);", "", false).unwrap_err();
+        let error = replace_exactly(TEXT, "    let a = 3;\n    print(a);", "", false).expect_err("it is refused");
         assert!(error.contains("the nearest passage is (lines 2 to 3):\n1\tfn main() {\n2\t    let a = 1;"), "{error}");
-        let error = replace_exactly(TEXT, "  let a = 1;\n  print(a);", "", false).unwrap_err();
+        let error = replace_exactly(TEXT, "  let a = 1;\n  print(a);", "", false).expect_err("it is refused");
         assert!(error.contains("only the spaces at the start or end of lines differ (lines 2 to 3)"), "{error}");
-        let error = replace_exactly(TEXT, "zzzzqqqq", "", false).unwrap_err();
+        let error = replace_exactly(TEXT, "zzzzqqqq", "", false).expect_err("it is refused");
         assert!(error.contains("nothing in it is similar"), "{error}");
     }
 

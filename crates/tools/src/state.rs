@@ -332,7 +332,12 @@ mod tests {
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("b", LeaseEpoch(1)), Ok(()));
-        assert!(state.check_epoch("a", LeaseEpoch(2)).unwrap_err().contains("another process owns the session"));
+        assert!(
+            state
+                .check_epoch("a", LeaseEpoch(2))
+                .expect_err("it is refused")
+                .contains("another process owns the session")
+        );
         // Another process has its own connection.
         let other = WorkspaceState::open(folder.path()).expect("the state opens twice");
         assert_eq!(other.check_epoch("a", LeaseEpoch(4)), Ok(()));

@@ -2,7 +2,7 @@
 //! and what needs them.
 
 use segue_core::flow::{
-    Artifact, ArtifactCommand, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
+    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
     ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
 };
 use serde_json::{Value, json};
@@ -39,8 +39,8 @@ pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
     artifacts
 }
 
-fn command(label: &str, command: &str, arguments: Value) -> ArtifactCommand {
-    ArtifactCommand { label: label.to_owned(), command: command.to_owned(), arguments }
+fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
+    ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
 }
 
 fn spec_preview(state: &TeamState) -> Artifact {

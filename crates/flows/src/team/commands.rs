@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::coder::{abort, cancel_calls, give_task};
 use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
-use super::graphs::{CODING, PREVIEW, SUSPEND};
+use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLAN_REVIEW, PREVIEW, SUSPEND, TESTING};
 use super::mail;
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
@@ -18,6 +18,9 @@ use super::state::StoryProgress;
 use super::story::{Story, story_graph_problems};
 use super::team_context::{TeamContext, propose, propose_product_manager};
 use super::{express, outages, prompts};
+
+/// The phases in which a person can take a story over. From each of them an edge leads to `CODING`.
+const TAKE_OVER_PHASES: [&str; 5] = [PLAN_REVIEW, CODING, TESTING, CODE_REVIEW, AWAIT_MERGE];
 
 /// Checks whether a command can be run now.
 ///
@@ -53,8 +56,8 @@ pub(super) fn check_command(context: &TeamContext<'_>, command: &str, arguments:
             other => Err(format!("the story is {}; only one that needs you, is blocked or was skipped can be tried again", other.as_str())),
         },
         "take_over" => match (find_story(context, arguments)?.status, coder_of(context, arguments)) {
-            (StoryStatus::InProgress, Some(agent)) if context.coder(&agent).base.is_some() => Ok(()),
-            (StoryStatus::InProgress, _) => Err("the story has no worktree yet; try again in a moment".to_owned()),
+            (StoryStatus::InProgress, Some(agent)) if TAKE_OVER_PHASES.contains(&context.phase(&agent).as_str()) => Ok(()),
+            (StoryStatus::InProgress, _) => Err("there is no approved plan yet; try again when there is".to_owned()),
             (other, _) => Err(format!("the story is {}; only one in progress can be taken over", other.as_str())),
         },
         "give_back" => match find_story(context, arguments)?.status {

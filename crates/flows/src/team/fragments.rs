@@ -3,7 +3,7 @@
 
 use segue_core::context::{FragmentSource, RenderedFragment};
 use segue_core::flow::FragmentRenderContext;
-use segue_core::ids::{AgentName, MessageId};
+use segue_core::ids::AgentName;
 
 use super::facts::StoryAssignment;
 use super::prompts;
@@ -13,7 +13,7 @@ use super::spec::{
     STATUS_FRAGMENT, STORY_FRAGMENT, TASK_FRAGMENT,
 };
 use super::state::StoryProgress;
-use super::team_context::TeamContext;
+use super::team_context::{TeamContext, request_id};
 use crate::chat::render_compaction_fragment;
 
 /// Renders a fragment.
@@ -128,7 +128,7 @@ fn render_request(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>
     if metadata.get("stories").is_some() {
         return from_state(prompts::stories_text(context), "the question for stories");
     }
-    let id = MessageId(metadata["request"].as_u64().unwrap_or_default());
+    let id = request_id(metadata);
     match context.state().requests.get(&id) {
         Some(open) => RenderedFragment::New {
             text: prompts::request_text(context, open),

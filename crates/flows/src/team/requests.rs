@@ -15,7 +15,7 @@ use super::review::{ParsedReview, ReviewVerdict, combine_reviews, parse_review};
 use super::settings::ArchitectContexts;
 use super::spec::{ARCHITECT_AGENT, ARCHITECT_ROLE, REPAIR_ASK, REQUEST_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE};
 use super::state::CoderRequest;
-use super::team_context::{TeamContext, propose, propose_architect};
+use super::team_context::{TeamContext, propose, propose_architect, request_id};
 use crate::limits::{REVIEW_DIFF_BYTES_MAX, REVIEW_STREAK_MAX};
 
 /// Puts a received request to the architect.
@@ -89,7 +89,7 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
     if !answered.tool_calls.is_empty() {
         return Vec::new();
     }
-    let id = MessageId(call.metadata["request"].as_u64().unwrap_or_default());
+    let id = request_id(&call.metadata);
     let Some(request) = context.state().requests.get(&id) else { return Vec::new() };
     if context.coder(&request.agent).work_item().as_deref() != Some(request.work.as_str()) {
         let (agent, work) = (request.agent.clone(), request.work.clone());

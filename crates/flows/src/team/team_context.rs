@@ -59,7 +59,10 @@ impl TeamContext<'_> {
         let calls = session.open_calls.values().map(|open| &open.opened.metadata);
         let deferred = session.deferred_calls.values().map(|wait| &wait.request.metadata);
         let rounds = session.tool_rounds.values().map(|round| &round.request.metadata);
-        calls.chain(deferred).chain(rounds).any(|metadata| metadata["request"].as_u64() == Some(request.0))
+        calls
+            .chain(deferred)
+            .chain(rounds)
+            .any(|metadata| metadata.get("request").is_some() && request_id(metadata) == request)
     }
 
     /// Returns the arguments that all repository tools of a coder have.
@@ -110,4 +113,10 @@ pub(super) fn propose_architect(to: &str, reason: impl Into<String>) -> FlowStep
 /// Proposes a phase for the product manager.
 pub(super) fn propose_product_manager(to: &str, reason: impl Into<String>) -> FlowStep {
     propose(&PRODUCT_MANAGER_AGENT.into(), to, reason)
+}
+
+/// Returns the request that a call is about, from the value that the flow stored with it.
+pub(super) fn request_id(metadata: &serde_json::Value) -> MessageId {
+    let id = metadata["request"].as_u64().and_then(|id| u32::try_from(id).ok());
+    MessageId(id.unwrap_or_default())
 }

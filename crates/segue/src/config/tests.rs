@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use segue_core::flow::DynFlow;
 
 use super::approval::APPROVAL_KEYS;

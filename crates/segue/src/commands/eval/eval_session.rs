@@ -22,6 +22,7 @@ use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::model_setup::ConfiguredModels;
 use crate::setup;
+use crate::store_location::{NodeOptions, StoreLocation};
 
 pub(super) struct EvalEngineFactory<'e> {
     config: &'e Config,
@@ -80,7 +81,7 @@ impl<'e> EvalEngineFactory<'e> {
 
     async fn start_engine(&self) -> anyhow::Result<Engine> {
         let store: Arc<dyn Store> = match &self.arguments.keep_sessions {
-            Some(file) => Arc::new(setup::open_store(file)?),
+            Some(file) => StoreLocation::File(file).open(NodeOptions::default())?,
             None => Arc::new(MemoryStore::with_own_disk()),
         };
         let domains = self.config.all_domains();
