@@ -82,7 +82,6 @@ impl WorkspaceTool {
     ];
 
     /// Returns the tools that a flow may offer to models.
-    #[must_use]
     pub fn for_models() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|tool| tool.is_for_models())
     }
@@ -438,7 +437,8 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_named() {
-        let error = WorkspaceRequest::parse(WorkspaceTool::WriteFile, &json!({"path": "a"})).unwrap_err();
+        let error =
+            WorkspaceRequest::parse(WorkspaceTool::WriteFile, &json!({"path": "a"})).expect_err("it is refused");
         assert_eq!(error, "the arguments of `write_file` are wrong: missing field `content`");
     }
 
