@@ -1,0 +1,210 @@
+//! Isolated copies of a workspace, for agents that work in parallel, and merging them.
+//!
+//! A copy contains the files that a checkpoint would contain. A merge applies what changed in the copy since it was made. A file that
+//! was changed on both sides is merged line by line; if that is not possible, it is reported and left as it is.
+
+use segue_core::tool::ToolResult;
+use segue_engine::tools::ToolInvocation;
+use segue_flows::workspace_tools::{
+    CopyCreated, CopyMerged, CreateCopyArguments, MergeConflict, MergeCopyArguments, RemoveCopyArguments,
+};
+
+use crate::checkpoint::{
+    CurrentContent, apply_manifest, describe_changes, diff_manifests, listed_changes, save_checkpoint,
+};
+use crate::confined_folder::ConfinedFolder;
+use crate::content::{digest_of_bytes, text_of_bytes};
+use crate::file_diff::{cut_text, diff_artifacts};
+use crate::file_tools::result_with_value;
+use crate::limits::{CONFLICT_TEXT_BYTES_MAX, CONFLICT_TEXTS_MAX, COPY_NAME_BYTES_MAX, DIFF_INPUT_BYTES_MAX};
+use crate::scan::{Manifest, ManifestEntry, scan_manifest};
+use crate::state::{CopyRecord, WorkspaceState, create_private_folder};
+use crate::workspace::{OpenWorkspace, copy_folder};
+use crate::workspace_path::WorkspacePath;
+
+pub(crate) fn create_copy(
+    workspace: &OpenWorkspace,
+    state: &WorkspaceState,
+    request: &ToolInvocation,
+    arguments: &CreateCopyArguments,
+) -> Result<ToolResult, String> {
+    let name = full_copy_name(request, &arguments.name)?;
+    // A repeated request finds the copy of the first one.
+    let found = state.find_copy(&workspace.name, &workspace.owner, &name)?;
+    let copy = match found {
+        Some(copy) => copy,
+        None => workspace.exclusively(|| make_copy(workspace, state, name))?,
+    };
+    let created = CopyCreated { copy: copy.name, checkpoint: copy.base };
+    Ok(result_with_value(format!("copy `{}` of the workspace `{}`", created.copy, workspace.name), &created))
+}
+
+fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceState, name: String) -> Result<CopyRecord, String> {
+    let base = save_checkpoint(workspace, state, &format!("copied as {name}"))?;
+    let folder = copy_folder(state, &workspace.name, &name);
+    let failed = |error: std::io::Error| format!("the copy `{name}` cannot be created: {error}");
+    // An interrupted attempt may have left a part of the copy.
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        Ok(()) | Err(_) => {}
+    }
+    create_private_folder(&folder).map_err(failed)?;
+    let target = workspace.clone().with_copy(&name, ConfinedFolder::open(&folder).map_err(failed)?);
+    apply_manifest(&target, state, &Manifest::default(), &base.manifest)?;
+    let copy = CopyRecord { name, base: base.id };
+    state.add_copy(&workspace.name, &workspace.owner, &copy)?;
+    Ok(copy)
+}
+
+/// Returns the name of a copy that no other session uses.
+fn full_copy_name(request: &ToolInvocation, name: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > COPY_NAME_BYTES_MAX || !name.chars().all(is_allowed) {
+        return Err(format!(
+            "the name of a copy has 1 to {COPY_NAME_BYTES_MAX} lower-case letters, digits and hyphens, not `{name}`"
+        ));
+    }
+    let origin = format!("{}\0{}\0{name}", request.session, request.session_opened_at.0);
+    Ok(format!("{name}-{}", &digest_of_bytes(origin.as_bytes())[..12]))
+}
+
+pub(crate) fn remove_copy(
+    workspace: &OpenWorkspace,
+    state: &WorkspaceState,
+    arguments: &RemoveCopyArguments,
+) -> Result<ToolResult, String> {
+    if let Some(copy) = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)? {
+        match std::fs::remove_dir_all(copy_folder(state, &workspace.name, &copy.name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("the copy `{}` cannot be removed: {error}", copy.name));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        state.remove_copy(&workspace.name, &copy.name)?;
+    }
+    Ok(ToolResult::done(format!("the copy `{}` is removed", arguments.copy)))
+}
+
+pub(crate) fn merge_copy(
+    workspace: &OpenWorkspace,
+    state: &WorkspaceState,
+    arguments: &MergeCopyArguments,
+) -> Result<ToolResult, String> {
+    let copy = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)?;
+    let copy = copy.ok_or_else(|| format!("the workspace `{}` has no copy `{}`", workspace.name, arguments.copy))?;
+    let base = state.load_checkpoint(&workspace.name, &copy.base)?;
+    let folder = copy_folder(state, &workspace.name, &copy.name);
+    let root = ConfinedFolder::open(&folder).map_err(|error| format!("the copy cannot be opened: {error}"))?;
+    let theirs = scan_manifest(&root)?;
+    workspace.exclusively(|| {
+        let previous = save_checkpoint(workspace, state, &format!("before merging {}", copy.name))?;
+        let merge = CopyMerge { workspace, state, copy: &root, base: &base, ours: &previous.manifest, theirs: &theirs };
+        let conflicts = merge.apply()?;
+        let merged = scan_manifest(&workspace.root)?;
+        let current = CurrentContent::In(&workspace.root);
+        let diffed = diff_manifests(state, &previous.manifest, &merged, current)?;
+        let mut text = describe_changes(&diffed);
+        for conflict in &conflicts {
+            text.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.reason));
+        }
+        let result = CopyMerged {
+            changes: listed_changes(&diffed),
+            conflicts,
+            content_digest: merged.digest(),
+            previous: previous.id,
+        };
+        Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
+    })
+}
+
+struct CopyMerge<'t> {
+    workspace: &'t OpenWorkspace,
+    state: &'t WorkspaceState,
+    copy: &'t ConfinedFolder,
+    base: &'t Manifest,
+    ours: &'t Manifest,
+    theirs: &'t Manifest,
+}
+
+impl CopyMerge<'_> {
+    /// Applies the changes of the copy, and returns the files that could not be merged.
+    fn apply(&self) -> Result<Vec<MergeConflict>, String> {
+        let mut conflicts: Vec<MergeConflict> = Vec::new();
+        for change in self.base.changes_to(self.theirs) {
+            let path = change.path;
+            let (base, ours, theirs) =
+                (self.base.files.get(&path), self.ours.files.get(&path), self.theirs.files.get(&path));
+            if same_entry(ours, theirs) {
+                continue;
+            }
+            let merged = if same_entry(base, ours) { self.take_theirs(&path, theirs) } else { self.merge_file(&path) };
+            if let Err(mut conflict) = merged? {
+                if conflicts.iter().filter(|conflict| conflict.marked_text.is_some()).count() >= CONFLICT_TEXTS_MAX {
+                    conflict.marked_text = None;
+                }
+                conflicts.push(conflict);
+            }
+        }
+        Ok(conflicts)
+    }
+
+    fn take_theirs(&self, path: &str, theirs: Option<&ManifestEntry>) -> Result<Result<(), MergeConflict>, String> {
+        let at = WorkspacePath::parse(path)?;
+        let failed = |error: std::io::Error| format!("`{path}` cannot be merged: {error}");
+        match theirs {
+            None => self.workspace.root.remove(&at).map_err(failed)?,
+            Some(entry) => {
+                let content = self.copy.read_entry(path, entry.mode).map_err(failed)?;
+                self.workspace.root.write_entry(&at, &content, entry.mode).map_err(failed)?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Merges a file that both sides changed.
+    fn merge_file(&self, path: &str) -> Result<Result<(), MergeConflict>, String> {
+        let conflict = |reason: &str, marked_text: Option<String>| {
+            Ok(Err(MergeConflict { path: path.to_owned(), reason: reason.to_owned(), marked_text }))
+        };
+        let (Some(ours), Some(theirs)) = (self.ours.files.get(path), self.theirs.files.get(path)) else {
+            let is_deleted_here = !self.ours.files.contains_key(path);
+            return match is_deleted_here {
+                true => conflict("it was deleted in the workspace and changed in the copy", None),
+                false => conflict("it was changed in the workspace and deleted in the copy", None),
+            };
+        };
+        let read = |root: &ConfinedFolder, entry: &ManifestEntry| root.read_entry(path, entry.mode).unwrap_or_default();
+        let base = match self.base.files.get(path) {
+            Some(entry) => self.state.load_file(&entry.digest)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let (ours_content, theirs_content) = (read(&self.workspace.root, ours), read(self.copy, theirs));
+        let texts = (text_of_bytes(&base), text_of_bytes(&ours_content), text_of_bytes(&theirs_content));
+        let (Some(base), Some(ours_text), Some(theirs_text)) = texts else {
+            return conflict("both sides changed this binary file", None);
+        };
+        if base.len() + ours_text.len() + theirs_text.len() > DIFF_INPUT_BYTES_MAX {
+            return conflict("both sides changed this file, which is too large to merge", None);
+        }
+        match diffy::merge(base, ours_text, theirs_text) {
+            Ok(merged) => {
+                let at = WorkspacePath::parse(path)?;
+                let written = self.workspace.root.write(&at, merged.as_bytes(), None);
+                written.map_err(|error| format!("`{path}` cannot be merged: {error}"))?;
+                Ok(Ok(()))
+            }
+            Err(mut marked) => {
+                cut_text(&mut marked, CONFLICT_TEXT_BYTES_MAX);
+                conflict("both sides changed the same lines", Some(marked))
+            }
+        }
+    }
+}
+
+fn same_entry(a: Option<&ManifestEntry>, b: Option<&ManifestEntry>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => a.digest == b.digest && a.mode == b.mode,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}

@@ -1,0 +1,338 @@
+//! The host: the tools of the engine that work on workspaces.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use segue_core::tool::ToolResult;
+use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
+use segue_flows::workspace_tools::{
+    ChecksResult, CommandEnd, CommandResult, CommandRun, RunChecksArguments, RunCommandArguments, WorkspaceRequest,
+    WorkspaceStatus, WorkspaceStatusArguments, WorkspaceTool,
+};
+
+use crate::checkpoint::{
+    Checkpoint, CurrentContent, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests, listed_changes,
+    restore_checkpoint, save_checkpoint,
+};
+use crate::command::{CommandLimits, CommandRunner, SupervisorProgram};
+use crate::command_line::CommandLine;
+use crate::copies::{create_copy, merge_copy, remove_copy};
+use crate::file_diff::{DiffedChange, diff_artifacts};
+use crate::file_tools::{FileTools, result_with_value};
+use crate::find_tools::{file_listing, list_files, search_files};
+use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
+use crate::scan::{FoundFile, Manifest, scan_manifest};
+use crate::state::{ReaderKey, WorkspaceState};
+use crate::workspace::{OpenWorkspace, WorkspaceRegistry};
+use crate::workspace_path::WorkspacePath;
+
+/// The file with instructions for agents.
+const AGENTS_FILE: &str = "AGENTS.md";
+/// Time of a run that is left for comparing files after the command.
+const AFTERWORK_MS: u64 = 5_000;
+
+/// The host of all workspace tools.
+#[derive(Debug, Clone)]
+pub struct WorkspaceToolHost {
+    inner: Arc<WorkspaceHostInner>,
+}
+
+#[derive(Debug)]
+struct WorkspaceHostInner {
+    workspaces: WorkspaceRegistry,
+    state_folder: PathBuf,
+    /// Opened at first use.
+    state: OnceLock<Result<Arc<WorkspaceState>, String>>,
+    supervisor: SupervisorProgram,
+}
+
+impl WorkspaceHostInner {
+    fn state(&self) -> Result<Arc<WorkspaceState>, String> {
+        self.state.get_or_init(|| WorkspaceState::open(&self.state_folder).map(Arc::new)).clone()
+    }
+}
+
+impl WorkspaceToolHost {
+    /// Creates a host. `state_folder` will contain checkpoints, copies and what agents have read; it is created at first use.
+    #[must_use]
+    pub fn new(state_folder: &Path, workspaces: WorkspaceRegistry, supervisor: SupervisorProgram) -> Self {
+        let state_folder = state_folder.to_owned();
+        Self { inner: Arc::new(WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor }) }
+    }
+
+    /// Adds all workspace tools to a registry.
+    #[must_use]
+    pub fn add_to(&self, registry: ToolRegistry) -> ToolRegistry {
+        let host: Arc<dyn Tool> = Arc::new(self.clone());
+        WorkspaceTool::ALL.into_iter().fold(registry, |registry, tool| registry.with_tool(tool.name(), host.clone()))
+    }
+}
+
+#[async_trait]
+impl Tool for WorkspaceToolHost {
+    async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
+        match self.run_request(request, &context).await {
+            Ok(result) => result,
+            Err(reason) => ToolResult::failed(reason),
+        }
+    }
+}
+
+impl WorkspaceToolHost {
+    async fn run_request(&self, invocation: ToolInvocation, context: &ToolRunContext) -> Result<ToolResult, String> {
+        let name = &invocation.opened.tool;
+        let tool =
+            WorkspaceTool::from_name(name.as_str()).ok_or_else(|| format!("there is no workspace tool `{name}`"))?;
+        let is_by_model = invocation.opened.requested_by.is_some();
+        if is_by_model && !tool.is_for_models() {
+            return Err(format!("`{name}` is not available to models"));
+        }
+        let request = WorkspaceRequest::parse(tool, &invocation.opened.arguments)?;
+        let run = WorkspaceRun::open(&self.inner, invocation, context).await?;
+        match request {
+            WorkspaceRequest::RunCommand(arguments) => run.run_command(&arguments).await,
+            WorkspaceRequest::RunChecks(arguments) => run.run_checks(&arguments).await,
+            request => run.blocking(move |run| run.run_file_tool(&request)).await,
+        }
+    }
+}
+
+/// One run of a tool, with everything that it needs.
+#[derive(Clone)]
+struct WorkspaceRun {
+    inner: Arc<WorkspaceHostInner>,
+    state: Arc<WorkspaceState>,
+    invocation: Arc<ToolInvocation>,
+    context: ToolRunContext,
+    workspace: OpenWorkspace,
+}
+
+impl WorkspaceRun {
+    async fn open(
+        inner: &Arc<WorkspaceHostInner>,
+        invocation: ToolInvocation,
+        context: &ToolRunContext,
+    ) -> Result<Self, String> {
+        let (inner, invocation, context) = (inner.clone(), Arc::new(invocation), context.clone());
+        spawn_blocking(move || {
+            let state = inner.state()?;
+            state.check_epoch(&session_key(&invocation), context.lease_epoch)?;
+            let workspace = inner.workspaces.open_for(&invocation, &state)?;
+            Ok(Self { inner, state, invocation, context, workspace })
+        })
+        .await
+    }
+
+    /// Runs work on files in a thread for it.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let run = self.clone();
+        spawn_blocking(move || {
+            // The thread cannot be stopped, so a cancelled run must at least not begin.
+            if run.context.cancellation.is_cancelled() {
+                return Err("the run was cancelled".to_owned());
+            }
+            work(&run)
+        })
+        .await
+    }
+
+    fn state(&self) -> &WorkspaceState {
+        &self.state
+    }
+
+    fn run_file_tool(&self, request: &WorkspaceRequest) -> Result<ToolResult, String> {
+        let (workspace, state) = (&self.workspace, self.state());
+        let agent = self.invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
+        let reader = ReaderKey { session: session_key(&self.invocation), agent, place: workspace.place() };
+        let files = FileTools { workspace, state, reader };
+        match request {
+            WorkspaceRequest::ReadFile(arguments) => files.read_file(arguments),
+            WorkspaceRequest::WriteFile(arguments) => files.write_file(arguments),
+            WorkspaceRequest::EditFile(arguments) => files.edit_file(arguments),
+            WorkspaceRequest::DeleteFile(arguments) => files.delete_file(arguments),
+            WorkspaceRequest::MoveFile(arguments) => files.move_file(arguments),
+            WorkspaceRequest::ListFiles(arguments) => list_files(workspace, arguments),
+            WorkspaceRequest::SearchFiles(arguments) => search_files(workspace, arguments),
+            WorkspaceRequest::Status(arguments) => self.describe_workspace(arguments),
+            WorkspaceRequest::CreateCheckpoint(arguments) => create_checkpoint(workspace, state, arguments),
+            WorkspaceRequest::RestoreCheckpoint(arguments) => restore_checkpoint(workspace, state, arguments),
+            WorkspaceRequest::DiffCheckpoint(arguments) => diff_checkpoint(workspace, state, arguments),
+            WorkspaceRequest::CreateCopy(arguments) => create_copy(workspace, state, &self.invocation, arguments),
+            WorkspaceRequest::MergeCopy(arguments) => merge_copy(workspace, state, arguments),
+            WorkspaceRequest::RemoveCopy(arguments) => remove_copy(workspace, state, arguments),
+            WorkspaceRequest::RunCommand(_) | WorkspaceRequest::RunChecks(_) => {
+                Err("commands are run elsewhere".to_owned())
+            }
+        }
+    }
+
+    fn describe_workspace(&self, arguments: &WorkspaceStatusArguments) -> Result<ToolResult, String> {
+        let OpenWorkspace { name, copy, root, config, .. } = &self.workspace;
+        let manifest = scan_manifest(root)?;
+        let diffed = match &arguments.since {
+            None => Vec::new(),
+            Some(since) => {
+                let from = self.state().load_checkpoint(name, since)?;
+                diff_manifests(self.state(), &from, &manifest, CurrentContent::In(root))?
+            }
+        };
+        let found: Vec<FoundFile> = manifest
+            .files
+            .iter()
+            .map(|(path, entry)| FoundFile { path: path.clone(), bytes: entry.bytes, mode: entry.mode })
+            .collect();
+        let listing = file_listing(&found);
+        let (agents_md, agents_md_is_cut) = self.read_agents_file();
+        let status = WorkspaceStatus {
+            workspace: name.clone(),
+            copy: copy.clone(),
+            content_digest: manifest.digest(),
+            files: listing.files,
+            files_total: listing.files_total,
+            changes: listed_changes(&diffed),
+            changes_total: diffed.len() as u64,
+            checks: config.checks.clone(),
+            commands: config.commands.clone(),
+            agents_md,
+            agents_md_is_cut,
+        };
+        let mut text = format!("workspace `{name}`: {} files\n", status.files_total);
+        if arguments.since.is_some() {
+            text.push_str(&describe_changes(&diffed));
+        }
+        Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &status) })
+    }
+
+    /// Returns the beginning of `AGENTS.md`, and whether there is more.
+    fn read_agents_file(&self) -> (Option<String>, bool) {
+        let Ok(path) = WorkspacePath::parse(AGENTS_FILE) else { return (None, false) };
+        // A file that is missing, too large or not text has no instructions.
+        let Ok(content) = self.workspace.root.read(&path) else { return (None, false) };
+        let Some(text) = content.as_text() else { return (None, false) };
+        let end = text.floor_char_boundary(AGENTS_MD_BYTES_MAX);
+        (Some(text[..end].to_owned()), end < text.len())
+    }
+
+    async fn run_command(&self, arguments: &RunCommandArguments) -> Result<ToolResult, String> {
+        let command = CommandLine::parse(&arguments.command)?;
+        command.check_allowed(&self.workspace.config.commands)?;
+        let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before a command")).await?;
+        let run_ms_max = self.context.run_ms_max.saturating_sub(AFTERWORK_MS).max(1);
+        let run_ms_max =
+            arguments.timeout_s.map_or(run_ms_max, |seconds| run_ms_max.min(seconds.saturating_mul(1_000)));
+        let limits = CommandLimits { run_ms_max, tail_bytes_max: COMMAND_TAIL_BYTES_MAX };
+        let run = self.runner().run(&arguments.command, &command, limits).await;
+        if let CommandEnd::NotStarted { reason } = &run.end {
+            return Err(reason.clone());
+        }
+        let (_, diffed) = self.compare_with(before).await?;
+        let mut text = describe_run(&run);
+        if !diffed.is_empty() {
+            text.push_str(&format!("changed files:\n{}", describe_changes(&diffed)));
+        }
+        let failed = !run.passed();
+        let result = CommandResult { run, changes: listed_changes(&diffed) };
+        Ok(ToolResult { artifacts: diff_artifacts(&diffed), failed, ..result_with_value(text, &result) })
+    }
+
+    async fn run_checks(&self, arguments: &RunChecksArguments) -> Result<ToolResult, String> {
+        let checks: Vec<&String> = self.workspace.config.checks.iter().chain(&arguments.confirmed).collect();
+        if checks.len() > CHECKS_MAX {
+            return Err(format!("there are {} checks; at most {CHECKS_MAX} are allowed", checks.len()));
+        }
+        let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before the checks")).await?;
+        let deadline = tokio::time::Instant::now()
+            + std::time::Duration::from_millis(self.context.run_ms_max.saturating_sub(AFTERWORK_MS));
+        let mut commands = Vec::new();
+        for check in checks {
+            let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let limits = CommandLimits {
+                run_ms_max: u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1),
+                tail_bytes_max: CHECK_TAIL_BYTES_MAX,
+            };
+            commands.push(match CommandLine::parse(check) {
+                Ok(command) => self.runner().run(check, &command, limits).await,
+                Err(reason) => not_started(check, reason),
+            });
+        }
+        let content_digest = before.id.clone();
+        let (after, diffed) = self.compare_with(before).await?;
+        let passed = !commands.is_empty() && commands.iter().all(CommandRun::passed);
+        let mut text = match (commands.is_empty(), passed) {
+            (true, _) => "no checks are declared for this workspace\n".to_owned(),
+            (false, true) => "all checks passed\n".to_owned(),
+            (false, false) => "checks failed\n".to_owned(),
+        };
+        commands.iter().for_each(|run| text.push_str(&describe_run(run)));
+        let result = ChecksResult {
+            content_digest,
+            content_digest_after: after.digest(),
+            commands,
+            passed,
+            changes: listed_changes(&diffed),
+        };
+        Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
+    }
+
+    fn runner(&self) -> CommandRunner<'_> {
+        CommandRunner {
+            workspace: &self.workspace,
+            state: self.state(),
+            supervisor: &self.inner.supervisor,
+            progress: &self.context.progress,
+        }
+    }
+
+    /// Compares a checkpoint with the current content.
+    async fn compare_with(&self, before: Checkpoint) -> Result<(Manifest, Vec<DiffedChange>), String> {
+        self.blocking(move |run| {
+            let after = scan_manifest(&run.workspace.root)?;
+            let current = CurrentContent::In(&run.workspace.root);
+            let diffed = diff_manifests(run.state(), &before.manifest, &after, current)?;
+            Ok((after, diffed))
+        })
+        .await
+    }
+}
+
+fn not_started(check: &str, reason: String) -> CommandRun {
+    CommandRun {
+        command: check.to_owned(),
+        end: CommandEnd::NotStarted { reason },
+        duration_ms: 0,
+        output_bytes: 0,
+        output_tail: String::new(),
+    }
+}
+
+/// Describes a run for a model: the command, how it ended, and the end of its output.
+fn describe_run(run: &CommandRun) -> String {
+    let end = match &run.end {
+        CommandEnd::Exited { code } => format!("exit code {code}"),
+        CommandEnd::Signalled { signal } => format!("ended by signal {signal}"),
+        CommandEnd::TimedOut => "stopped: it ran for too long".to_owned(),
+        CommandEnd::OutputLimit => "stopped: it wrote too much output".to_owned(),
+        CommandEnd::NotStarted { reason } => format!("not started: {reason}"),
+    };
+    let cut = if run.output_bytes > run.output_tail.len() as u64 { "end of the output" } else { "output" };
+    let output = match run.output_tail.trim_end() {
+        "" => "no output\n".to_owned(),
+        output => format!("{cut}:\n{output}\n"),
+    };
+    format!("$ {}\n{end} after {}.{} s\n{output}", run.command, run.duration_ms / 1_000, run.duration_ms % 1_000 / 100)
+}
+
+/// Returns the identity of a session: a name can be used again after a delete.
+fn session_key(invocation: &ToolInvocation) -> String {
+    format!("{} {}", invocation.session, invocation.session_opened_at.0)
+}
+
+async fn spawn_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("the tool failed: {error}")))
+}

@@ -1,0 +1,162 @@
+//! The declared workspaces, and which of them a session may use.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use segue_engine::tools::ToolInvocation;
+use segue_flows::workspace_tools::{COPY_SETTING, WORKSPACE_SETTING};
+use serde_json::Value;
+
+use crate::confined_folder::ConfinedFolder;
+use crate::state::WorkspaceState;
+
+/// The owner that stands for all owners.
+const EVERY_OWNER: &str = "*";
+
+/// A workspace, as the configuration declares it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkspaceConfig {
+    /// The folder with the files.
+    pub folder: PathBuf,
+    /// The commands that check the content.
+    pub checks: Vec<String>,
+    /// The commands that agents may run: the first words of each, or `*` for all.
+    pub commands: Vec<String>,
+    /// The environment variables that commands receive from this process.
+    pub environment: Vec<String>,
+    /// The owners whose sessions may use the workspace, besides the operator's own; `*` for all owners.
+    pub owners: Vec<String>,
+    /// Files and folders outside of the workspace that commands may read.
+    pub readable: Vec<PathBuf>,
+    /// Files and folders outside of the workspace that commands may read and write.
+    pub writable: Vec<PathBuf>,
+    pub sandbox: SandboxPolicy,
+    pub network: NetworkPolicy,
+}
+
+/// Whether commands run in a sandbox of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxPolicy {
+    /// If the kernel has one.
+    #[default]
+    Auto,
+    /// Commands are refused if the kernel has none.
+    Required,
+    Off,
+}
+
+/// Whether commands may open network connections. Needs a sandbox of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NetworkPolicy {
+    #[default]
+    Allowed,
+    Denied,
+}
+
+/// All declared workspaces, by name.
+#[derive(Debug, Clone, Default)]
+pub struct WorkspaceRegistry {
+    by_name: BTreeMap<String, Arc<DeclaredWorkspace>>,
+}
+
+#[derive(Debug)]
+struct DeclaredWorkspace {
+    config: WorkspaceConfig,
+    /// Held while files change, so that a check and the change that follows are one step.
+    changes: Arc<Mutex<()>>,
+}
+
+impl WorkspaceRegistry {
+    /// Adds a workspace, and replaces one of the same name.
+    #[must_use]
+    pub fn with_workspace(mut self, name: impl Into<String>, config: WorkspaceConfig) -> Self {
+        self.by_name.insert(name.into(), Arc::new(DeclaredWorkspace { config, changes: Arc::default() }));
+        self
+    }
+
+    /// Returns all workspaces in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &WorkspaceConfig)> {
+        self.by_name.iter().map(|(name, declared)| (name.as_str(), &declared.config))
+    }
+
+    /// Opens the workspace of a session, or its copy.
+    pub(crate) fn open_for(&self, request: &ToolInvocation, state: &WorkspaceState) -> Result<OpenWorkspace, String> {
+        let setting = |name: &str| request.settings.get(name).and_then(Value::as_str).filter(|value| !value.is_empty());
+        let Some(name) = setting(WORKSPACE_SETTING) else {
+            return Err(format!("the session has no workspace; start it with the setting `{WORKSPACE_SETTING}`"));
+        };
+        let owner = request.owner();
+        // To another owner, a workspace that exists looks like one that does not.
+        let declared = self.by_name.get(name).filter(|declared| declared.config.allows_owner(owner));
+        let Some(declared) = declared else {
+            let known: Vec<&str> =
+                self.iter().filter(|(_, config)| config.allows_owner(owner)).map(|(name, _)| name).collect();
+            let known =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) };
+            return Err(format!("there is no workspace `{name}`; {known} (see `[workspaces]` in segue.toml)"));
+        };
+        let (folder, copy) = match setting(COPY_SETTING) {
+            None => (declared.config.folder.clone(), None),
+            Some(copy) => {
+                let found = state.find_copy(name, owner.unwrap_or_default(), copy)?;
+                let found = found.ok_or_else(|| format!("the workspace `{name}` has no copy `{copy}`"))?;
+                (copy_folder(state, name, &found.name), Some(found.name))
+            }
+        };
+        let root = ConfinedFolder::open(&folder)
+            .map_err(|error| format!("the folder of the workspace `{name}` cannot be opened: {error}"))?;
+        Ok(OpenWorkspace {
+            name: name.to_owned(),
+            owner: owner.unwrap_or_default().to_owned(),
+            copy,
+            root: Arc::new(root),
+            config: declared.config.clone(),
+            changes: declared.changes.clone(),
+        })
+    }
+}
+
+impl WorkspaceConfig {
+    fn allows_owner(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| self.owners.iter().any(|allowed| allowed == owner || allowed == EVERY_OWNER))
+    }
+}
+
+/// Returns the folder of a copy.
+pub(crate) fn copy_folder(state: &WorkspaceState, workspace: &str, copy: &str) -> PathBuf {
+    state.folder().join("copies").join(workspace).join(copy)
+}
+
+/// The workspace of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenWorkspace {
+    pub name: String,
+    /// The owner of the session; empty for the operator.
+    pub owner: String,
+    pub copy: Option<String>,
+    pub root: Arc<ConfinedFolder>,
+    pub config: WorkspaceConfig,
+    changes: Arc<Mutex<()>>,
+}
+
+impl OpenWorkspace {
+    /// Runs work during which no other tool of this process changes files of the workspace.
+    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _guard = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        work()
+    }
+
+    /// Returns the same workspace with the folder of a copy.
+    pub(crate) fn with_copy(self, name: &str, root: ConfinedFolder) -> Self {
+        Self { copy: Some(name.to_owned()), root: Arc::new(root), ..self }
+    }
+
+    /// Returns the name of the workspace and of the copy, by which reads are remembered.
+    pub(crate) fn place(&self) -> String {
+        match &self.copy {
+            None => self.name.clone(),
+            Some(copy) => format!("{}/{copy}", self.name),
+        }
+    }
+}
