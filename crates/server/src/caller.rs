@@ -11,7 +11,7 @@ use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;
 
 /// Separates the owner from the name in a full session name. Owner names cannot contain it.
-pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::tools::NAMESPACE_SEPARATOR;
+pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::NAMESPACE_SEPARATOR;
 
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -21,3 +21,4 @@ mod tools;
 mod transfer;
 mod unknown_outcomes;
 mod vendors;
+mod workspaces;
