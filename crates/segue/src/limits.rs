@@ -58,3 +58,5 @@ pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
 pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
 /// The progress of a tool in the progress line, in characters.
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
+/// Most descendants of a session that a tree of sessions shows.
+pub(crate) const TREE_SESSIONS_MAX: usize = 1_000;
