@@ -35,9 +35,10 @@ use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionT
 use crate::tool::ToolResult;
 use draft::DecisionDraft;
 
-pub use asks::{CLAIM_TOPIC, RELEASE_TOPIC};
-pub use children::CHILD_SEPARATOR;
-pub use recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation};
+pub use self::{
+    asks::{CLAIM_TOPIC, RELEASE_TOPIC},
+    recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation},
+};
 
 /// An input to a session.
 #[derive(Debug, Clone, PartialEq)]
@@ -198,16 +199,6 @@ pub trait ChildSessionValidator {
     /// # Errors
     /// Fails with the reason if there is no such flow or the settings are invalid.
     fn check_child(&self, flow: &FlowName, settings: &serde_json::Value) -> Result<(), String>;
-}
-
-/// Accepts no child session.
-#[derive(Debug, Clone, Copy)]
-pub struct NoChildren;
-
-impl ChildSessionValidator for NoChildren {
-    fn check_child(&self, flow: &FlowName, _: &serde_json::Value) -> Result<(), String> {
-        Err(format!("there is no flow `{flow}`"))
-    }
 }
 
 /// Who performs the effects of a decision.

@@ -29,10 +29,12 @@ use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
 use crate::tool::RecordedToolArtifact;
 
+pub use self::{
+    call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource},
+    exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned},
+};
 pub(crate) use call::NO_CALL;
 pub(crate) use call::to_call_request;
-pub use call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource};
-pub use exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned};
 
 impl Event {
     /// Returns true if the call `call_id` is no longer pending after this event.

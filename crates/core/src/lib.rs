@@ -19,7 +19,9 @@
 //!
 //! use segue_core::body::BodyId;
 //! use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
-//! use segue_core::decide::{DecisionEnv, EffectDispatchMode, NoChildren, RoleModelResolver, SessionInput, decide};
+//! use segue_core::decide::{
+//!     ChildSessionValidator, DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide,
+//! };
 //! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnOutcome};
 //! use segue_core::flow::{
 //!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec,
@@ -87,6 +89,12 @@
 //!     }
 //! }
 //!
+//! impl ChildSessionValidator for Outside {
+//!     fn check_child(&self, flow: &FlowName, _: &serde_json::Value) -> Result<(), String> {
+//!         Err(format!("there is no flow `{flow}`"))
+//!     }
+//! }
+//!
 //! let message = FragmentSpec::changing("message", ContextLayer::UserWords);
 //! let assistant = RoleSpec::new("assistant", Scope::per_session()).with_ask("reply", [message]);
 //! let flow = Chat(FlowSpec::new("chat", "one role answers").with_role(assistant));
@@ -96,7 +104,7 @@
 //!     token_counter: &Outside,
 //!     texts: &Outside,
 //!     model_selector: &Outside,
-//!     child_checker: &NoChildren,
+//!     child_checker: &Outside,
 //!     approval_rules: &Default::default(),
 //!     dispatch: EffectDispatchMode::Immediate,
 //! };
@@ -147,6 +155,7 @@ pub mod phase;
 pub mod prompt;
 pub mod scope;
 pub mod session;
+pub mod session_name;
 pub mod signal;
 pub mod submission;
 pub mod thread;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::decide::{InputRefusal, OperatorCommand};
+use crate::decide::{InputRefusal, OperatorCommand, RELEASE_TOPIC};
 use crate::event::{AskOutcome, ChildOutcome, ChildSpawned, MidTurnPolicy};
 use crate::flow::ChildRequest;
 use crate::ids::{AskId, ChildId, IdempotencyKey, MessageId, SessionId, SessionUid, SubmissionId};
@@ -90,7 +90,9 @@ impl Submission {
     #[must_use]
     pub fn is_exempt_from_limit(&self) -> bool {
         match self {
-            Self::Message { .. } | Self::Ask { .. } => false,
+            Self::Message { .. } => false,
+            // A claim that is not released blocks everyone who waits for it.
+            Self::Ask { reply_to, topic, .. } => reply_to.is_none() && topic == RELEASE_TOPIC,
             Self::Command { command } => matches!(command, OperatorCommand::Cancel { .. } | OperatorCommand::Close),
             Self::Reply { .. }
             | Self::AskBounced { .. }

@@ -214,12 +214,23 @@ impl Engine {
     /// # Errors
     /// The flow is unknown, a setting is invalid, the name is taken or invalid, or the store failed.
     pub async fn open_session(&self, flow_name: &FlowName, options: SessionOptions) -> Result<SessionId, Error> {
-        self.ensure_not_shutting_down()?;
-        let flow = self.shared.find_flow(Some(flow_name))?;
-        let session = match options.session {
-            Some(session) => validate_session_name(session)?,
+        let session = match &options.session {
+            Some(session) => validate_session_name(session.clone())?,
             None => SessionId::from(self.shared.random.pronounceable_name()),
         };
+        self.open_session_with_name(flow_name, session.clone(), options).await?;
+        Ok(session)
+    }
+
+    /// Opens a new session whose name users cannot always choose.
+    pub(crate) async fn open_session_with_name(
+        &self,
+        flow_name: &FlowName,
+        session: SessionId,
+        options: SessionOptions,
+    ) -> Result<(), Error> {
+        self.ensure_not_shutting_down()?;
+        let flow = self.shared.find_flow(Some(flow_name))?;
         let settings = merge_settings(self.shared.default_settings.get(flow_name), options.settings);
         self.shared.validate_settings(&*flow, &settings)?;
         self.validate_role_models(flow.spec(), &options.role_models)?;
@@ -252,7 +263,7 @@ impl Engine {
         if !is_at_rest {
             self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
         }
-        Ok(session)
+        Ok(())
     }
 
     /// Checks that the roles exist in the flow and the models in the registry.

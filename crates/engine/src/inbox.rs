@@ -10,6 +10,7 @@ use segue_core::event::{ChildOrigin, ChildOutcome, SessionOpened};
 use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
 use segue_core::ledger::ChildUsage;
 use segue_core::session::SessionState;
+use segue_core::session_name::session_owner;
 use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToSend};
 use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
 use serde_json::Value;
@@ -23,7 +24,6 @@ use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_M
 use crate::load::{encode_events, locate_bodies};
 use crate::registry::ActorMessage;
 use crate::text_cache::TextCache;
-use crate::tools::session_owner;
 use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
 use crate::turn_report::TurnReport;
 

@@ -51,6 +51,7 @@ mod live_updates;
 mod load;
 mod maintenance;
 mod model_assignment;
+mod on_demand;
 pub mod random;
 pub mod rate_limit;
 mod recompute;
@@ -83,13 +84,17 @@ pub use segue_store::{
     SessionSummary, StoreMetrics, StoredSessionChange, StoredSessionEntry,
 };
 pub use session_flow::FlowLoader;
-pub use session_name::{root_session_name, validate_session_name};
+pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
 pub use transfer::{SessionExportContent, SessionExportStream};
 pub use turn_report::TurnReport;
 
-/// Runs the example of the page.
+/// The pages of the documentation whose examples run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/embedding.md")]
-struct EmbeddingDocTest;
+mod pages {
+    #[doc = include_str!("../../../docs/embedding.md")]
+    struct Embedding;
+    #[doc = include_str!("../../../docs/flows.md")]
+    struct Flows;
+}

@@ -94,6 +94,10 @@ pub const ENDED_CALLS_REMEMBERED_MAX: usize = 256;
 pub(crate) const CACHED_WORD_BYTES_MAX: usize = 24;
 /// The maximum number of line pairs that a diff compares. Beyond it the rest is shown as replaced.
 pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;
+/// How often a process looks whether another one has opened a session on demand.
+pub(crate) const ON_DEMAND_POLLS_MAX: u32 = 40;
+/// Wait between two looks at a session that another process opens on demand.
+pub(crate) const ON_DEMAND_POLL_MS: u64 = 50;
 
 /// Most flows that are kept in memory for sessions with a recorded definition of their own.
 pub const LOADED_FLOWS_MAX: usize = 256;

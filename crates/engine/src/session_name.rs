@@ -1,20 +1,32 @@
 //! The names of sessions: which a user may choose, and those of child sessions.
 
-use segue_core::decide::CHILD_SEPARATOR;
 use segue_core::ids::SessionId;
 use segue_core::limits::SESSION_LIMITS;
+use segue_core::session_name::{CHILD_SEPARATOR, on_demand_flow};
 
 use crate::error::Error;
 
-/// Returns the name of the session from which a session descends: its own name without the numbers of child sessions.
+/// Separates the owner of a session from the rest of its name.
+pub const NAMESPACE_SEPARATOR: char = '.';
+
+/// Returns the name of the session from which a session descends: its own name without the numbers of child sessions,
+/// and without the flow of a session that opens on demand.
 #[must_use]
 pub fn root_session_name(name: &str) -> &str {
-    match name.rsplit_once(CHILD_SEPARATOR) {
-        Some((parent, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
-            root_session_name(parent)
+    match parent_session_name(name) {
+        Some(parent) => root_session_name(parent),
+        None if on_demand_flow(&name.into()).is_some() => {
+            name.rsplit_once(CHILD_SEPARATOR).map_or(name, |(root, _)| root)
         }
-        _ => name,
+        None => name,
     }
+}
+
+/// Returns the name of the session that started a session; `None` if no session did.
+#[must_use]
+pub fn parent_session_name(name: &str) -> Option<&str> {
+    let (parent, number) = name.rsplit_once(CHILD_SEPARATOR)?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(parent)
 }
 
 /// Checks that a name is valid for a session.

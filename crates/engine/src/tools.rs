@@ -8,6 +8,7 @@ use segue_core::event::ToolRunOpened;
 use segue_core::flow::FlowToolDeclaration;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolName, UnixMillis};
 use segue_core::limits::{SESSION_LIMITS, TOOL_RUN_MS_DEFAULT};
+use segue_core::session_name::session_owner;
 use segue_core::tool::ToolResult;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -111,9 +112,6 @@ pub struct ToolInvocation {
     pub opened: ToolRunOpened,
 }
 
-/// Separates the owner from the rest of a session's name.
-pub const NAMESPACE_SEPARATOR: char = '.';
-
 impl ToolInvocation {
     /// Returns the owner of the session: the part of its name before the first separator. A session whose name has no such part,
     /// or one that cannot be an owner's name, belongs to the operator.
@@ -121,13 +119,6 @@ impl ToolInvocation {
     pub fn owner(&self) -> Option<&str> {
         session_owner(&self.session)
     }
-}
-
-/// Returns the owner of a session: the part of its name before the first separator, if it can be an owner's name.
-pub(crate) fn session_owner(session: &SessionId) -> Option<&str> {
-    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let (owner, _) = session.as_str().split_once(NAMESPACE_SEPARATOR)?;
-    Some(owner).filter(|owner| !owner.is_empty() && owner.chars().all(is_allowed))
 }
 
 /// The tools that are available to an engine.

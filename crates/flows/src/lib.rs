@@ -1,4 +1,5 @@
-//! The built-in flows: [`chat`], [`concierge`], [`assistant`] and [`project`], with their prompts in `prompts/<flow>/`.
+//! The built-in flows: [`chat`], [`concierge`], [`assistant`], [`project`] and [`team`], with their prompts in
+//! `prompts/<flow>/`, and [`workspace`], which calls no model.
 //!
 //! A flow is a pure function from recorded events to the next steps of a conversation. This crate does not know the engine,
 //! the store or any model, so a flow can be tried without them:
@@ -32,6 +33,7 @@ pub mod project;
 pub mod prompt_overrides;
 pub mod team;
 mod template;
+pub mod workspace;
 pub mod workspace_tools;
 
 use std::sync::Arc;
@@ -57,5 +59,6 @@ pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
         Arc::new(AssistantFlow::with_domains(domains)),
         Arc::new(project::ProjectFlow::new()),
         Arc::new(team::TeamFlow::new()),
+        Arc::new(workspace::WorkspaceFlow::new()),
     ]
 }

@@ -234,6 +234,36 @@ pub const CHECKS_RUN_MS_MAX: u64 = 2 * 60 * 60 * 1_000;
 pub const FILE_TOOL_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Longest text that a command shows to a model, in bytes.
 pub const COMMAND_TEXT_BYTES_MAX: usize = 32 * 1024;
+/// Most lessons of one agent in a workspace; older ones are dropped.
+pub(crate) const LESSONS_PER_AGENT_MAX: usize = 50;
+/// Most agents with lessons in a workspace.
+pub(crate) const LESSON_AGENTS_MAX: usize = 64;
+/// Longest name of an agent in a workspace, in characters.
+pub(crate) const AGENT_NAME_CHARS_MAX: usize = 64;
+/// Longest title of a lesson, in characters.
+pub(crate) const LESSON_TITLE_CHARS_MAX: usize = 200;
+/// Longest lesson, in characters.
+pub(crate) const LESSON_TEXT_CHARS_MAX: usize = 4_000;
+/// Most entries of knowledge in a workspace.
+pub(crate) const KNOWLEDGE_ENTRIES_MAX: usize = 2_000;
+/// Most bytes of JSON in the knowledge of a workspace.
+pub(crate) const KNOWLEDGE_BYTES_MAX: usize = 4 << 20;
+/// Largest document of knowledge, in bytes of JSON.
+pub(crate) const KNOWLEDGE_DOCUMENT_BYTES_MAX: usize = 32 << 10;
+/// Most entries of knowledge that one request stores or removes.
+pub(crate) const KNOWLEDGE_ENTRIES_PER_REQUEST_MAX: usize = 100;
+/// Longest kind of an entry of knowledge, in characters.
+pub(crate) const KNOWLEDGE_KIND_CHARS_MAX: usize = 64;
+/// Longest key of an entry of knowledge, in characters.
+pub(crate) const KNOWLEDGE_KEY_CHARS_MAX: usize = 200;
+/// Largest list in a reply of a workspace, in bytes of JSON. The engine allows 256 KiB for the whole reply.
+pub(crate) const WORKSPACE_REPLY_BYTES_MAX: usize = 200 << 10;
+/// Most claims of a workspace that are in use at the same time.
+pub(crate) const CLAIMS_MAX: usize = 64;
+/// Longest name of a claim, in characters.
+pub(crate) const CLAIM_NAME_CHARS_MAX: usize = 64;
+/// Most rows of each table that shows a workspace.
+pub(crate) const WORKSPACE_ROWS_SHOWN_MAX: usize = 500;
 
 /// Largest flow file, in bytes.
 pub const DEFINITION_BYTES_MAX: usize = 128 * 1024;

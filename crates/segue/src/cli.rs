@@ -349,6 +349,12 @@ pub(crate) struct SessionsArgs {
     /// Only sessions of this flow.
     #[arg(long)]
     pub flow: Option<String>,
+    /// Show the child sessions of each session below it, with the cost of all together.
+    #[arg(long, conflicts_with_all = ["search", "flow", "all"])]
+    pub tree: bool,
+    /// Also list child sessions and workspaces, like any other session.
+    #[arg(long)]
+    pub all: bool,
     /// Maximum number of sessions.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub limit: usize,

@@ -13,7 +13,7 @@ use crate::problem::HttpProblem;
 use crate::usage::KeyLimits;
 
 /// Separates the owner from the name in a full session name. Owner names cannot contain it.
-pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::tools::NAMESPACE_SEPARATOR;
+pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::NAMESPACE_SEPARATOR;
 
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,7 @@
 //! The catalog of sessions: summaries, lists, pending work and changes.
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
+use segue_core::session_name::CHILD_SEPARATOR;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::LIST_SKIPPED_SESSIONS_MAX;
@@ -61,6 +62,8 @@ pub struct SessionQuery {
     /// Only sessions of these flows; of any flow if empty.
     pub flows: Vec<String>,
     pub name_prefix: Option<String>,
+    /// Only sessions that neither another session started nor open on demand, such as workspaces.
+    pub roots_only: bool,
     /// Only sessions after this one in the list.
     pub after_cursor: Option<SessionListCursor>,
     pub limit: usize,
@@ -71,12 +74,13 @@ impl SessionQuery {
     pub(crate) fn matches(&self, session: &SessionId, flow: &str) -> bool {
         (self.flows.is_empty() || self.flows.iter().any(|selected| selected == flow))
             && self.name_prefix.as_ref().is_none_or(|prefix| session.as_str().starts_with(prefix.as_str()))
+            && !(self.roots_only && session.as_str().contains(CHILD_SEPARATOR))
     }
 
     /// Selects the newest `limit` sessions.
     #[must_use]
     pub fn newest(limit: usize) -> Self {
-        Self { text: None, flows: Vec::new(), name_prefix: None, after_cursor: None, limit }
+        Self { text: None, flows: Vec::new(), name_prefix: None, roots_only: false, after_cursor: None, limit }
     }
 }
 

@@ -22,8 +22,6 @@ pub use transcript::parse_transcript;
 /// The pages of the documentation whose examples run as tests.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../docs/flows.md")]
-    struct Flows;
     #[doc = include_str!("../../../docs/memory.md")]
     struct Memory;
     #[doc = include_str!("../../../docs/phases.md")]

@@ -16,7 +16,7 @@ use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, HEARTBEAT_MS, HEARTBEAT_SILENCE_MS
 use crate::sandbox::SandboxRules;
 use crate::state::{WorkspaceState, create_private_folder};
 use crate::supervisor::{
-    HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, StopReason, SupervisedCommand, SupervisorReport, own_program,
+    CommandStopReason, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, SupervisorReport, own_program,
 };
 use crate::workspace::{NetworkPolicy, OpenWorkspace, SandboxPolicy};
 
@@ -82,6 +82,7 @@ impl CommandRunner<'_> {
         limits: CommandLimits,
         output: &mut OutputTail,
     ) -> Result<CommandEnd, String> {
+        hide_own_environment();
         let temporary = TemporaryFolder::create(self.state)?;
         let request = self.supervised_command(command, limits, &temporary.path)?;
         let mut request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
@@ -103,8 +104,8 @@ impl CommandRunner<'_> {
         drop(input);
         Ok(match report {
             Some(_) if is_over_limit => CommandEnd::OutputLimit,
-            Some(SupervisorReport { reason: StopReason::TimedOut, .. }) => CommandEnd::TimedOut,
-            Some(SupervisorReport { reason: StopReason::NotStarted, .. }) => {
+            Some(SupervisorReport { reason: CommandStopReason::TimedOut, .. }) => CommandEnd::TimedOut,
+            Some(SupervisorReport { reason: CommandStopReason::NotStarted, .. }) => {
                 return Err("the supervisor could not start the command".to_owned());
             }
             Some(SupervisorReport { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
@@ -193,6 +194,15 @@ impl CommandRunner<'_> {
             run_ms_max: limits.run_ms_max,
             silence_ms_max: HEARTBEAT_SILENCE_MS_MAX,
         })
+    }
+}
+
+/// Makes the environment and the memory of this process, which contain API keys, unreadable for commands of the same user. Root can
+/// still read them; a sandbox of the kernel prevents that, too.
+fn hide_own_environment() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "commands may be able to read the environment of this process");
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct SupervisedCommand {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SupervisorReport {
-    pub reason: StopReason,
+    pub reason: CommandStopReason,
     /// The exit code of the command, if it ended by itself.
     pub exit_code: Option<i32>,
     /// The signal that ended the command.
@@ -60,7 +60,7 @@ pub(crate) struct SupervisorReport {
 /// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum StopReason {
+pub(crate) enum CommandStopReason {
     /// It ended by itself.
     Ended,
     /// It ran for too long.
@@ -129,7 +129,7 @@ fn supervise() -> ExitCode {
 }
 
 fn not_started() -> SupervisorReport {
-    SupervisorReport { reason: StopReason::NotStarted, exit_code: None, signal: None }
+    SupervisorReport { reason: CommandStopReason::NotStarted, exit_code: None, signal: None }
 }
 
 fn report(finished: &SupervisorReport) -> ExitCode {
@@ -198,7 +198,7 @@ fn wait_for_command(
     events: &mpsc::Receiver<SupervisorEvent>,
 ) -> SupervisorReport {
     let silence = Duration::from_millis(command.silence_ms_max);
-    let mut reason = StopReason::Ended;
+    let mut reason = CommandStopReason::Ended;
     let mut last_heartbeat = Instant::now();
     let mut deadline = last_heartbeat + Duration::from_millis(command.run_ms_max);
     loop {
@@ -214,21 +214,21 @@ fn wait_for_command(
             }
             Ok(SupervisorEvent::ChildEnded(..)) => {}
             Ok(SupervisorEvent::Heartbeat) => last_heartbeat = Instant::now(),
-            Ok(SupervisorEvent::StopRequested) if reason == StopReason::Ended => {
-                reason = StopReason::Requested;
+            Ok(SupervisorEvent::StopRequested) if reason == CommandStopReason::Ended => {
+                reason = CommandStopReason::Requested;
                 deadline = ask_to_end(main);
             }
             Ok(SupervisorEvent::StopRequested) => {}
             Ok(SupervisorEvent::ProgramGone | SupervisorEvent::NoChildrenLeft)
             | Err(RecvTimeoutError::Disconnected) => {
-                return SupervisorReport { reason: StopReason::Abandoned, exit_code: None, signal: None };
+                return SupervisorReport { reason: CommandStopReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if last_heartbeat.elapsed() >= silence => {
-                return SupervisorReport { reason: StopReason::Abandoned, exit_code: None, signal: None };
+                return SupervisorReport { reason: CommandStopReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-            Err(RecvTimeoutError::Timeout) if reason == StopReason::Ended => {
-                reason = StopReason::TimedOut;
+            Err(RecvTimeoutError::Timeout) if reason == CommandStopReason::Ended => {
+                reason = CommandStopReason::TimedOut;
                 deadline = ask_to_end(main);
             }
             Err(RecvTimeoutError::Timeout) => return SupervisorReport { reason, exit_code: None, signal: None },

@@ -108,6 +108,8 @@ export type SessionSection = 'turns' | 'calls' | 'threads' | 'phases' | 'handove
 
 export interface Session {
   session: string;
+  /** The session that started this one. */
+  parent: string | null;
   flow: string;
   title: string;
   mid_turn_policy: MidTurnPolicy;
@@ -126,6 +128,10 @@ export interface Session {
   forked_from: { session: string; at: Seq } | null;
   available_sections: SessionSection[];
   spent: CallTotals;
+  /** Child sessions that have not ended. */
+  children: { session: string; flow: string; key: string; deadline: Millis; is_closing: boolean }[];
+  /** The usage of child sessions that have ended. */
+  descendants: { sessions: number; calls: number; input_tokens: number; output_tokens: number; cost_microusd: number; unpriced_answers: number };
 }
 
 export interface OpenCall {
@@ -161,6 +167,8 @@ export interface ToolProgress {
 
 export interface SessionListItem {
   session: string;
+  /** The session that started this one. */
+  parent: string | null;
   flow: string;
   title: string;
   phase: string;
@@ -429,13 +437,14 @@ export interface PhaseSpec {
   constraints: string[];
   agents: string[];
   tools: string[] | null;
-  limit: { turns_max: number | null; ms_max: number | null; exit_phase: string } | null;
+  limit: { turns_max: number | null; rounds_max: number | null; ms_max: number | null; includes_waiting: boolean; exit_phase: string } | null;
 }
 
 export interface Gate {
   gate: string;
   opened_by: string;
   satisfied_by: string;
+  condition: string | null;
   blocks: string[];
   is_open?: boolean;
 }
@@ -476,6 +485,7 @@ export interface PhaseGraphStatus {
     visit: number;
     since: Millis;
     turns: number;
+    rounds: number;
     previous_phase: string | null;
     open_gates: string[];
     grants: { to: string; by: Participant | string; warning: string }[];

@@ -75,7 +75,7 @@ impl DecisionDraft<'_> {
             Some(InputRefusal::Closed { reason: reason.clone() })
         } else if !self.spec().ask_topics.contains_key(&topic) {
             Some(InputRefusal::UnknownTopic { topic: topic.clone() })
-        } else if session.received_asks.len() >= RECEIVED_ASKS_MAX {
+        } else if reply_to.is_some() && session.received_asks.len() >= RECEIVED_ASKS_MAX {
             Some(InputRefusal::QueueFull { waiting: session.received_asks.len() })
         } else {
             None

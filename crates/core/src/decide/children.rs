@@ -9,10 +9,8 @@ use crate::ids::{ChildId, SessionId};
 use crate::ledger::ChildUsage;
 use crate::limits::{MESSAGE_BYTES_MAX, ROOT_ALLOTMENT, WAIT_MS_MAX};
 use crate::session::OpenChild;
+use crate::session_name::CHILD_SEPARATOR;
 use crate::submission::{ChildToSpawn, Submission, SubmissionSender, SubmissionToSend};
-
-/// Separates the name of a parent session from the number of its child. Users cannot choose names that contain it.
-pub const CHILD_SEPARATOR: char = '~';
 
 impl DecisionDraft<'_> {
     /// Starts a child session, or records why it is refused.

@@ -36,6 +36,9 @@ pub struct FlowSpec {
     pub child_flows: BTreeSet<FlowName>,
     /// The kinds of questions from other sessions that it answers, with a description of each.
     pub ask_topics: BTreeMap<String, String>,
+    /// Whether a session of the flow opens when another session first asks it. Its name consists of a name, `~` and the
+    /// name of the flow; see [`on_demand_session`](crate::session_name::on_demand_session).
+    pub opens_on_demand: bool,
 }
 
 /// A command that the flow defines.
@@ -62,6 +65,7 @@ impl FlowSpec {
             commands: BTreeMap::new(),
             child_flows: BTreeSet::new(),
             ask_topics: BTreeMap::new(),
+            opens_on_demand: false,
         }
     }
 

@@ -22,3 +22,4 @@ mod tools;
 mod transfer;
 mod unknown_outcomes;
 mod vendors;
+mod workspaces;

@@ -1,9 +1,12 @@
 //! `segue sessions`: lists sessions.
 
-use segue_store::{PendingWorkStatus, SessionQuery, StoredSessionEntry};
+use segue_core::session_name::CHILD_SEPARATOR;
+use segue_engine::{Engine, parent_session_name};
+use segue_store::{PendingWorkStatus, SessionQuery, SessionSummary, StoredSessionEntry};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, SessionsArgs};
+use crate::limits::TREE_SESSIONS_MAX;
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::{name_lookup, setup};
@@ -15,10 +18,15 @@ pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -
     let flow = arguments.flow.as_deref().map(|flow| name_lookup::resolve_flow(&engine, flow)).transpose()?;
     let query = SessionQuery {
         text: arguments.search.clone(),
+        // Child sessions and workspaces are listed only if somebody looks for them.
+        roots_only: !arguments.all && arguments.search.is_none() && flow.is_none(),
         flows: flow.map(|flow| flow.to_string()).into_iter().collect(),
         ..SessionQuery::newest(arguments.limit)
     };
     let page = engine.list_sessions(&query).await?;
+    if arguments.tree && !page.entries.is_empty() {
+        return print_session_tree(global, &engine, page.entries).await;
+    }
     if global.json {
         return print::print_json(&page.entries.iter().map(session_row_json).collect::<Vec<_>>());
     }
@@ -31,6 +39,81 @@ pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -
         print::write_stdout(&screen.paint.dim(format!("the newest {}; use --limit for more\n", arguments.limit)))?;
     }
     Ok(())
+}
+
+/// Prints each session with its descendants below it.
+async fn print_session_tree(
+    global: &GlobalArgs,
+    engine: &Engine,
+    roots: Vec<StoredSessionEntry>,
+) -> anyhow::Result<()> {
+    let mut trees = Vec::new();
+    for root in roots {
+        let query = SessionQuery {
+            name_prefix: Some(format!("{}{CHILD_SEPARATOR}", root.session)),
+            ..SessionQuery::newest(TREE_SESSIONS_MAX)
+        };
+        let mut descendants = engine.list_sessions(&query).await?.entries;
+        // A workspace can have the name of a session.
+        descendants.retain(|entry| entry.parent.is_some());
+        descendants.sort_by_key(|entry| child_numbers(entry.session.as_str()));
+        trees.push((root, descendants));
+    }
+    if global.json {
+        let rows = trees.iter().flat_map(|(root, descendants)| std::iter::once(root).chain(descendants));
+        return print::print_json(&rows.map(session_row_json).collect::<Vec<_>>());
+    }
+    let mut table = TextTable::new([
+        ("session", ColumnLayout::Left),
+        ("flow", ColumnLayout::Left),
+        ("turns", ColumnLayout::Right),
+        ("cost", ColumnLayout::Right),
+        ("with children", ColumnLayout::Right),
+        ("changed", ColumnLayout::Left),
+        ("title", ColumnLayout::Truncate),
+    ]);
+    for (root, descendants) in &trees {
+        for entry in std::iter::once(root).chain(descendants) {
+            let StoredSessionEntry { session, summary, .. } = entry;
+            let depth = child_numbers(session.as_str()).len() - child_numbers(root.session.as_str()).len();
+            table.add_row([
+                format!("{}{session}", "  ".repeat(depth)),
+                summary.flow.clone(),
+                summary.turns.to_string(),
+                number_format::format_cost(summary.cost_microusd),
+                cost_with_descendants(entry, descendants),
+                format_changed(summary),
+                summary.title.clone(),
+            ]);
+        }
+    }
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&table.render(screen.width, screen.paint))
+}
+
+/// Returns the numbers at the end of a child session's name, so that the second child comes before the tenth.
+fn child_numbers(name: &str) -> Vec<u64> {
+    let Some(parent) = parent_session_name(name) else { return Vec::new() };
+    let number = name[parent.len() + CHILD_SEPARATOR.len_utf8()..].parse().unwrap_or(u64::MAX);
+    let mut numbers = child_numbers(parent);
+    numbers.push(number);
+    numbers
+}
+
+/// Returns the cost of a session and its descendants; nothing if it has none.
+fn cost_with_descendants(entry: &StoredSessionEntry, others: &[StoredSessionEntry]) -> String {
+    let prefix = format!("{}{CHILD_SEPARATOR}", entry.session);
+    let descendants: Vec<_> = others.iter().filter(|other| other.session.as_str().starts_with(&prefix)).collect();
+    if descendants.is_empty() {
+        return String::new();
+    }
+    let costs = descendants.iter().map(|other| other.summary.cost_microusd);
+    number_format::format_cost(costs.chain([entry.summary.cost_microusd]).sum::<Option<u64>>())
+}
+
+fn format_changed(summary: &SessionSummary) -> String {
+    let active = if summary.pending_work == PendingWorkStatus::Now { " (active)" } else { "" };
+    number_format::format_date_time(summary.updated_at) + active
 }
 
 /// Returns a table of sessions.
@@ -48,13 +131,12 @@ pub(crate) fn session_table(rows: &[StoredSessionEntry]) -> TextTable {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
         };
-        let active = if summary.pending_work == PendingWorkStatus::Now { " (active)" } else { "" };
         table.add_row([
             session.to_string(),
             summary.flow.clone(),
             summary.turns.to_string(),
             number_format::format_cost(summary.cost_microusd),
-            number_format::format_date_time(summary.updated_at) + active,
+            format_changed(summary),
             title,
         ]);
     }
@@ -80,6 +162,7 @@ pub(crate) fn session_row_json(row: &StoredSessionEntry) -> Value {
     };
     json!({
         "session": session,
+        "parent": row.parent.and(parent_session_name(session.as_str())),
         "flow": summary.flow,
         "title": summary.title,
         "phase": summary.phase,
@@ -92,4 +175,54 @@ pub(crate) fn session_row_json(row: &StoredSessionEntry) -> Value {
         "events": head,
         "excerpt": excerpt,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_core::ids::{Seq, SessionUid, UnixMillis};
+
+    use super::*;
+
+    fn entry(session: &str, cost_microusd: Option<u64>) -> StoredSessionEntry {
+        let summary = SessionSummary {
+            flow: "chat".to_owned(),
+            title: String::new(),
+            phase: String::new(),
+            turns: 1,
+            calls: 1,
+            cost_microusd,
+            created_at: UnixMillis(0),
+            updated_at: UnixMillis(0),
+            pending_work: PendingWorkStatus::None,
+        };
+        StoredSessionEntry {
+            session: session.into(),
+            uid: SessionUid(1),
+            parent: None,
+            summary,
+            head: Seq(1),
+            is_quarantined: false,
+            excerpt: None,
+        }
+    }
+
+    #[test]
+    fn second_child_comes_before_the_tenth_and_grandchildren_follow_their_parent() {
+        let mut names = vec!["boss~10", "boss~2~1", "boss~2", "boss"];
+        names.sort_by_key(|name| child_numbers(name));
+        assert_eq!(names, ["boss", "boss~2", "boss~2~1", "boss~10"]);
+    }
+
+    #[test]
+    fn cost_with_descendants_adds_up_and_is_unknown_if_one_is() {
+        let (boss, one, two) =
+            (entry("boss", Some(1_000_000)), entry("boss~1", Some(2_000_000)), entry("boss~1~1", None));
+        assert_eq!(cost_with_descendants(&boss, &[]), "");
+        let known = cost_with_descendants(&boss, std::slice::from_ref(&one));
+        assert_eq!(known, number_format::format_cost(Some(3_000_000)));
+        let unknown = cost_with_descendants(&boss, &[one.clone(), two]);
+        assert_eq!(unknown, number_format::format_cost(None));
+        // `bossy` is not a descendant of `boss`.
+        assert_eq!(cost_with_descendants(&boss, &[entry("bossy", Some(1))]), "");
+    }
 }

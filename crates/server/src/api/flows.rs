@@ -212,7 +212,9 @@ pub(crate) struct ToolSpecView {
 /// List the flows
 #[utoipa::path(get, path = "/v1/flows", tag = "server", responses((status = 200, body = FlowList)))]
 pub(crate) async fn list_flows(State(app): State<AppState>, caller: Caller) -> Json<FlowList> {
-    let allowed = app.engine.flows().map(|flow| flow.spec()).filter(|spec| caller.can_use_flow(&spec.name));
+    let specs = app.engine.flows().map(|flow| flow.spec());
+    // Nobody starts a session that opens on demand, such as a workspace.
+    let allowed = specs.filter(|spec| caller.can_use_flow(&spec.name) && !spec.opens_on_demand);
     Json(FlowList { flows: allowed.map(|spec| flow_view(spec, app.engine.model_assignment())).collect() })
 }
 

@@ -16,6 +16,8 @@ use crate::problem::HttpProblem;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionView {
     pub session: String,
+    /// The session that started this one.
+    pub parent: Option<String>,
     pub flow: String,
     pub title: String,
     /// What happens to a message that arrives while a turn is running.
@@ -45,7 +47,39 @@ pub(crate) struct SessionView {
     pub forked_from: Option<ForkOriginView>,
     /// The views that have something to show.
     pub available_sections: Vec<String>,
+    /// The usage of this session alone.
     pub spent: CallTotalsView,
+    /// Child sessions that have not ended.
+    pub children: Vec<ChildSessionView>,
+    /// The usage of child sessions and their descendants that have ended.
+    pub descendants: DescendantUsageView,
+}
+
+/// A child session that has not ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChildSessionView {
+    pub session: String,
+    pub flow: String,
+    /// The flow's own name for the child.
+    pub key: String,
+    /// When the parent stops waiting for the child.
+    pub deadline: u64,
+    /// True if the child was told to close.
+    pub is_closing: bool,
+}
+
+/// What descendants used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DescendantUsageView {
+    /// The number of sessions.
+    pub sessions: u32,
+    pub calls: u32,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// The cost of calls with a known price.
+    pub cost_microusd: u64,
+    /// Answers without a known price.
+    pub unpriced_answers: u32,
 }
 
 /// A running turn.
@@ -158,6 +192,7 @@ pub(crate) async fn build_session_view(
     });
     Ok(SessionView {
         session: session_ref.public_name(),
+        parent: session.child_origin.as_ref().map(|origin| session_ref.caller.public_session_name(&origin.parent)),
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),
         mid_turn_policy: session.mid_turn_policy.into(),
@@ -181,7 +216,30 @@ pub(crate) async fn build_session_view(
             .map(|(from, at)| ForkOriginView { session: session_ref.caller.public_session_name(&from), at: at.0 }),
         available_sections,
         spent: session.ledger.total.into(),
+        children: session.open_children.values().map(|open| child_session_view(session_ref, open)).collect(),
+        descendants: descendant_usage_view(&session.ledger.descendants),
     })
+}
+
+fn child_session_view(session_ref: &RequestedSession, open: &segue_core::session::OpenChild) -> ChildSessionView {
+    ChildSessionView {
+        session: session_ref.caller.public_session_name(&open.spawned.session),
+        flow: open.spawned.flow.to_string(),
+        key: open.spawned.key.clone(),
+        deadline: open.spawned.deadline.0,
+        is_closing: open.close_requested,
+    }
+}
+
+fn descendant_usage_view(usage: &segue_core::ledger::ChildUsage) -> DescendantUsageView {
+    DescendantUsageView {
+        sessions: usage.descendants,
+        calls: usage.calls,
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cost_microusd: usage.cost_microusd,
+        unpriced_answers: usage.unpriced_answers,
+    }
 }
 
 fn open_call_views(session: &segue_core::session::Session) -> Vec<OpenCallView> {

@@ -11,7 +11,10 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, ModelName, RoleName, TurnId, UnixMillis};
-use segue_engine::{Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionEntry};
+use segue_core::session_name::CHILD_SEPARATOR;
+use segue_engine::{
+    Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionEntry, parent_session_name,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -127,6 +130,11 @@ pub(crate) struct ListSessionsParams {
     search: Option<String>,
     /// Only sessions of this flow.
     flow: Option<String>,
+    /// Only sessions that descend from this one.
+    ancestor: Option<String>,
+    /// Only sessions that no other session started, without workspaces.
+    #[serde(default)]
+    roots: bool,
     /// The maximum number of sessions.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
@@ -147,6 +155,9 @@ pub(crate) struct SessionPage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SessionListItem {
     pub session: String,
+    /// The session that started this one.
+    #[serde(default)]
+    pub parent: Option<String>,
     pub flow: String,
     pub title: String,
     /// The current phases, in a few words.
@@ -171,9 +182,12 @@ impl SessionListItem {
     /// Converts a list entry, with the session's name as the caller knows it.
     #[must_use]
     pub(crate) fn from_list_entry(entry: &StoredSessionEntry, caller: &Caller) -> Self {
-        let StoredSessionEntry { session, summary, head, excerpt, .. } = entry;
+        let StoredSessionEntry { session, parent, summary, head, excerpt, .. } = entry;
         Self {
             session: caller.public_session_name(session),
+            parent: parent
+                .and(parent_session_name(session.as_str()))
+                .map(|parent| caller.public_session_name(&parent.into())),
             flow: summary.flow.clone(),
             title: summary.title.clone(),
             phase: summary.phase.clone(),
@@ -201,17 +215,20 @@ pub(crate) async fn list_sessions(
         text: params.search.filter(|text| !text.is_empty()),
         flows: params.flow.into_iter().collect(),
         after_cursor: params.cursor.map(|cursor| decode_cursor(&cursor, &caller)).transpose()?,
+        roots_only: params.roots,
         ..SessionQuery::newest(limit)
     };
+    let mut query = caller.restrict_query(query);
+    if let Some(ancestor) = params.ancestor {
+        let ancestor = caller.full_session_id(&ancestor)?;
+        query.name_prefix = Some(format!("{ancestor}{CHILD_SEPARATOR}"));
+    }
     let _permit = match &query.text {
         Some(_) => app.rate_limiter.acquire_search_permit(&caller).await,
         None => None,
     };
-    let page = app
-        .engine
-        .list_sessions(&caller.restrict_query(query))
-        .await
-        .map_err(|error| HttpProblem::from_engine_error(&error, &caller))?;
+    let page =
+        app.engine.list_sessions(&query).await.map_err(|error| HttpProblem::from_engine_error(&error, &caller))?;
     Ok(Json(SessionPage {
         sessions: page.entries.iter().map(|entry| SessionListItem::from_list_entry(entry, &caller)).collect(),
         next: page.next_cursor.map(|cursor| encode_cursor(&cursor, &caller)),

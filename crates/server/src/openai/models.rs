@@ -36,7 +36,9 @@ pub(crate) struct OpenAiFlowModel {
 /// List the flows as models
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = OpenAiModelList)))]
 pub(crate) async fn list_models(State(app): State<AppState>, caller: Caller) -> Json<OpenAiModelList> {
-    let specs = app.engine.flows().map(|flow| flow.spec()).filter(|spec| caller.can_use_flow(&spec.name));
+    let specs = app.engine.flows().map(|flow| flow.spec());
+    // Nobody talks to a session that opens on demand, such as a workspace.
+    let specs = specs.filter(|spec| caller.can_use_flow(&spec.name) && !spec.opens_on_demand);
     Json(OpenAiModelList { object: "list".to_owned(), data: specs.map(to_openai_model).collect() })
 }
 

@@ -210,3 +210,21 @@ async fn forget_starts_a_new_thread() {
         "no-such-role"
     );
 }
+
+#[tokio::test]
+async fn list_can_leave_out_children_and_select_descendants() {
+    let server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
+    server.open_session("foxy", "chat").await;
+    let names = |page: Value| -> Vec<String> {
+        let rows = page["sessions"].as_array().expect("a list").clone();
+        rows.iter().map(|row| row["session"].as_str().expect("a name").to_owned()).collect()
+    };
+    let roots = server.get("/v1/sessions?roots=true").await.expect_json(200);
+    assert!(roots["sessions"][0]["parent"].is_null());
+    assert_eq!(names(roots).len(), 2);
+    assert_eq!(names(server.get("/v1/sessions?ancestor=fox").await.expect_json(200)), [""; 0], "`foxy` is no child");
+    assert_eq!(server.get("/v1/sessions?ancestor=a%20b").await.problem_code(400), "bad-session-name");
+    let session = server.get("/v1/sessions/fox").await.expect_json(200);
+    assert_eq!((&session["children"], &session["descendants"]["sessions"]), (&json!([]), &json!(0)));
+}

@@ -71,7 +71,13 @@ pub async fn sessions_can_be_filtered_by_name_prefix(fixture: &impl StoreFixture
             .append_records_with(1, Vec::new(), Some(summary))
             .await;
     }
-    let prefix_query = SessionQuery { name_prefix: Some("acme.".into()), ..SessionQuery::newest(10) };
+    for session in ["acme.a~1", "acme.shop~workspace"] {
+        TestJournalWriter::create_session(&store, session)
+            .await
+            .append_records_with(1, Vec::new(), Some(sample_summary(session, 1)))
+            .await;
+    }
+    let prefix_query = SessionQuery { name_prefix: Some("acme.".into()), roots_only: true, ..SessionQuery::newest(10) };
     assert_eq!(list_session_names(&*store, &prefix_query).await, ["acme.b", "acme.a"]);
     let first = store.list_sessions(&SessionQuery { limit: 1, ..prefix_query.clone() }).await.expect("listed");
     let rest = SessionQuery { after_cursor: first.next_cursor, ..prefix_query.clone() };

@@ -102,6 +102,15 @@ async fn the_environment_of_the_program_cannot_be_read_from_the_parents() {
     assert_eq!(result.run.output_tail, "end\n");
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_memory_of_the_program_is_closed_to_commands_of_the_same_user() {
+    let shop = TestWorkspace::new();
+    run(&shop, "true").await;
+    let behavior = rustix::process::dumpable_behavior().expect("it can be asked");
+    assert_eq!(behavior, rustix::process::DumpableBehavior::NotDumpable);
+}
+
 #[tokio::test]
 async fn a_command_that_prints_without_end_is_stopped() {
     let shop = TestWorkspace::new();

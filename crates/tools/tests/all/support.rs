@@ -11,7 +11,7 @@ use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, Workspa
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub struct TestWorkspace {
+pub(crate) struct TestWorkspace {
     pub host: WorkspaceToolHost,
     pub files: tempfile::TempDir,
     pub state: tempfile::TempDir,
@@ -20,7 +20,7 @@ pub struct TestWorkspace {
 
 /// Who runs a tool.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub(crate) struct Caller {
     pub session: String,
     pub agent: Option<String>,
     pub copy: Option<String>,
@@ -28,25 +28,25 @@ pub struct Caller {
     pub is_model: bool,
 }
 
-pub fn agent(name: &str) -> Caller {
+pub(crate) fn agent(name: &str) -> Caller {
     Caller { session: "project".into(), agent: Some(name.into()), copy: None, epoch: 1, is_model: true }
 }
 
-pub fn flow() -> Caller {
+pub(crate) fn flow() -> Caller {
     Caller { session: "project".into(), agent: None, copy: None, epoch: 1, is_model: false }
 }
 
-pub fn supervisor_program() -> PathBuf {
+pub(crate) fn supervisor_program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor"))
 }
 
 impl TestWorkspace {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_config(WorkspaceConfig { commands: vec!["*".into()], ..WorkspaceConfig::default() })
     }
 
     /// Creates a workspace in a new folder, with everything else as given.
-    pub fn with_config(config: WorkspaceConfig) -> Self {
+    pub(crate) fn with_config(config: WorkspaceConfig) -> Self {
         let files = tempfile::tempdir().expect("a temporary folder");
         let state = tempfile::tempdir().expect("a temporary folder");
         let config = WorkspaceConfig { folder: files.path().to_owned(), ..config };
@@ -55,39 +55,39 @@ impl TestWorkspace {
     }
 
     /// Opens the host again, as after a restart of the program.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.host = open_host(self.state.path(), &self.config);
     }
 
-    pub fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.files.path().join(path)
     }
 
-    pub fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be created");
         std::fs::write(path, content).expect("the file can be written");
     }
 
-    pub fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         std::fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    pub async fn run(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> ToolResult {
+    pub(crate) async fn run(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> ToolResult {
         self.run_named(caller, tool.name(), arguments).await
     }
 
-    pub async fn run_named(&self, caller: &Caller, tool: &str, arguments: Value) -> ToolResult {
+    pub(crate) async fn run_named(&self, caller: &Caller, tool: &str, arguments: Value) -> ToolResult {
         let context = ToolRunContext { lease_epoch: LeaseEpoch(caller.epoch), ..ToolRunContext::detached() };
         self.host.run(invocation(caller, tool, arguments), context).await
     }
 
     /// Runs a tool as a flow does, and returns the structured result.
-    pub async fn run_for_flow<T: DeserializeOwned>(&self, request: WorkspaceRequest) -> T {
+    pub(crate) async fn run_for_flow<T: DeserializeOwned>(&self, request: WorkspaceRequest) -> T {
         self.run_as(&flow(), request).await
     }
 
-    pub async fn run_as<T: DeserializeOwned>(&self, caller: &Caller, request: WorkspaceRequest) -> T {
+    pub(crate) async fn run_as<T: DeserializeOwned>(&self, caller: &Caller, request: WorkspaceRequest) -> T {
         let result = self.run_named(caller, request.tool().name(), request.to_arguments()).await;
         assert!(!result.failed, "{}", result.text);
         let value = result.value.unwrap_or_else(|| panic!("no value: {}", result.text));
@@ -95,14 +95,14 @@ impl TestWorkspace {
     }
 
     /// Runs a tool that must succeed, and returns its text.
-    pub async fn ok(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> String {
+    pub(crate) async fn ok(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> String {
         let result = self.run(caller, tool, arguments).await;
         assert!(!result.failed, "{}", result.text);
         result.text
     }
 
     /// Runs a tool that must fail, and returns its text.
-    pub async fn refused(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> String {
+    pub(crate) async fn refused(&self, caller: &Caller, tool: WorkspaceTool, arguments: Value) -> String {
         let result = self.run(caller, tool, arguments).await;
         assert!(result.failed, "{}", result.text);
         result.text
@@ -114,7 +114,7 @@ fn open_host(state: &Path, config: &WorkspaceConfig) -> WorkspaceToolHost {
     WorkspaceToolHost::new(state, workspaces, SupervisorProgram::at_path(supervisor_program()))
 }
 
-pub fn invocation(caller: &Caller, tool: &str, arguments: Value) -> ToolInvocation {
+pub(crate) fn invocation(caller: &Caller, tool: &str, arguments: Value) -> ToolInvocation {
     ToolInvocation {
         session: SessionId::from(caller.session.as_str()),
         session_opened_at: UnixMillis(7),

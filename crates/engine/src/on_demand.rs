@@ -1,0 +1,79 @@
+//! Sessions that open when another session first asks them, such as workspaces.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use segue_core::decide::Decision;
+use segue_core::flow::FlowSpec;
+use segue_core::ids::{FlowName, Seq, SessionId};
+use segue_core::session_name::{on_demand_flow, session_owner};
+use segue_core::submission::Submission;
+
+use crate::config::SessionOptions;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::limits::{ON_DEMAND_POLL_MS, ON_DEMAND_POLLS_MAX};
+
+impl Engine {
+    /// Opens the on-demand sessions that a decision asks and that do not exist yet. It runs before the decision is
+    /// written, because the store delivers a question only to a session that exists. Opening is idempotent: the store
+    /// creates a name once, whichever process is first. If a session cannot be opened, the question comes back as
+    /// undeliverable.
+    pub(crate) fn open_on_demand_sessions<'a>(
+        &'a self,
+        asker: &'a SessionId,
+        decision: &'a Decision,
+    ) -> BoxFuture<'a, ()> {
+        // Boxed, because opening a session can start the task of a session, which can open sessions.
+        Box::pin(self.open_asked_sessions(asker, decision))
+    }
+
+    async fn open_asked_sessions(&self, asker: &SessionId, decision: &Decision) {
+        let asked: BTreeSet<&SessionId> = decision
+            .submissions
+            .iter()
+            .filter(|outgoing| matches!(&outgoing.submission, Submission::Ask { reply_to: Some(_), .. }))
+            .map(|outgoing| &outgoing.to)
+            .filter(|to| session_owner(to) == session_owner(asker))
+            .collect();
+        for session in asked {
+            let Some(flow) = on_demand_flow(session).filter(|flow| self.opens_on_demand(flow)) else { continue };
+            if let Err(error) = self.ensure_open(session, &flow).await {
+                tracing::warn!(%session, %error, "cannot open a session on demand");
+            }
+        }
+    }
+
+    fn opens_on_demand(&self, flow: &FlowName) -> bool {
+        let spec: Option<&FlowSpec> = self.shared().flows.get(flow).map(|flow| flow.spec());
+        spec.is_some_and(|spec| spec.opens_on_demand)
+    }
+
+    async fn ensure_open(&self, session: &SessionId, flow: &FlowName) -> Result<(), Error> {
+        for _ in 0..ON_DEMAND_POLLS_MAX {
+            if self.has_records(session).await? {
+                return Ok(());
+            }
+            let options = SessionOptions { title: Some(session.to_string()), ..SessionOptions::default() };
+            match self.open_session_with_name(flow, session.clone(), options).await {
+                Ok(()) => {
+                    tracing::info!(%session, %flow, "session opened on demand");
+                    return Ok(());
+                }
+                // Another process is opening it right now.
+                Err(Error::SessionExists(_) | Error::InUse { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(ON_DEMAND_POLL_MS)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NoSuchSession(session.clone()))
+    }
+
+    async fn has_records(&self, session: &SessionId) -> Result<bool, Error> {
+        let heads = self.shared().store.read_heads(std::slice::from_ref(session)).await;
+        let heads = heads.map_err(|error| Error::from_store_error(session, error))?;
+        Ok(heads.first().is_some_and(|head| head.is_some_and(|head| head > Seq(0))))
+    }
+}

@@ -1,0 +1,150 @@
+//! What a workspace stores, and the facts that change it. Everything is bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use segue_core::event::{Event, RecordedEvent};
+use segue_core::ids::{SessionId, UnixMillis};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::claims::ClaimTable;
+use super::claims::Claimant;
+use super::requests::{KnowledgeCursor, KnowledgeEntry, KnowledgeRevision, Lesson};
+use crate::fact::parse_fact_event;
+use crate::limits::LESSONS_PER_AGENT_MAX;
+
+/// The state of a workspace.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct WorkspaceState {
+    /// The lessons of each agent, oldest first.
+    pub(super) lessons: BTreeMap<String, VecDeque<Arc<Lesson>>>,
+    /// By kind and key.
+    pub(super) knowledge: BTreeMap<String, BTreeMap<String, Arc<KnowledgeEntry>>>,
+    /// The size of all documents, in bytes of JSON.
+    pub(super) knowledge_bytes: usize,
+    /// The number of changes of the knowledge.
+    pub(super) revision: u64,
+    pub(super) claims: ClaimTable,
+}
+
+/// What a workspace records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+pub(super) enum WorkspaceFact {
+    LessonStored {
+        agent: String,
+        title: String,
+        text: String,
+        session: SessionId,
+    },
+    KnowledgeStored {
+        entries: Vec<StoredDocument>,
+        session: SessionId,
+    },
+    KnowledgeRemoved {
+        entries: Vec<KnowledgeCursor>,
+        session: SessionId,
+    },
+    ClaimQueued {
+        claim: String,
+        by: Claimant,
+    },
+    ClaimGranted {
+        claim: String,
+        to: Claimant,
+    },
+    /// The holder no longer has the claim.
+    ClaimFreed {
+        claim: String,
+        from: Claimant,
+        reason: String,
+    },
+    /// A session no longer waits for the claim.
+    ClaimWithdrawn {
+        claim: String,
+        by: Claimant,
+        reason: String,
+    },
+}
+
+/// A document as it was stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredDocument {
+    pub kind: String,
+    pub key: String,
+    pub document: Value,
+}
+
+impl WorkspaceState {
+    pub(super) fn apply(&mut self, recorded: &RecordedEvent) {
+        if matches!(recorded.event, Event::SessionForked { .. }) {
+            // The claims belong to the original workspace.
+            self.claims = ClaimTable::default();
+        }
+        let Some(fact) = parse_fact_event::<WorkspaceFact>(&recorded.event) else { return };
+        match fact {
+            WorkspaceFact::LessonStored { agent, title, text, session } => {
+                let lesson = Lesson { agent: agent.clone(), title, text, session, at: recorded.at };
+                let lessons = self.lessons.entry(agent).or_default();
+                lessons.push_back(Arc::new(lesson));
+                while lessons.len() > LESSONS_PER_AGENT_MAX {
+                    lessons.pop_front();
+                }
+            }
+            WorkspaceFact::KnowledgeStored { entries, session } => self.store_documents(entries, &session, recorded.at),
+            WorkspaceFact::KnowledgeRemoved { entries, .. } => self.remove_documents(&entries),
+            WorkspaceFact::ClaimQueued { claim, by } => self.claims.queue(claim, by),
+            WorkspaceFact::ClaimGranted { claim, to } => self.claims.grant(claim, to, recorded.at),
+            WorkspaceFact::ClaimFreed { claim, from, .. } => self.claims.free(&claim, &from),
+            WorkspaceFact::ClaimWithdrawn { claim, by, .. } => self.claims.withdraw(&claim, &by),
+        }
+    }
+
+    fn store_documents(&mut self, entries: Vec<StoredDocument>, session: &SessionId, at: UnixMillis) {
+        for StoredDocument { kind, key, document } in entries {
+            self.revision += 1;
+            let entry = KnowledgeEntry {
+                kind: kind.clone(),
+                key: key.clone(),
+                document,
+                revision: self.revision,
+                session: session.clone(),
+                at,
+            };
+            self.knowledge_bytes += document_bytes(&entry.document);
+            let replaced = self.knowledge.entry(kind).or_default().insert(key, Arc::new(entry));
+            self.knowledge_bytes -= replaced.map_or(0, |replaced| document_bytes(&replaced.document));
+        }
+    }
+
+    fn remove_documents(&mut self, entries: &[KnowledgeCursor]) {
+        for KnowledgeCursor { kind, key } in entries {
+            let removed = self.knowledge.get_mut(kind).and_then(|entries| entries.remove(key));
+            if let Some(removed) = removed {
+                self.revision += 1;
+                self.knowledge_bytes -= document_bytes(&removed.document);
+            }
+        }
+        self.knowledge.retain(|_, entries| !entries.is_empty());
+    }
+
+    pub(super) fn find_entry(&self, kind: &str, key: &str) -> Option<&Arc<KnowledgeEntry>> {
+        self.knowledge.get(kind)?.get(key)
+    }
+
+    /// Returns all entries, by kind and key.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<KnowledgeEntry>> {
+        self.knowledge.values().flat_map(BTreeMap::values)
+    }
+
+    pub(super) fn revision_of(&self, kind: &str, key: &str) -> KnowledgeRevision {
+        let revision = self.find_entry(kind, key).map_or(0, |entry| entry.revision);
+        KnowledgeRevision { kind: kind.to_owned(), key: key.to_owned(), revision }
+    }
+}
+
+/// Returns the size of a document, in bytes of JSON.
+pub(super) fn document_bytes(document: &Value) -> usize {
+    document.to_string().len()
+}
