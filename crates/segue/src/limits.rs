@@ -58,3 +58,6 @@ pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
 pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
 /// The progress of a tool in the progress line, in characters.
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
+
+/// Longest name of a workspace, in characters.
+pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;
