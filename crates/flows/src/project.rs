@@ -18,7 +18,6 @@ mod evidence;
 mod fact_display;
 pub mod facts;
 mod fragments;
-mod lessons;
 mod project_context;
 mod rehearsal;
 mod routing;
@@ -128,7 +127,6 @@ fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<Fl
         (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => turn::advance(context),
         (Event::PhaseRoundCounted { .. }, _) => turn::handle_turn_counted(context),
         (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.warning()),
-        (Event::AskEnded { .. }, _) => lessons::handle_ask_ended(context, &event.event),
         (Event::CommandIssued { command, arguments }, _) => commands::run_command(context, command, arguments),
         (event, _) => ProjectFact::from_event(event).map(|fact| react_to_fact(context, &fact)).unwrap_or_default(),
     }
@@ -144,7 +142,6 @@ fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowSt
         ProjectFact::PlanApproved { .. }
         | ProjectFact::VerdictReached(_)
         | ProjectFact::ContentRestored { .. }
-        | ProjectFact::LessonsLoaded { .. }
         | ProjectFact::LoopNoticed { .. } => turn::advance(context),
         _ => Vec::new(),
     }

@@ -59,9 +59,6 @@ fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
         StopReasonKind::RoutingTurns | StopReasonKind::PhaseLimit => {
             ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
         }
-        StopReasonKind::Claim => {
-            ("another session works in the workspace", vec![command("Try again", CONTINUE_COMMAND, Value::Null)])
-        }
     };
     let row = ArtifactTableRow {
         id: "decision".to_owned(),

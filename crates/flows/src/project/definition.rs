@@ -122,26 +122,9 @@ pub struct AgentDefinition {
     /// The model; without it, the one that is configured for the role.
     #[serde(default)]
     pub model: Option<String>,
-    /// How the agent's model requests tools.
-    #[serde(default)]
-    pub actions: AgentActions,
     /// What the agent should do in a phase, by the name of the phase.
     #[serde(default)]
     pub instructions: BTreeMap<String, String>,
-}
-
-/// How a model requests tools.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AgentActions {
-    /// With structured actions if the model is known to be weak at tool calls, otherwise with tool calls.
-    #[default]
-    Auto,
-    /// With the tool calls of its vendor's API.
-    Native,
-    /// With one small JSON object at a time, chosen from a schema. For models that cannot call tools reliably.
-    Structured,
 }
 
 /// A phase of the flow.
@@ -187,9 +170,6 @@ pub struct PhaseDefinition {
     /// When the checks run.
     #[serde(default)]
     pub checks: CheckMoment,
-    /// Whether only one session at a time may be in the phase, of all that work in the same workspace.
-    #[serde(default)]
-    pub exclusive: bool,
     /// How often the phase may be entered after one message of the user. Then the user is asked.
     #[serde(default)]
     pub visits_max: Option<u32>,

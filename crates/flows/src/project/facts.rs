@@ -104,10 +104,6 @@ pub enum ProjectFact {
         agent: AgentName,
         lesson: ProjectLesson,
     },
-    /// The lessons of the workspace, as its session listed them.
-    LessonsLoaded {
-        lessons: Vec<(AgentName, ProjectLesson)>,
-    },
     /// The flow stopped to ask the user.
     UserAsked {
         why: StopReasonKind,
@@ -259,8 +255,6 @@ pub enum StopReasonKind {
     RoutingTurns,
     /// A phase reached its limit.
     PhaseLimit,
-    /// The workspace could not be claimed.
-    Claim,
 }
 
 impl ProjectFact {

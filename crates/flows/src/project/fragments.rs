@@ -1,7 +1,7 @@
 //! Renders the fragments of the prompts. Texts of the user, of agents, of tools and of files are data: they are fenced or
 //! marked as what they are.
 
-use segue_core::context::{FragmentSource, RenderedFragment};
+use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
 use segue_core::flow::FragmentRenderContext;
 use segue_core::ids::AgentName;
 use segue_core::signal::wrap_in_code_fence;
@@ -55,8 +55,20 @@ pub(super) fn render_fragment(
             source: FragmentSource::Template("project/notice".to_owned()),
             why: "what the agent must know before it continues".to_owned(),
         },
+        (Some(_), COMPACTION_FRAGMENT) => render_compacted(context),
         _ => omit("the flow has no such fragment"),
     }
+}
+
+/// What replaces the oldest messages of an agent's thread when they no longer fit: an account from the state.
+fn render_compacted(context: &ProjectContext<'_>) -> RenderedFragment {
+    let turns: Vec<Value> = context.state().turns.iter().map(turn_data).collect();
+    let files: Vec<&String> = context.state().changed_files.keys().take(PROMPT_FILES_MAX).collect();
+    render_from_state(
+        prompt!("compacted"),
+        &json!({"turns": turns, "files": files}),
+        "what the removed messages were about",
+    )
 }
 
 fn omit(why: &str) -> RenderedFragment {
@@ -104,7 +116,7 @@ fn render_router_instruction(context: &ProjectContext<'_>) -> RenderedFragment {
     render_template(prompt!("router"), &arguments, "the router's instruction")
 }
 
-fn turn_data(context: &ProjectContext<'_>, turn: &RoutingTurn) -> Value {
+fn turn_data(turn: &RoutingTurn) -> Value {
     let agents = turn.decision.agents.iter().map(|agent| {
         let done = turn.completions.get(agent);
         json!({
@@ -115,7 +127,6 @@ fn turn_data(context: &ProjectContext<'_>, turn: &RoutingTurn) -> Value {
             "issues": done.map(|done| done.completion.issues.len()).unwrap_or_default(),
         })
     });
-    let _ = context;
     json!({
         "id": turn.id, "phase": turn.decision.phase, "reason": turn.decision.reason, "by": turn.decision.by,
         "agents": agents.collect::<Vec<_>>(),
@@ -127,7 +138,7 @@ fn render_routing_history(context: &ProjectContext<'_>) -> RenderedFragment {
     if state.turns.is_empty() {
         return omit("nothing was routed yet");
     }
-    let turns: Vec<Value> = state.turns.iter().map(|turn| turn_data(context, turn)).collect();
+    let turns: Vec<Value> = state.turns.iter().map(turn_data).collect();
     let arguments = json!({"turns": turns, "older": state.older_turns});
     render_from_state(prompt!("routing_history"), &arguments, "the last routing turns, and how often others occurred")
 }

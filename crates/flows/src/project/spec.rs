@@ -37,10 +37,6 @@ pub(super) const ASK_REMIND: &str = "remind";
 /// Tells an agent at a tool boundary what it must know before it continues.
 pub(super) const ASK_STEER: &str = "steer";
 pub(super) const ASK_ROUTE: &str = "route";
-/// Asks for one structured action, and continues with its result.
-pub(super) const ASK_ACTION: &str = "action";
-/// Asks for the content of a file as one plain reply.
-pub(super) const ASK_CONTENT: &str = "content";
 
 pub(super) const INSTRUCTION_FRAGMENT: &str = "instruction";
 pub(super) const GUIDE_FRAGMENT: &str = "guide";
@@ -57,7 +53,6 @@ pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const OPTIONS_FRAGMENT: &str = "options";
 pub(super) const ROUTING_HISTORY_FRAGMENT: &str = "history";
 pub(super) const FEEDBACK_FRAGMENT: &str = "feedback";
-pub(super) const ACTION_FRAGMENT: &str = "action";
 
 /// Returns the key of the phase graph.
 pub(super) fn phases_key() -> PhaseGraphKey {
@@ -240,8 +235,6 @@ fn agent_role_spec(
         .with_private_ask(ASK_REFLECT, context())
         .with_private_ask(ASK_REMIND, [notice()])
         .with_private_ask(ASK_STEER, [unseen(), notice()])
-        .with_private_ask(ASK_ACTION, [unseen(), fragment_keeping_end(ACTION_FRAGMENT, ContextLayer::Task, 8_000)])
-        .with_private_ask(ASK_CONTENT, [fragment_keeping_start(ACTION_FRAGMENT, ContextLayer::Task, 2_000)])
         .visible_to_user(BlockSet::new());
     let mut tools: BTreeSet<&str> = definition.phases.iter().flat_map(phase_tools).collect();
     if let Some(own) = &agent.tools {

@@ -107,7 +107,7 @@ pub(super) fn handle_phase_entered(context: &ProjectContext<'_>, entered: &Phase
     let transition = &entered.transition;
     let is_running = context.view.session.current_turn.is_some();
     match &transition.cause {
-        TransitionCause::Expired { .. } => handle_expired(context, &transition.from),
+        TransitionCause::Expired { .. } => handle_expired(context),
         TransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
         TransitionCause::RolledBack { to_visit } => {
             vec![reply_step(account::render_rolled_back(context, *to_visit))]
@@ -135,7 +135,7 @@ fn interrupt_turn(to: &PhaseName) -> Vec<FlowStep> {
     ]
 }
 
-fn handle_expired(context: &ProjectContext<'_>, _from: &PhaseName) -> Vec<FlowStep> {
+fn handle_expired(context: &ProjectContext<'_>) -> Vec<FlowStep> {
     let is_running = context.view.session.current_turn.is_some();
     match (is_running, is_talk_phase(context.phase())) {
         (true, true) => context.stop(StopReasonKind::PhaseLimit),

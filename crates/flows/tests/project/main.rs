@@ -9,3 +9,4 @@ mod definitions;
 mod loops;
 mod properties;
 mod support;
+mod support_desk;

@@ -9,7 +9,7 @@ mod doc;
 mod errors;
 mod eval;
 mod file_modes;
-mod kill_rounds;
+mod flow_files;
 mod logging;
 mod models;
 mod plain_http;
