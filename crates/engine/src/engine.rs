@@ -27,6 +27,7 @@ use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, run_session_actor, summarize_session};
+use crate::call_policy::CallPolicy;
 use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};

@@ -1,5 +1,5 @@
-//! The built-in flows: [`chat`], [`concierge`], [`assistant`] and [`project`], with their prompts in `prompts/<flow>/`,
-//! and [`workspace`], which calls no model.
+//! The built-in flows: [`chat`], [`concierge`], [`assistant`], [`project`] and [`team`], with their prompts in
+//! `prompts/<flow>/`, and [`workspace`], which calls no model.
 //!
 //! A flow is a pure function from recorded events to the next steps of a conversation. This crate does not know the engine,
 //! the store or any model, so a flow can be tried without them:
@@ -30,6 +30,8 @@ pub mod concierge;
 mod fact;
 pub mod limits;
 pub mod project;
+pub mod prompt_overrides;
+pub mod team;
 mod template;
 pub mod workspace;
 pub mod workspace_tools;
@@ -58,6 +60,5 @@ pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
         Arc::new(project::ProjectFlow::new()),
         Arc::new(team::TeamFlow::new()),
         Arc::new(workspace::WorkspaceFlow::new()),
-        Arc::new(project::ProjectFlow::new()),
     ]
 }

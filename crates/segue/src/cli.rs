@@ -1,5 +1,6 @@
 //! The command line: every command, argument and help text. What the commands do is in [`crate::commands`].
 
+mod eval_args;
 mod flow_args;
 pub(crate) mod help;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use segue_core::ids::{ToolRunId, TurnId};
 
+pub(crate) use eval_args::EvalArgs;
 pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
 
 /// A conversation engine in which memory has rules.

@@ -71,6 +71,8 @@ pub(crate) struct Config {
     pub records: Option<ConfigValue<PathBuf>>,
     /// The user's own domains.
     pub domains: Vec<ConfigValue<DomainFile>>,
+    /// The folders in which agents work, by name.
+    pub workspaces: BTreeMap<String, ConfigValue<WorkspaceConfig>>,
     /// The user's own flows.
     pub flow_files: Vec<ConfigValue<FlowFile>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
@@ -201,6 +203,7 @@ impl Config {
             flow_settings: Vec::new(),
             records: None,
             domains: Vec::new(),
+            workspaces: BTreeMap::new(),
             flow_files: Vec::new(),
             model_limits: BTreeMap::new(),
             server_limits: ServerLimitsConfig::default(),

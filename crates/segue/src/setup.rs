@@ -24,7 +24,7 @@ use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
 use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
-use crate::limits::CONFIG_BYTES_MAX;
+use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::store_location::{NodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
@@ -180,8 +180,11 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
         flow_loader: Some(Arc::new(DefinitionLoader)),
-        recovery: start.effective_recovery(),
-        ..EngineConfig::new(Arc::new(store), flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
+        recovery,
+        live_updates,
+        drain_ms_max,
+        call_policy: Arc::new(KeyCallPolicy::from_folder(&data_folder, Arc::new(SystemClock))),
+        ..EngineConfig::new(store, flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
     Ok(RunningEngine {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
-use segue_store::{InboxStatus, Lease, TakeoverPolicy};
+use segue_store::{InboxStatus, Lease};
 
 use crate::engine::EngineShared;
 use crate::error::Error;

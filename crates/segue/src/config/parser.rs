@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
 use super::flow_files::{self, FLOW_FILE_KEY};
+use super::prompts;
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};

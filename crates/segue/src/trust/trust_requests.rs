@@ -55,6 +55,10 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
         requests.push(request(ActionRequiringTrustKind::DomainServer, description));
     }
+    for (name, workspace) in &config.workspaces {
+        let description = describe_workspace_access(&workspace.value);
+        requests.push(request(ActionRequiringTrustKind::Workspace, format!("{description} (workspace `{name}`)")));
+    }
     for own in &config.flow_files {
         for check in &own.value.definition.checks {
             let description = format!("run the command `{}` as a check (flow `{}`)", check.command, own.value.name);

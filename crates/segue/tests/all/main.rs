@@ -10,6 +10,7 @@ mod errors;
 mod eval;
 mod file_modes;
 mod flow_files;
+mod kill_rounds;
 mod logging;
 mod models;
 mod plain_http;
