@@ -29,6 +29,7 @@ pub mod chat;
 pub mod concierge;
 mod fact;
 pub mod limits;
+pub mod team;
 mod template;
 pub mod workspace;
 pub mod workspace_tools;

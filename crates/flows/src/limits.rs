@@ -258,3 +258,39 @@ pub(crate) const CLAIMS_MAX: usize = 64;
 pub(crate) const CLAIM_NAME_CHARS_MAX: usize = 64;
 /// Most rows of each table that shows a workspace.
 pub(crate) const WORKSPACE_ROWS_SHOWN_MAX: usize = 500;
+/// Most nodes of a knowledge graph.
+pub const KNOWLEDGE_NODES_MAX: usize = 5_000;
+/// Longest id of a knowledge node, in characters.
+pub const KNOWLEDGE_ID_CHARS_MAX: usize = 80;
+/// Longest description of a knowledge node, in characters.
+pub const KNOWLEDGE_DESCRIPTION_CHARS_MAX: usize = 2_000;
+/// Most relations from one knowledge node.
+pub const KNOWLEDGE_RELATIONS_PER_NODE_MAX: usize = 64;
+/// Longest knowledge file, in bytes.
+pub const KNOWLEDGE_FILE_BYTES_MAX: usize = 4 << 20;
+/// Most nested subgraphs in a knowledge file.
+pub const KNOWLEDGE_FILE_DEPTH_MAX: u32 = 32;
+/// Most terms of a story that are searched for in the knowledge graph.
+pub const KNOWLEDGE_PACK_TERMS_MAX: usize = 20;
+/// Most nodes of a knowledge pack that match the story.
+pub const KNOWLEDGE_PACK_HITS_MAX: usize = 20;
+/// Most nodes of a knowledge pack, with neighbours.
+pub const KNOWLEDGE_PACK_NODES_MAX: usize = 60;
+/// Most stories of a spec.
+pub const STORIES_MAX: usize = 50;
+/// Longest id of a story, in characters.
+pub const STORY_ID_CHARS_MAX: usize = 40;
+/// Longest title of a story, in characters.
+pub const STORY_TITLE_CHARS_MAX: usize = 200;
+/// Longest text of a story, in characters.
+pub const STORY_TEXT_CHARS_MAX: usize = 20_000;
+/// Most acceptance criteria of a story.
+pub const STORY_CRITERIA_MAX: usize = 20;
+/// Most files or folders that a story names.
+pub const STORY_FILES_MAX: usize = 100;
+/// Most problems of a diff that a coder is told at once.
+pub const DIFF_PROBLEMS_MAX: usize = 20;
+/// Most findings of one review.
+pub const REVIEW_FINDINGS_MAX: usize = 50;
+/// Longest text of a review or a finding, in characters.
+pub const REVIEW_TEXT_CHARS_MAX: usize = 8_000;
