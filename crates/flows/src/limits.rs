@@ -294,3 +294,53 @@ pub const DIFF_PROBLEMS_MAX: usize = 20;
 pub const REVIEW_FINDINGS_MAX: usize = 50;
 /// Longest text of a review or a finding, in characters.
 pub const REVIEW_TEXT_CHARS_MAX: usize = 8_000;
+/// Most coders of a team.
+pub const TEAM_CODERS_MAX: u32 = 8;
+/// Longest text of a field of a spec, in characters.
+pub const PRODUCT_SPEC_TEXT_CHARS_MAX: usize = 4_000;
+/// Most requirements, acceptance criteria or constraints of a spec.
+pub const PRODUCT_SPEC_ITEMS_MAX: usize = 50;
+/// Longest spec in a setting, in bytes.
+pub const PRODUCT_SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Longest duration of a tool that works on a repository.
+pub const GIT_TOOL_RUN_MS_MAX: u64 = 30 * 60 * 1_000;
+/// Longest duration of a project's tests.
+pub const TEAM_TESTS_RUN_MS_MAX: u64 = 2 * 60 * 60 * 1_000;
+/// Model calls of a coder for a plan, before the architect decides whether it may continue.
+pub const CODER_PLANNING_ROUNDS: u32 = 10;
+/// Model calls of a coder for its code, before the architect decides whether it may continue.
+pub const CODER_CODING_ROUNDS: u32 = 12;
+/// Most budget reviews in one attempt.
+pub const BUDGET_REVIEWS_MAX: u32 = 8;
+/// From this review in a row that asks for changes, both sides are warned.
+pub const REVIEW_STREAK_WARNING: u32 = 3;
+/// This review in a row that asks for changes counts as a rejection.
+pub const REVIEW_STREAK_MAX: u32 = 6;
+/// Most attempts of a story before a person is asked.
+pub const STORY_ATTEMPTS_MAX: u32 = 4;
+/// Most merge conflicts of a story before its attempt ends.
+pub const STORY_CONFLICTS_MAX: u32 = 3;
+/// Most reviews of a story that the state keeps.
+pub const STORY_REVIEWS_KEPT_MAX: usize = 40;
+/// Most ended specs that the state keeps.
+pub const TEAM_SPECS_KEPT_MAX: usize = 20;
+/// How long a suspended agent waits before it tries again.
+pub const SUSPENDED_RETRY_MS: u64 = 60 * 1_000;
+/// How long an agent is suspended before a person is asked.
+pub const SUSPENDED_MS_MAX: u64 = 15 * 60 * 1_000;
+/// Longest diff that is reviewed in one piece, in bytes. A longer one is reviewed file by file.
+pub const REVIEW_DIFF_BYTES_MAX: usize = 48 * 1024;
+/// Longest test output that a coder is shown, in bytes.
+pub const TEST_OUTPUT_BYTES_MAX: usize = 12 * 1024;
+/// Longest `AGENTS.md` that is kept, in bytes.
+pub const PROJECT_INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
+/// Largest knowledge graph that is recorded, in bytes of JSON.
+pub const KNOWLEDGE_FACT_BYTES_MAX: usize = 900 * 1024;
+/// Longest answer of the architect, in tokens.
+pub(crate) const ARCHITECT_REPLY_TOKENS_MAX: u32 = 8_192;
+/// Longest answer of a coder, in tokens. It contains whole files.
+pub(crate) const CODER_REPLY_TOKENS_MAX: u32 = 16_384;
+/// Most calls of a role, in a turn or outside.
+pub(crate) const TEAM_CALLS_MAX: u32 = 10_000;
+/// Most tool rounds after one call. A coder's budget ends earlier.
+pub(crate) const TEAM_TOOL_ROUNDS_MAX: u32 = 200;

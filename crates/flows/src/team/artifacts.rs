@@ -1,0 +1,269 @@
+//! What people see beside the conversation: the spec, the board of stories, the agents, the reviews, the knowledge graph,
+//! and what needs them.
+
+use segue_core::flow::{
+    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
+    ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
+};
+use serde_json::{Value, json};
+
+use super::facts::StoryStatus;
+use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
+use super::state::{StoryProgress, TeamState};
+use super::team_context::TeamContext;
+
+/// Returns the artifacts of the flow.
+pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
+    let state = context.state();
+    let mut artifacts = Vec::new();
+    if state.has_draft {
+        artifacts.push(spec_preview(state));
+    }
+    if !state.escalations.is_empty() {
+        artifacts.push(needs_you(state));
+    }
+    if !state.stories.is_empty() {
+        artifacts.push(board(context));
+        artifacts.push(agents(context));
+    }
+    if state.stories.values().any(|progress| !progress.reviews.is_empty()) {
+        artifacts.push(reviews(state));
+    }
+    if !state.knowledge.nodes.is_empty() {
+        artifacts.push(knowledge(state));
+    }
+    artifacts.extend(repository_notes(state));
+    if let Some(landing) = landing(context) {
+        artifacts.push(landing);
+    }
+    artifacts
+}
+
+fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
+    ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
+}
+
+fn spec_preview(state: &TeamState) -> Artifact {
+    let row = |id: &str, text: String| ArtifactTableRow {
+        id: id.to_owned(),
+        group: "spec".to_owned(),
+        cells: vec![id.to_owned(), text],
+        why: String::new(),
+        commands: Vec::new(),
+    };
+    let spec = &state.draft;
+    let mut rows = vec![
+        row("title", spec.title.clone()),
+        row("goal", spec.goal.clone()),
+        row("requirements", spec.requirements.join("\n")),
+        row("acceptance", spec.acceptance.join("\n")),
+        row("constraints", spec.constraints.join("\n")),
+    ];
+    if spec.missing_fields().is_empty() {
+        rows[0].commands.push(command("Start the team", "start", json!({})));
+    }
+    let columns = vec!["field".to_owned(), "value".to_owned()];
+    Artifact::new("spec", "Spec", ArtifactContent::Table { columns, rows })
+}
+
+fn needs_you(state: &TeamState) -> Artifact {
+    let rows = state.escalations.iter().map(|need| {
+        let is_story = state.stories.contains_key(&need.subject);
+        let arguments = json!({"story": need.subject});
+        let commands = match is_story {
+            true => {
+                vec![command("Try again", "retry_story", arguments.clone()), command("Skip", "skip_story", arguments)]
+            }
+            false => Vec::new(),
+        };
+        ArtifactTableRow {
+            id: need.subject.clone(),
+            group: "needs you".to_owned(),
+            cells: vec![need.subject.clone(), need.failure.as_str().to_owned(), need.reason.clone()],
+            why: need.reason.clone(),
+            commands,
+        }
+    });
+    let columns = vec!["what".to_owned(), "kind".to_owned(), "reason".to_owned()];
+    Artifact::new("needs_you", "Needs you", ArtifactContent::Table { columns, rows: rows.collect() })
+}
+
+fn board(context: &TeamContext<'_>) -> Artifact {
+    let state = context.state();
+    let order = [
+        StoryStatus::Escalated,
+        StoryStatus::TakenOver,
+        StoryStatus::InProgress,
+        StoryStatus::Waiting,
+        StoryStatus::Blocked,
+        StoryStatus::Merged,
+        StoryStatus::Skipped,
+    ];
+    let mut rows = Vec::new();
+    for status in order {
+        for progress in state.ordered_stories().filter(|progress| progress.status == status) {
+            rows.push(board_row(context, progress));
+        }
+    }
+    let columns = ["story", "title", "coder", "phase", "attempt", "calls", "cost"].map(str::to_owned).to_vec();
+    Artifact::new("board", "Stories", ArtifactContent::Table { columns, rows })
+}
+
+fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
+    let story = &progress.story;
+    let coder = context
+        .coders()
+        .find(|agent| context.state().assignment(agent).is_some_and(|assignment| assignment.story == story.id));
+    let phase = coder.as_ref().map(|agent| context.phase(agent).to_string()).unwrap_or_default();
+    let arguments = json!({"story": story.id});
+    let commands = match progress.status {
+        StoryStatus::InProgress => {
+            vec![command("Take over", "take_over", arguments.clone()), command("Skip", "skip_story", arguments)]
+        }
+        StoryStatus::TakenOver => vec![command("Give back", "give_back", arguments)],
+        StoryStatus::Waiting => vec![command("Skip", "skip_story", arguments)],
+        StoryStatus::Escalated | StoryStatus::Blocked | StoryStatus::Skipped => {
+            vec![command("Try again", "retry_story", arguments)]
+        }
+        StoryStatus::Merged => Vec::new(),
+    };
+    ArtifactTableRow {
+        id: story.id.clone(),
+        group: progress.status.as_str().to_owned(),
+        cells: vec![
+            story.id.clone(),
+            story.title.clone(),
+            coder.map(|agent| agent.to_string()).unwrap_or_default(),
+            phase,
+            progress.attempts.to_string(),
+            progress.calls.to_string(),
+            format_cost(progress.cost_microusd),
+        ],
+        why: progress.reason.clone(),
+        commands,
+    }
+}
+
+fn format_cost(microusd: u64) -> String {
+    if microusd == 0 { String::new() } else { format!("${}.{:04}", microusd / 1_000_000, microusd % 1_000_000 / 100) }
+}
+
+fn agents(context: &TeamContext<'_>) -> Artifact {
+    let others = [PRODUCT_MANAGER_AGENT.into(), ARCHITECT_AGENT.into()];
+    let rows = others.into_iter().chain(context.coders()).map(|agent| {
+        let coder = context.coder(&agent);
+        let work = coder.work_item().unwrap_or_default();
+        ArtifactTableRow {
+            id: agent.to_string(),
+            group: "agents".to_owned(),
+            cells: vec![
+                agent.to_string(),
+                context.phase(&agent).to_string(),
+                work,
+                (coder.planning_rounds + coder.coding_rounds).to_string(),
+            ],
+            why: String::new(),
+            commands: Vec::new(),
+        }
+    });
+    let columns = ["agent", "state", "work", "rounds"].map(str::to_owned).to_vec();
+    Artifact::new("agents", "Agents", ArtifactContent::Table { columns, rows: rows.collect() })
+}
+
+fn reviews(state: &TeamState) -> Artifact {
+    let mut rows = Vec::new();
+    for progress in state.ordered_stories() {
+        for given in &progress.reviews {
+            let findings =
+                given.review.findings.iter().map(|found| format!("{}:{} {}", found.file, found.line, found.text));
+            let findings: Vec<String> = findings.collect();
+            let commit = given.commit.as_deref().unwrap_or_default();
+            rows.push(ArtifactTableRow {
+                id: given.request.to_string(),
+                group: progress.story.id.clone(),
+                cells: vec![
+                    given.kind.as_str().to_owned(),
+                    given.agent.to_string(),
+                    given.verdict.as_str().to_owned(),
+                    given.review.feedback.clone(),
+                    findings.join("\n"),
+                    commit.chars().take(10).collect(),
+                ],
+                why: given.call.map_or_else(|| "decided by code".to_owned(), |call| format!("based on {call}")),
+                commands: Vec::new(),
+            });
+        }
+    }
+    let columns = ["review", "coder", "verdict", "feedback", "findings", "tested commit"].map(str::to_owned).to_vec();
+    Artifact::new("reviews", "Reviews", ArtifactContent::Table { columns, rows })
+}
+
+fn knowledge(state: &TeamState) -> Artifact {
+    let graph = &state.knowledge;
+    let nodes = graph.nodes.values().map(|node| ArtifactNode {
+        id: node.id.clone(),
+        label: node.id.clone(),
+        text: node.description.clone(),
+        kind: node.kind.as_str().to_owned(),
+        role: node.level.as_str().to_owned(),
+        weight: if node.status == super::knowledge::KnowledgeStatus::Current { 1.0 } else { 0.4 },
+        sources: Vec::new(),
+    });
+    let edges = graph.nodes.values().flat_map(|node| {
+        node.relations.iter().map(|relation| ArtifactEdge {
+            from: node.id.clone(),
+            to: relation.to.clone(),
+            kind: relation.relation.as_str().to_owned(),
+        })
+    });
+    let unwritten = state.unwritten.len();
+    let metrics = vec![
+        ArtifactMetric { name: "nodes".to_owned(), value: json!(graph.nodes.len()) },
+        ArtifactMetric { name: "not yet in the file".to_owned(), value: json!(unwritten) },
+    ];
+    let content = ArtifactContent::Graph { nodes: nodes.collect(), edges: edges.collect(), notes: Vec::new(), metrics };
+    Artifact::new("knowledge", "Knowledge", content)
+}
+
+fn landing(context: &TeamContext<'_>) -> Option<Artifact> {
+    let state = context.state();
+    let repository = state.repository.as_ref()?;
+    let ended = state.ended_specs.last()?;
+    let mut items = vec![ChecklistItem {
+        title: format!("Look at `{}`", repository.integration),
+        detail: format!("git diff {}...{}", repository.base, repository.integration),
+        done_when: "you are satisfied".to_owned(),
+        status: ChecklistItemStatus::Active,
+    }];
+    items.extend(ended.missing.iter().map(|story| ChecklistItem {
+        title: format!("Missing: {}", story.title),
+        detail: story.reason.clone(),
+        done_when: "it is merged, or you do not need it".to_owned(),
+        status: ChecklistItemStatus::Pending,
+    }));
+    items.push(ChecklistItem {
+        title: "Land it".to_owned(),
+        detail: format!("git merge {}", repository.integration),
+        done_when: "your branch contains it".to_owned(),
+        status: if state.landed.is_some() { ChecklistItemStatus::Complete } else { ChecklistItemStatus::Pending },
+    });
+    let goal = state.spec.as_ref().map(|spec| spec.title.clone()).unwrap_or_default();
+    Some(Artifact::new("landing", "Landing", ArtifactContent::Checklist { goal, items }))
+}
+
+/// Returns the warnings about the repository as notes.
+fn repository_notes(state: &TeamState) -> Option<Artifact> {
+    let repository = state.repository.as_ref()?;
+    let mut items: Vec<ArtifactNote> = Vec::new();
+    let mut note = |title: &str, text: String| items.push(ArtifactNote { title: title.to_owned(), text, turn: None });
+    for warning in &repository.warnings {
+        note("Repository", warning.clone());
+    }
+    if let Some(problem) = &repository.knowledge_problem {
+        note("Knowledge file", format!("it is invalid and was left as it is: {problem}"));
+    }
+    if repository.base_is_green == Some(false) {
+        note("Tests", "the tests fail on the base already, before anything was changed".to_owned());
+    }
+    (!items.is_empty()).then(|| Artifact::new("repository", "Repository", ArtifactContent::Notes { items }))
+}

@@ -1,0 +1,104 @@
+//! Merging: one story at a time. A story is rebased onto the integration branch, tested again, and merged as exactly the
+//! commit that was tested and reviewed. If the rebase changes the diff, the diff is reviewed again.
+
+use segue_core::body::TextRef;
+use segue_core::flow::FlowStep;
+use segue_core::ids::AgentName;
+
+use super::coder::{fail, give_task};
+use super::express::is_knowledge_work;
+use super::facts::{CoderTask, TeamFact, TeamFailureKind};
+use super::graphs::{CODING, DONE};
+use super::repository_tools::{RepositoryResult, RepositoryTool};
+use super::team_context::{TeamContext, propose};
+use crate::limits::STORY_CONFLICTS_MAX;
+
+/// Starts or continues the merge of a coder's story, if it is the first in the queue.
+pub(super) fn continue_merging(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+    if context.state().merge_queue.first() != Some(agent) || context.is_busy(agent) {
+        return Vec::new();
+    }
+    vec![RepositoryTool::Rebase.into_step(Some(agent.clone()), &context.repository_request(agent))]
+}
+
+/// Starts the merge of the next story.
+pub(super) fn start_next_merge(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    let next = context.state().merge_queue.first().cloned();
+    next.map(|agent| continue_merging(context, &agent)).unwrap_or_default()
+}
+
+/// Handles the end of a rebase.
+pub(super) fn handle_rebased(
+    context: &TeamContext<'_>,
+    agent: &AgentName,
+    result: RepositoryResult,
+    diff: TextRef,
+) -> Vec<FlowStep> {
+    let coder = context.coder(agent);
+    if result.conflicts {
+        return handle_conflict(context, agent, result);
+    }
+    if Some(&result.commit) == coder.commit.as_ref() && coder.green_commit.as_ref() == Some(&result.commit) {
+        return merge(context, agent, &result.commit);
+    }
+    let is_reviewed = coder.approved_diff.as_ref() == Some(&result.diff_digest) || is_knowledge_work(context, agent);
+    let fact = TeamFact::Rebased {
+        agent: agent.clone(),
+        base: result.base,
+        commit: result.commit.clone(),
+        diff,
+        diff_digest: result.diff_digest,
+    };
+    let mut steps = vec![fact.into_step()];
+    if is_knowledge_work(context, agent) {
+        steps.extend(merge(context, agent, &result.commit));
+    } else if is_reviewed {
+        let request = super::repository_tools::RepositoryRequest {
+            commit: Some(result.commit),
+            ..context.repository_request(agent)
+        };
+        steps.push(RepositoryTool::Test.into_step(Some(agent.clone()), &request));
+    } else {
+        steps.extend(give_task(agent, CoderTask::Recheck, CODING, "the rebase changed the diff"));
+    }
+    steps
+}
+
+fn handle_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryResult) -> Vec<FlowStep> {
+    let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
+    let (story, files) = (progress.story.id.clone(), result.files);
+    let mut steps = vec![
+        TeamFact::MergeConflicted { agent: agent.clone(), story, files: files.clone() }.into_step(),
+        TeamFact::WorktreeReady { agent: agent.clone(), base: result.base }.into_step(),
+    ];
+    if progress.conflicts + 1 >= STORY_CONFLICTS_MAX {
+        let why = format!("{STORY_CONFLICTS_MAX} merge conflicts in {}", files.join(", "));
+        steps.extend(fail(agent, why, TeamFailureKind::StoryInvalid));
+        return steps;
+    }
+    let task = match is_knowledge_work(context, agent) {
+        true => CoderTask::WriteKnowledge,
+        false => CoderTask::RedoOnNewBase { files },
+    };
+    steps.extend(give_task(agent, task, CODING, "merge conflict"));
+    steps
+}
+
+/// Merges exactly this commit.
+pub(super) fn merge(context: &TeamContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
+    let request = super::repository_tools::RepositoryRequest {
+        commit: Some(commit.to_owned()),
+        ..context.repository_request(agent)
+    };
+    vec![RepositoryTool::Merge.into_step(Some(agent.clone()), &request)]
+}
+
+/// Handles the end of a merge.
+pub(super) fn handle_merged(context: &TeamContext<'_>, agent: &AgentName, result: &RepositoryResult) -> Vec<FlowStep> {
+    let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
+    let (story, commit) = (progress.story.id.clone(), result.commit.clone());
+    vec![
+        TeamFact::Merged { agent: agent.clone(), story, commit }.into_step(),
+        propose(agent, DONE, "merged into the integration branch"),
+    ]
+}

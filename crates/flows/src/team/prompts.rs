@@ -1,0 +1,422 @@
+//! The texts of the flow, rendered from its templates. Texts of users, models and files are fenced.
+
+use segue_core::body::TextRef;
+use segue_core::ids::AgentName;
+use segue_core::signal::wrap_in_code_fence;
+use serde::Serialize;
+
+use super::facts::{CoderRequestKind, CoderTask, GivenReview, UndeliveredStory};
+use super::product_spec::{ProductSpec, RequiredSpecField};
+use super::requests::{request_diff, review_parts};
+use super::state::{CoderRequest, StoryProgress};
+use super::story::Story;
+use super::team_context::TeamContext;
+use crate::limits::{BUDGET_REVIEWS_MAX, REVIEW_STREAK_MAX, REVIEW_STREAK_WARNING, TEST_OUTPUT_BYTES_MAX};
+use crate::template::fill_template;
+
+/// Renders a template of this flow.
+macro_rules! render {
+    ($file:literal, $arguments:expr) => {
+        fill_template(include_str!(concat!("../../prompts/team/", $file)), $arguments)
+    };
+}
+
+pub(super) fn architect_role(agent: &AgentName, is_coder: bool) -> String {
+    #[derive(Serialize)]
+    struct ArchitectRoleArguments<'a> {
+        agent: &'a str,
+        is_coder: bool,
+    }
+    render!("role_architect.md", &ArchitectRoleArguments { agent: agent.as_str(), is_coder })
+}
+
+pub(super) fn coder_role(agent: &AgentName) -> String {
+    #[derive(Serialize)]
+    struct CoderRoleArguments<'a> {
+        agent: &'a str,
+    }
+    render!("role_coder.md", &CoderRoleArguments { agent: agent.as_str() })
+}
+
+pub(super) fn product_manager_role() -> String {
+    render!("role_product_manager.md", &())
+}
+
+#[derive(Serialize)]
+struct FencedText {
+    fenced: String,
+}
+
+fn fence(text: &str) -> FencedText {
+    FencedText { fenced: wrap_in_code_fence(text) }
+}
+
+pub(super) fn spec_text(spec: &ProductSpec) -> String {
+    render!("spec.md", &fence(&spec_lines(spec)))
+}
+
+fn spec_lines(spec: &ProductSpec) -> String {
+    let list = |title: &str, items: &[String]| match items {
+        [] => String::new(),
+        items => format!("\n{title}:\n- {}", items.join("\n- ")),
+    };
+    format!(
+        "{}\n{}{}{}{}",
+        spec.title,
+        spec.goal,
+        list("Requirements", &spec.requirements),
+        list("Acceptance", &spec.acceptance),
+        list("Constraints", &spec.constraints)
+    )
+}
+
+fn story_lines(story: &Story) -> String {
+    format!("{}: {}\n{}\nAcceptance:\n- {}", story.id, story.title, story.description, story.acceptance.join("\n- "))
+}
+
+/// Renders the story of an assignment.
+pub(super) fn story_text(story: &Story, attempt: u32) -> String {
+    #[derive(Serialize)]
+    struct StoryArguments {
+        fenced: String,
+        attempt: u32,
+        revision: u32,
+        files: String,
+    }
+    let fenced = wrap_in_code_fence(&story_lines(story));
+    let arguments = StoryArguments { fenced, attempt, revision: story.revision, files: story.files.join(", ") };
+    render!("story.md", &arguments)
+}
+
+/// Renders what is left of a context whose story cannot be loaded.
+pub(super) fn minimal_story(agent: &AgentName, work: &str, why: &str) -> String {
+    #[derive(Serialize)]
+    struct MinimalStoryArguments<'a> {
+        agent: &'a str,
+        work: &'a str,
+        why: &'a str,
+    }
+    render!("minimal_story.md", &MinimalStoryArguments { agent: agent.as_str(), work, why })
+}
+
+pub(super) fn knowledge_text(lines: Vec<String>) -> String {
+    #[derive(Serialize)]
+    struct KnowledgeArguments {
+        lines: Vec<String>,
+    }
+    render!("knowledge.md", &KnowledgeArguments { lines })
+}
+
+pub(super) fn project_instructions(text: &str) -> String {
+    render!("project_instructions.md", &fence(text))
+}
+
+/// Renders the decisions about a story, for a new thread.
+pub(super) fn history_text(progress: &StoryProgress) -> String {
+    #[derive(Serialize)]
+    struct PastReview<'a> {
+        attempt: u32,
+        kind: &'a str,
+        agent: &'a str,
+        verdict: &'a str,
+        feedback: String,
+    }
+    #[derive(Serialize)]
+    struct HistoryArguments<'a> {
+        reviews: Vec<PastReview<'a>>,
+        failure: &'a str,
+    }
+    let reviews = progress.reviews.iter().map(|given| PastReview {
+        attempt: given.attempt,
+        kind: given.kind.as_str(),
+        agent: given.agent.as_str(),
+        verdict: given.verdict.as_str(),
+        feedback: one_line(&given.review.feedback),
+    });
+    render!("history.md", &HistoryArguments { reviews: reviews.collect(), failure: &progress.reason })
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Renders the question for stories.
+pub(super) fn stories_text(context: &TeamContext<'_>) -> String {
+    #[derive(Serialize)]
+    struct StoriesArguments<'a> {
+        fenced: String,
+        existing: String,
+        warnings: &'a [String],
+    }
+    let state = context.state();
+    let existing: Vec<String> = state.ordered_stories().map(|progress| story_lines(&progress.story)).collect();
+    let existing = if existing.is_empty() { String::new() } else { wrap_in_code_fence(&existing.join("\n\n")) };
+    let spec = state.spec.clone().unwrap_or_default();
+    let warnings = state.repository.as_ref().map_or(&[][..], |repository| &repository.warnings);
+    render!("stories.md", &StoriesArguments { fenced: wrap_in_code_fence(&spec_lines(&spec)), existing, warnings })
+}
+
+pub(super) fn repair_stories(problems: &[String]) -> String {
+    #[derive(Serialize)]
+    struct RepairStoriesArguments<'a> {
+        problems: &'a [String],
+    }
+    render!("repair_stories.md", &RepairStoriesArguments { problems })
+}
+
+pub(super) fn repair_review(why: &str) -> String {
+    #[derive(Serialize)]
+    struct RepairReviewArguments<'a> {
+        why: &'a str,
+    }
+    render!("repair_review.md", &RepairReviewArguments { why })
+}
+
+#[derive(Serialize)]
+struct RequestArguments {
+    kind: &'static str,
+    agent: String,
+    fenced: String,
+    diff: String,
+    commit: String,
+    part: usize,
+    parts: usize,
+    phase: String,
+    rounds: u32,
+    reviews: u32,
+    reviews_max: u32,
+    tests: &'static str,
+    warning: u32,
+    streak_max: u32,
+}
+
+/// Renders a coder's request as a short message.
+pub(super) fn request_text(context: &TeamContext<'_>, request: &CoderRequest) -> String {
+    let coder = context.coder(&request.agent);
+    let parts = review_parts(context, request);
+    let diff = match request_diff(context, request) {
+        Some(diff) if parts > 1 => {
+            diff.files.get(request.parts.len()).map(|file| file.text.clone()).unwrap_or_default()
+        }
+        Some(_) => read(context, request.diff),
+        None => String::new(),
+    };
+    let streak = coder.streaks.get(&request.kind).copied().unwrap_or_default();
+    let arguments = RequestArguments {
+        kind: request.kind.as_str(),
+        agent: request.agent.to_string(),
+        fenced: wrap_in_code_fence(read(context, request.text).trim()),
+        diff: wrap_in_code_fence(&diff),
+        commit: request.commit.clone().unwrap_or_default(),
+        part: if parts > 1 { request.parts.len() + 1 } else { 0 },
+        parts,
+        phase: coder.return_to.map(|phase| phase.to_string().to_lowercase()).unwrap_or_default(),
+        rounds: coder.planning_rounds + coder.coding_rounds,
+        reviews: coder.budget_reviews,
+        reviews_max: BUDGET_REVIEWS_MAX,
+        tests: match (&coder.green_commit, &coder.last_failure) {
+            (_, Some(_)) => "failed",
+            (Some(_), None) => "passed",
+            (None, None) => "none yet",
+        },
+        warning: warning(streak),
+        streak_max: REVIEW_STREAK_MAX,
+    };
+    render!("request.md", &arguments)
+}
+
+/// Returns how many reviews in a row asked for changes, if it is time to warn.
+fn warning(streak: u32) -> u32 {
+    if streak >= REVIEW_STREAK_WARNING { streak } else { 0 }
+}
+
+fn read(context: &TeamContext<'_>, text: Option<TextRef>) -> String {
+    text.map(|text| context.view.read_text(text).to_string()).unwrap_or_default()
+}
+
+#[derive(Serialize, Default)]
+struct TaskArguments<'a> {
+    task: &'static str,
+    verdict: &'static str,
+    feedback: String,
+    findings: &'a [super::review::ReviewFinding],
+    problems: &'a [String],
+    plan: String,
+    output: String,
+    diff: String,
+    files: String,
+    warning: u32,
+    streak_max: u32,
+}
+
+/// Renders a coder's task.
+pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String {
+    let coder = context.coder(agent);
+    let mut arguments = TaskArguments { streak_max: REVIEW_STREAK_MAX, ..TaskArguments::default() };
+    fn with_review<'a>(arguments: &mut TaskArguments<'a>, given: &'a GivenReview) {
+        arguments.verdict = given.verdict.as_str();
+        arguments.feedback.clone_from(&given.review.feedback);
+        arguments.findings = &given.review.findings;
+        arguments.warning = warning(given.streak);
+    }
+    let plan = read(context, coder.plan);
+    match &coder.task {
+        None | Some(CoderTask::Plan) => arguments.task = "plan",
+        Some(CoderTask::RevisePlan { review }) => {
+            arguments.task = "revise_plan";
+            with_review(&mut arguments, review);
+        }
+        Some(CoderTask::Code) => {
+            arguments.task = "code";
+            arguments.plan = if plan.is_empty() { plan } else { wrap_in_code_fence(plan.trim()) };
+        }
+        Some(CoderTask::FixProblems { problems }) => {
+            arguments.task = "fix_problems";
+            arguments.problems = problems;
+        }
+        Some(CoderTask::FixTests { output }) => {
+            arguments.task = "fix_tests";
+            let text = read(context, Some(*output));
+            let start = text.ceil_char_boundary(text.len().saturating_sub(TEST_OUTPUT_BYTES_MAX));
+            arguments.output = wrap_in_code_fence(&text[start..]);
+        }
+        Some(CoderTask::FixReview { review }) => {
+            arguments.task = "fix_review";
+            with_review(&mut arguments, review);
+        }
+        Some(CoderTask::RedoOnNewBase { files }) => {
+            arguments.task = "redo_on_new_base";
+            arguments.files = files.join(", ");
+            arguments.diff = wrap_in_code_fence(&read(context, coder.diff));
+        }
+        Some(CoderTask::Continue { review }) => {
+            arguments.task = "continue";
+            with_review(&mut arguments, review);
+        }
+        Some(CoderTask::UseAnswer { answer }) => {
+            arguments.task = "use_answer";
+            arguments.feedback = wrap_in_code_fence(answer);
+        }
+        Some(CoderTask::Recheck | CoderTask::WriteKnowledge) => arguments.task = "other",
+    }
+    render!("task.md", &arguments)
+}
+
+pub(super) fn draft_text(context: &TeamContext<'_>) -> String {
+    let state = context.state();
+    let spec = if state.has_draft { Some(&state.draft) } else { state.spec.as_ref().filter(|_| state.spec_is_running) };
+    let fenced = spec.map(|spec| wrap_in_code_fence(&spec_lines(spec))).unwrap_or_default();
+    render!("draft.md", &FencedText { fenced })
+}
+
+#[derive(Serialize)]
+struct StoryStatusLine<'a> {
+    id: &'a str,
+    title: &'a str,
+    status: &'a str,
+    reason: &'a str,
+}
+
+pub(super) fn status_text(context: &TeamContext<'_>) -> String {
+    #[derive(Serialize)]
+    struct StatusArguments<'a> {
+        running: bool,
+        paused: bool,
+        title: &'a str,
+        stories: Vec<StoryStatusLine<'a>>,
+        needs: Vec<String>,
+    }
+    let state = context.state();
+    let stories = state.ordered_stories().map(|progress| StoryStatusLine {
+        id: &progress.story.id,
+        title: &progress.story.title,
+        status: progress.status.as_str(),
+        reason: &progress.reason,
+    });
+    let needs = state.escalations.iter().map(|need| format!("{}: {}", need.subject, need.reason));
+    let arguments = StatusArguments {
+        running: state.spec_is_running,
+        paused: state.is_paused,
+        title: state.spec.as_ref().map_or("", |spec| &spec.title),
+        stories: stories.collect(),
+        needs: needs.collect(),
+    };
+    render!("status.md", &arguments)
+}
+
+pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
+    #[derive(Serialize)]
+    struct WholeSpec<'a> {
+        title: &'a str,
+        goal: &'a str,
+        requirements: &'a [String],
+        acceptance: &'a [String],
+        constraints: &'a [String],
+    }
+    #[derive(Serialize)]
+    struct WholePreview<'a> {
+        spec: WholeSpec<'a>,
+        said: &'a str,
+    }
+    let spec = WholeSpec {
+        title: &spec.title,
+        goal: &spec.goal,
+        requirements: &spec.requirements,
+        acceptance: &spec.acceptance,
+        constraints: &spec.constraints,
+    };
+    render!("spec_preview.md", &WholePreview { spec, said })
+}
+
+pub(super) fn missing_field(said: &str, field: RequiredSpecField) -> String {
+    #[derive(Serialize)]
+    struct MissingFieldArguments<'a> {
+        said: &'a str,
+        question: &'a str,
+    }
+    render!("missing_field.md", &MissingFieldArguments { said, question: field.question() })
+}
+
+/// Renders the account of a delivery.
+pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
+    #[derive(Serialize)]
+    struct MissingStory<'a> {
+        story: &'a str,
+        title: &'a str,
+        status: &'a str,
+        reason: &'a str,
+    }
+    #[derive(Serialize)]
+    struct AccountArguments<'a> {
+        missing: Vec<MissingStory<'a>>,
+        merged: usize,
+        total: usize,
+        title: &'a str,
+        branch: &'a str,
+        base: &'a str,
+    }
+    let state = context.state();
+    let is_counted = |progress: &&StoryProgress| progress.story.kind != super::story::StoryKind::Knowledge;
+    let total = state.ordered_stories().filter(is_counted).count();
+    let left = missing.iter().map(|story| MissingStory {
+        story: &story.story,
+        title: &story.title,
+        status: story.status.as_str(),
+        reason: &story.reason,
+    });
+    let repository = state.repository.as_ref();
+    let arguments = AccountArguments {
+        missing: left.collect(),
+        merged: total.saturating_sub(missing.len()),
+        total,
+        title: state.spec.as_ref().map_or("", |spec| &spec.title),
+        branch: repository.map_or("", |repository| &repository.integration),
+        base: repository.map_or("", |repository| &repository.base),
+    };
+    render!("account.md", &arguments)
+}
+
+/// Returns a short name of a request for receipts.
+pub(super) fn request_why(kind: CoderRequestKind) -> String {
+    format!("the {}", kind.as_str())
+}
