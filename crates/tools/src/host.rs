@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
+use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryTool};
 use segue_flows::workspace_tools::{
     ChecksResult, CommandEnd, CommandResult, CommandRun, RunChecksArguments, RunCommandArguments, WorkspaceRequest,
     WorkspaceStatus, WorkspaceStatusArguments, WorkspaceTool,
@@ -21,6 +22,7 @@ use crate::copies::{create_copy, merge_copy, remove_copy};
 use crate::file_diff::{DiffedChange, diff_artifacts};
 use crate::file_tools::{FileTools, result_with_value};
 use crate::find_tools::{file_listing, list_files, search_files};
+use crate::git::{TeamRepository, agent_worktree, repository_for, run_repository_tool, test_result};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
 use crate::scan::{FoundFile, Manifest, scan_manifest};
 use crate::state::{ReaderKey, WorkspaceState};
@@ -65,7 +67,9 @@ impl WorkspaceToolHost {
     #[must_use]
     pub fn add_to(&self, registry: ToolRegistry) -> ToolRegistry {
         let host: Arc<dyn Tool> = Arc::new(self.clone());
-        WorkspaceTool::ALL.into_iter().fold(registry, |registry, tool| registry.with_tool(tool.name(), host.clone()))
+        let names = WorkspaceTool::ALL.into_iter().map(WorkspaceTool::name);
+        let names = names.chain(RepositoryTool::ALL.into_iter().map(RepositoryTool::name));
+        names.fold(registry, |registry, name| registry.with_tool(name, host.clone()))
     }
 }
 
@@ -82,6 +86,9 @@ impl Tool for WorkspaceToolHost {
 impl WorkspaceToolHost {
     async fn run_request(&self, invocation: ToolInvocation, context: &ToolRunContext) -> Result<ToolResult, String> {
         let name = &invocation.opened.tool;
+        if let Some(tool) = RepositoryTool::from_name(name.as_str()) {
+            return self.run_repository_request(tool, invocation, context).await;
+        }
         let tool =
             WorkspaceTool::from_name(name.as_str()).ok_or_else(|| format!("there is no workspace tool `{name}`"))?;
         let is_by_model = invocation.opened.requested_by.is_some();
@@ -89,12 +96,41 @@ impl WorkspaceToolHost {
             return Err(format!("`{name}` is not available to models"));
         }
         let request = WorkspaceRequest::parse(tool, &invocation.opened.arguments)?;
-        let run = WorkspaceRun::open(&self.inner, invocation, context).await?;
+        let run = WorkspaceRun::open(&self.inner, invocation, context).await?.in_agent_worktree(tool)?;
         match request {
             WorkspaceRequest::RunCommand(arguments) => run.run_command(&arguments).await,
             WorkspaceRequest::RunChecks(arguments) => run.run_checks(&arguments).await,
             request => run.blocking(move |run| run.run_file_tool(&request)).await,
         }
+    }
+}
+
+impl WorkspaceToolHost {
+    /// Runs a tool on the git repository of a workspace.
+    async fn run_repository_request(
+        &self,
+        tool: RepositoryTool,
+        invocation: ToolInvocation,
+        context: &ToolRunContext,
+    ) -> Result<ToolResult, String> {
+        if invocation.opened.requested_by.is_some() {
+            return Err(format!("`{}` is not available to models", tool.name()));
+        }
+        let request: RepositoryRequest = serde_json::from_value(invocation.opened.arguments.clone())
+            .map_err(|error| format!("the arguments of `{}` are wrong: {error}", tool.name()))?;
+        let agent = invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned());
+        let run = WorkspaceRun::open(&self.inner, invocation, context).await?;
+        let repository =
+            repository_for(&run.workspace.config.folder, &self.inner.state_folder, &run.invocation, &request)?;
+        if tool == RepositoryTool::Test {
+            return run.test_story(&repository, &request).await;
+        }
+        if tool == RepositoryTool::Inspect && run.workspace.config.checks.is_empty() {
+            return Err(
+                "the workspace declares no `checks`; declare the command that runs the project's tests".to_owned()
+            );
+        }
+        run.blocking(move |_| run_repository_tool(&repository, tool, &request, agent.as_deref())).await
     }
 }
 
@@ -142,6 +178,32 @@ impl WorkspaceRun {
 
     fn state(&self) -> &WorkspaceState {
         &self.state
+    }
+
+    /// Returns the run in the worktree of its agent, if the agent has one. A reviewer may only read it.
+    fn in_agent_worktree(self, tool: WorkspaceTool) -> Result<Self, String> {
+        let Some(worktree) = agent_worktree(&self.inner.state_folder, &self.invocation) else { return Ok(self) };
+        if worktree.is_read_only && tool.may_change_files() {
+            return Err(format!("`{}` may not be used while another agent's work is reviewed", tool.name()));
+        }
+        let workspace = self.workspace.clone().in_worktree(&worktree.folder)?;
+        Ok(Self { workspace, ..self })
+    }
+
+    /// Runs the checks of the workspace in the worktree of a story, on exactly the commit that is asked for.
+    async fn test_story(
+        mut self,
+        repository: &TeamRepository,
+        request: &RepositoryRequest,
+    ) -> Result<ToolResult, String> {
+        let commit = request.commit.clone().unwrap_or_default();
+        let (repository, story, wanted) = (repository.clone(), request.story.clone(), commit.clone());
+        let folder = self.blocking(move |_| repository.check_tested_commit(&story, &wanted)).await?;
+        self.workspace = self.workspace.in_worktree(&folder)?;
+        let result = self.run_checks(&RunChecksArguments::default()).await?;
+        let passed = result.value.as_ref().is_some_and(|value| value["passed"] == true);
+        let value = serde_json::to_value(test_result(&commit, passed, &result.text)).ok();
+        Ok(ToolResult { value, failed: false, ..result })
     }
 
     fn run_file_tool(&self, request: &WorkspaceRequest) -> Result<ToolResult, String> {

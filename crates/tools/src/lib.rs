@@ -17,6 +17,7 @@ mod exact_edit;
 mod file_diff;
 mod file_tools;
 mod find_tools;
+mod git;
 mod host;
 mod limits;
 mod sandbox;

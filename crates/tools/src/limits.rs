@@ -96,3 +96,9 @@ pub(crate) const SUPERVISOR_REQUEST_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) const SUPERVISOR_REPORT_BYTES_MAX: u64 = 64 * 1024;
 /// Largest file that a command can write, in bytes.
 pub(crate) const COMMAND_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// The free space below which no worktree is created, in KiB.
+pub(crate) const GIT_DISK_SPACE_KIB_MIN: u64 = 200 * 1024;
+/// The maximum size of a file that the team flow itself reads, in bytes.
+pub(crate) const GIT_FILE_BYTES_MAX: usize = 4 << 20;
+/// The maximum length of the name of a spec or a story in paths and branches, in bytes.
+pub(crate) const GIT_NAME_BYTES_MAX: usize = 80;

@@ -152,6 +152,13 @@ impl OpenWorkspace {
         Self { copy: Some(name.to_owned()), root: Arc::new(root), ..self }
     }
 
+    /// Returns the same workspace with the folder of a git worktree.
+    pub(crate) fn in_worktree(self, folder: &std::path::Path) -> Result<Self, String> {
+        let root = ConfinedFolder::open(folder).map_err(|error| format!("the worktree cannot be opened: {error}"))?;
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(self.with_copy(&format!("worktree-{name}"), root))
+    }
+
     /// Returns the name of the workspace and of the copy, by which reads are remembered.
     pub(crate) fn place(&self) -> String {
         match &self.copy {

@@ -205,6 +205,10 @@ pub(super) fn abort(
     failure: TeamFailureKind,
 ) -> Vec<FlowStep> {
     let mut steps = cancel_calls(context, agent, reason);
+    for (request, open) in context.state().requests.iter().filter(|(_, open)| open.agent == *agent) {
+        let (agent, work) = (agent.clone(), open.work.clone());
+        steps.push(TeamFact::ReviewDiscarded { request: *request, agent, work }.into_step());
+    }
     let has_edge = !matches!(context.phase(agent).as_str(), PLANNING | WAITING);
     if !has_edge {
         steps.push(propose(agent, SUSPEND, reason));
@@ -230,7 +234,9 @@ pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, 
     let last_good = coder.green_commit.or(coder.base);
     let next = StoryAssignment { attempt: assignment.attempt + 1, ..assignment };
     let request = RepositoryRequest { commit: last_good, work: next.work_item(), ..context.repository_request(agent) };
+    let (story, status) = (next.story.clone(), StoryStatus::InProgress);
     let mut steps = assignment_steps(next);
+    steps.push(TeamFact::StoryMoved { story, status, reason: reason.to_owned() }.into_step());
     steps.push(TeamFact::TaskGiven { agent: agent.clone(), task: CoderTask::Code }.into_step());
     steps.push(RepositoryTool::Restore.into_step(Some(agent.clone()), &request));
     steps
@@ -277,7 +283,7 @@ fn requeue_or_escalate(context: &TeamContext<'_>, agent: &AgentName) -> Vec<Flow
     let story = &progress.story;
     let (reason, failure) = coder.failure.unwrap_or(("the attempt failed".to_owned(), TeamFailureKind::StoryInvalid));
     let mut steps = Vec::new();
-    let has_ended = progress.status.is_ended();
+    let has_ended = progress.status.is_ended() || failure == TeamFailureKind::Superseded;
     if !has_ended && failure == TeamFailureKind::StoryInvalid && progress.requeues == 0 {
         let rewritten = Story {
             description: format!("{}\n\nAn earlier attempt failed: {reason}", story.description).trim().to_owned(),

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::coder::{abort, cancel_calls, give_task};
 use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
-use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLAN_REVIEW, PREVIEW, SUSPEND, TESTING};
+use super::graphs::{
+    AWAIT_MERGE, CODE_REVIEW, CODING, DISPATCHING, MONITORING, PLAN_REVIEW, PREVIEW, SUSPEND, TESTING,
+};
 use super::mail;
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
@@ -16,7 +18,7 @@ use super::requests::architect_for;
 use super::spec::ARCHITECT_ROLE;
 use super::state::StoryProgress;
 use super::story::{Story, story_graph_problems};
-use super::team_context::{TeamContext, propose, propose_product_manager};
+use super::team_context::{TeamContext, propose, propose_architect, propose_product_manager};
 use super::{express, outages, prompts};
 
 /// The phases in which a person can take a story over. From each of them an edge leads to `CODING`.
@@ -181,22 +183,15 @@ fn change_story(context: &TeamContext<'_>, story: Story) -> Vec<FlowStep> {
     match context.coders().find(is_own) {
         // Any change of an assignment opens new threads.
         Some(agent) => {
-            let reason = "the user changed the story".to_owned();
-            steps.push(
-                TeamFact::StoryMoved { story: story.id, status: StoryStatus::Waiting, reason: reason.clone() }
-                    .into_step(),
-            );
-            steps.extend(abort(context, &agent, &reason, TeamFailureKind::Transient));
+            steps.extend(abort(context, &agent, "the user changed the story", TeamFailureKind::Superseded));
         }
         None => {
-            let status = StoryStatus::Waiting;
             steps.push(TeamFact::EscalationEnded { subject: story.id.clone() }.into_step());
-            steps.push(
-                TeamFact::StoryMoved { story: story.id, status, reason: "the user changed the story".to_owned() }
-                    .into_step(),
-            );
+            steps.extend(reopen_spec(context));
         }
     }
+    let reason = "the user changed the story".to_owned();
+    steps.push(TeamFact::StoryMoved { story: story.id, status: StoryStatus::Waiting, reason }.into_step());
     steps
 }
 
@@ -208,15 +203,25 @@ fn end_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
         TeamFact::StoryMoved { story, status: StoryStatus::Skipped, reason: reason.clone() }.into_step(),
     ];
     if let Some(agent) = coder_of(context, arguments) {
-        steps.extend(abort(context, &agent, &reason, TeamFailureKind::Transient));
+        steps.extend(abort(context, &agent, &reason, TeamFailureKind::Superseded));
     }
     steps
+}
+
+/// The architect watches again after the end of a spec.
+fn reopen_spec(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    if context.state().spec_is_running {
+        return Vec::new();
+    }
+    let reason = "the user wants a story tried again";
+    vec![propose_architect(DISPATCHING, reason), propose_architect(MONITORING, reason)]
 }
 
 fn retry_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Ok(progress) = find_story(context, arguments) else { return Vec::new() };
     let id = progress.story.id.clone();
     let mut steps = vec![TeamFact::EscalationEnded { subject: id.clone() }.into_step()];
+    steps.extend(reopen_spec(context));
     let note = arguments["note"].as_str().unwrap_or_default().trim();
     if !note.is_empty() {
         let description = format!("{}\n\nA note of the user: {note}", progress.story.description);

@@ -10,7 +10,7 @@ use super::graphs::{self, WAITING};
 use super::knowledge::{KnowledgeMergeAction, build_knowledge_pack};
 use super::mail::{self, DISPATCHER, EXPRESS_CHANNEL, SHUTDOWN_TOPIC, STORY_TOPIC};
 use super::prompts;
-use super::spec::ARCHITECT_AGENT;
+use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
 use super::story::{Story, StoryKind, dependent_stories, startable_stories};
 use super::team_context::{TeamContext, propose_architect, propose_product_manager};
 
@@ -20,7 +20,8 @@ pub(super) fn dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
     if !state.spec_is_running && state.updates.is_empty() && express_head(context).is_none() {
         return Vec::new();
     }
-    if state.is_paused {
+    // Work that starts in a turn of the product manager would end with it. The end of the turn dispatches.
+    if state.is_paused || context.is_in_product_manager_turn() {
         return Vec::new();
     }
     let blocked = newly_blocked(context);
@@ -110,11 +111,9 @@ fn newly_blocked(context: &TeamContext<'_>) -> Vec<FlowStep> {
 /// Ends the spec if every story has ended: first what was learned is written to the knowledge file.
 fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
-    let is_open = |status: StoryStatus| !status.is_ended();
-    if !state.spec_is_running
-        || state.stories.is_empty()
-        || state.stories.values().any(|progress| is_open(progress.status))
-    {
+    let has_open_story = state.stories.values().any(|progress| !progress.status.is_ended());
+    let has_busy_coder = context.coders().any(|agent| state.assignment(&agent).is_some());
+    if !state.spec_is_running || state.stories.is_empty() || has_open_story || has_busy_coder {
         return Vec::new();
     }
     let can_write = state.repository.as_ref().is_some_and(|repository| repository.knowledge_problem.is_none());
@@ -126,7 +125,6 @@ fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
         };
         return super::express::queue_knowledge_update(context, update, ARCHITECT_AGENT);
     }
-    // The user is asked before the spec ends with stories that need a decision.
     let missing: Vec<UndeliveredStory> = state
         .ordered_stories()
         .filter(|progress| progress.status != StoryStatus::Merged)
@@ -155,9 +153,12 @@ pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[Undelivere
         FlowStep::Receive { agent: ARCHITECT_AGENT.into() },
         propose_architect(graphs::DONE, "all stories have ended"),
         propose_architect(WAITING, "ready for the next spec"),
-        propose_product_manager(graphs::DONE, "all stories have ended"),
-        propose_product_manager(WAITING, "ready for the next spec"),
     ]);
+    // Otherwise the product manager is talking to the user.
+    if context.phase(&PRODUCT_MANAGER_AGENT.into()) == *graphs::AWAIT_ARCHITECT {
+        steps.push(propose_product_manager(graphs::DONE, "all stories have ended"));
+        steps.push(propose_product_manager(WAITING, "ready for the next spec"));
+    }
     let text = prompts::delivery_account(context, missing);
     steps.push(FlowStep::Reply { text: ReplyTextSource::New(text.clone()), role: None, call: None });
     if context.settings.is_headless && context.view.session.current_turn.is_some() {

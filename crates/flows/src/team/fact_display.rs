@@ -89,6 +89,7 @@ pub(super) fn describe_team_fact(kind: &str, value: &Value) -> FactDisplay {
         TeamFact::KnowledgeImported { graph } => {
             FactDisplay::Detail(format!("{} entries were read from the knowledge file", graph.nodes.len()))
         }
+        TeamFact::SpecAborted { reason } => FactDisplay::Notice(format!("the team cannot start: {reason}")),
         TeamFact::SpecDrafted { .. }
         | TeamFact::StoryChanged { .. }
         | TeamFact::Unassigned { .. }

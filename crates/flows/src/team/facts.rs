@@ -211,6 +211,10 @@ pub enum TeamFact {
     LandingUndone {
         branch: String,
     },
+    /// The team could not start on a spec.
+    SpecAborted {
+        reason: String,
+    },
     /// All stories of a spec have ended.
     SpecEnded {
         number: u32,
@@ -314,6 +318,8 @@ pub enum TeamFailureKind {
     StoryInvalid,
     /// The machine, the repository or the configuration prevents it.
     Environment,
+    /// The user changed what is wanted.
+    Superseded,
 }
 
 impl TeamFailureKind {
@@ -323,6 +329,7 @@ impl TeamFailureKind {
             Self::Transient => "transient",
             Self::StoryInvalid => "story invalid",
             Self::Environment => "environment",
+            Self::Superseded => "superseded",
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn render_fragment(
             None => omitted("there is no assignment"),
         },
         HISTORY_FRAGMENT => match agent.and_then(|agent| state.story_of(agent)) {
-            Some(progress) if !progress.reviews.is_empty() => {
+            Some(progress) if !progress.reviews.is_empty() || !progress.reason.is_empty() => {
                 from_state(prompts::history_text(progress), "what was decided about this story so far")
             }
             _ => omitted("nothing was decided about this story yet"),
@@ -165,5 +165,84 @@ fn render_message(context: &TeamContext<'_>) -> RenderedFragment {
                 why: format!("the {} messages of this turn", several.len()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use segue_core::body::BodyId;
+    use segue_core::event::CallRequest;
+    use segue_core::flow::{BodyTextLookup, EventSubject, FlowContext, TextResolver};
+    use segue_core::ids::CallId;
+    use segue_core::session::Session;
+    use segue_core::signal::SignalForm;
+    use serde_json::json;
+
+    use super::*;
+    use crate::team::settings::TeamSettings;
+    use crate::team::spec::{ARCHITECT_ROLE, REQUEST_ASK};
+    use crate::team::state::{CoderWork, TeamState};
+
+    struct NoTexts;
+
+    impl BodyTextLookup for NoTexts {
+        fn find_text(&self, _: BodyId) -> Option<Arc<str>> {
+            None
+        }
+    }
+
+    /// Renders the story of `coder-1`, which is assigned to revision 2 of a story.
+    fn render_assigned_story(state: &mut TeamState) -> String {
+        let assignment = StoryAssignment {
+            agent: "coder-1".into(),
+            story: "a".to_owned(),
+            attempt: 1,
+            revision: 2,
+            pack: crate::team::knowledge::KnowledgePack::default(),
+        };
+        let mut session = Session::default();
+        session.work_assignments.insert("coder-1".into(), assignment.work_item().as_str().into());
+        state.coders.insert("coder-1".into(), CoderWork { assignment: Some(assignment), ..CoderWork::default() });
+        let (texts, subject) = (TextResolver::new(&NoTexts), EventSubject::default());
+        let view = FlowContext { session: &session, state, texts: &texts, subject: &subject };
+        let (settings, _) = TeamSettings::parse(&json!({}));
+        let mut call_request = CallRequest::new(ARCHITECT_ROLE, REQUEST_ASK);
+        call_request.peer = Some("coder-1".into());
+        let request = FragmentRenderContext {
+            call_request: &call_request,
+            call: CallId(1),
+            turn: None,
+            opens_thread: true,
+            signal_form: SignalForm::Inline,
+            compacted: None,
+        };
+        let context = TeamContext { view: &view, settings: &settings };
+        match render_fragment(&context, &request, STORY_FRAGMENT) {
+            RenderedFragment::New { text, .. } => text,
+            other => panic!("a text was expected, not {other:?}"),
+        }
+    }
+
+    fn story(revision: u32) -> StoryProgress {
+        let story = json!({"id": "a", "title": "A", "description": "the-old-text", "revision": revision});
+        serde_json::from_value(json!({
+            "story": story, "status": "in_progress", "reason": "", "attempts": 1, "requeues": 0, "conflicts": 0,
+            "reviews": [], "commit": null, "cost_microusd": 0, "calls": 0,
+        }))
+        .expect("it is a story")
+    }
+
+    #[test]
+    fn m14_story_that_cannot_be_loaded_gives_a_minimal_context_and_nothing_stale() {
+        let missing = render_assigned_story(&mut TeamState::default());
+        assert!(missing.contains("`a#1.2`") && missing.contains("the story does not exist"), "{missing}");
+        let mut state = TeamState::default();
+        state.stories.insert("a".to_owned(), story(1));
+        let outdated = render_assigned_story(&mut state);
+        assert!(outdated.contains("the story is at revision 1") && !outdated.contains("the-old-text"), "{outdated}");
+        state.stories.insert("a".to_owned(), story(2));
+        assert!(render_assigned_story(&mut state).contains("the-old-text"));
     }
 }

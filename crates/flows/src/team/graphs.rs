@@ -90,8 +90,8 @@ pub fn architect_graph() -> PhaseGraph {
         (WAITING, &[DISPATCHING][..]),
         (DISPATCHING, &[MONITORING, ERROR]),
         (MONITORING, &[DISPATCHING, REQUEST, ESCALATED, DONE, ERROR]),
-        (REQUEST, &[MONITORING, ESCALATED, ERROR]),
-        (ESCALATED, &[MONITORING, REQUEST, DONE, ERROR]),
+        (REQUEST, &[DISPATCHING, MONITORING, ESCALATED, ERROR]),
+        (ESCALATED, &[DISPATCHING, MONITORING, REQUEST, DONE, ERROR]),
         (DONE, &[WAITING]),
         (ERROR, &[WAITING]),
     ];
@@ -104,7 +104,7 @@ pub fn architect_graph() -> PhaseGraph {
 pub fn product_manager_graph() -> PhaseGraph {
     let edges = [
         (WAITING, &[AWAIT_USER, WORKING][..]),
-        (AWAIT_USER, &[WORKING, PREVIEW]),
+        (AWAIT_USER, &[WORKING, PREVIEW, AWAIT_ARCHITECT]),
         (WORKING, &[AWAIT_USER, PREVIEW, AWAIT_ARCHITECT, ERROR]),
         (PREVIEW, &[WORKING, AWAIT_ARCHITECT]),
         (AWAIT_ARCHITECT, &[WORKING, DONE, ERROR]),

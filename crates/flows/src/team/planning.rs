@@ -87,8 +87,9 @@ pub(super) fn handle_not_inspected(context: &TeamContext<'_>, why: &str) -> Vec<
         .into_step(),
         propose_architect(graphs::ERROR, why),
         propose_architect(graphs::WAITING, "waits for the user"),
-        TeamFact::SpecEnded { number: context.state().spec_number, merged: Vec::new(), missing: Vec::new() }
-            .into_step(),
+        propose_product_manager(graphs::ERROR, why),
+        propose_product_manager(graphs::WAITING, "waits for the user"),
+        TeamFact::SpecAborted { reason: why.to_owned() }.into_step(),
     ];
     if context.settings.is_headless && context.view.session.current_turn.is_some() {
         steps.push(FlowStep::EndTurn(segue_core::event::TurnOutcome::Failed { reason: why.to_owned() }));
@@ -184,7 +185,7 @@ fn plan_stories(
         let Some(assignment) = state.assignment(&agent) else { continue };
         let is_affected = removed.contains(&assignment.story) || changed.iter().any(|(id, _)| *id == assignment.story);
         if is_affected {
-            steps.extend(coder::abort(context, &agent, "the spec was changed", TeamFailureKind::Transient));
+            steps.extend(coder::abort(context, &agent, "the spec was changed", TeamFailureKind::Superseded));
         }
     }
     steps.push(TeamFact::StoriesPlanned { stories, origin, problems }.into_step());

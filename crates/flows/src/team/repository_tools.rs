@@ -181,6 +181,9 @@ pub struct RepositoryResult {
     /// A digest of a failure, without what differs from run to run.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failure_digest: String,
+    /// Whether the file that was to be read does not exist.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_missing: bool,
     /// The value of a branch before it was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,

@@ -249,7 +249,7 @@ fn team_commands() -> std::collections::BTreeMap<String, FlowCommandSpec> {
             &[story, ("note", "what the coder should know")],
         ),
         ("take_over", "lets you work in the worktree of a story yourself", &[story]),
-        ("give_back", "gives a story that you took over back to its tests", &[story, ("account", "what you did")]),
+        ("give_back", "gives a story that you took over back to its tests", &[story]),
         (
             "hot_fix",
             "starts a small change without a plan",

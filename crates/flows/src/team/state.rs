@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::body::TextRef;
-use segue_core::event::{AgentMessageSent, CallOpened, Event, PhaseStateOwner, RecordedEvent};
+use segue_core::event::{AgentMessageSent, CallOpened, Event, PhaseStateOwner, RecordedEvent, RetryDecision};
 use segue_core::ids::{AgentName, CallId, MessageId, PhaseName, UnixMillis};
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +44,9 @@ pub struct TeamState {
     /// Knowledge updates by the id of their express work.
     pub updates: BTreeMap<String, KnowledgeUpdate>,
     pub express_count: u32,
-    /// Received messages that an agent works on.
+    /// Messages that were sent, until the next one is sent after they were received.
     pub mail: BTreeMap<MessageId, AgentMessageSent>,
+    pub received_mail: BTreeSet<MessageId>,
     /// The coders that wait for their merge, in order. The first one is merging.
     pub merge_queue: Vec<AgentName>,
     pub is_paused: bool,
@@ -180,6 +181,7 @@ impl TeamState {
         match &recorded.event {
             Event::AgentMessageSent(sent) => self.apply_message_sent(sent),
             Event::AgentMessageReceived { message } => {
+                self.received_mail.insert(*message);
                 if let Some(request) = self.requests.get_mut(message) {
                     request.is_received = true;
                 }
@@ -192,7 +194,7 @@ impl TeamState {
                     story.cost_microusd = story.cost_microusd.saturating_add(cost);
                 }
             }
-            Event::CallCancelled { call, .. } => {
+            Event::CallCancelled { call, .. } | Event::CallFailed { call, next: RetryDecision::GiveUp, .. } => {
                 self.call_stories.remove(call);
                 self.call_workers.remove(call);
             }
@@ -215,8 +217,8 @@ impl TeamState {
             Some(agent) if self.coders.contains_key(&agent) => {
                 self.change_coder(&agent, |coder| coder.suspended_since = None);
             }
-            Some(_) => self.architect_suspended_since = None,
-            None => {}
+            Some(agent) if agent != *super::spec::PRODUCT_MANAGER_AGENT => self.architect_suspended_since = None,
+            Some(_) | None => {}
         }
     }
 
@@ -239,7 +241,10 @@ impl TeamState {
             };
             self.requests.insert(sent.message, request);
         }
-        self.mail.retain(|_, mail| mail.to != sent.to || mail.topic != sent.topic);
+        // A received message is needed only while the flow reacts to it.
+        for received in std::mem::take(&mut self.received_mail) {
+            self.mail.remove(&received);
+        }
         self.mail.insert(sent.message, sent.clone());
     }
 
@@ -320,7 +325,12 @@ impl TeamState {
             }
             TeamFact::StoriesPlanned { stories, .. } => self.apply_planned_stories(stories),
             TeamFact::StoryChanged { story } => self.put_story(story),
-            TeamFact::StoryMoved { story, status, reason } => self.move_story(&story, status, reason),
+            TeamFact::StoryMoved { story, status, reason } => {
+                // A story that waits again after the end of the spec opens the spec again.
+                self.spec_is_running |= status == StoryStatus::Waiting && self.spec.is_some();
+                self.move_story(&story, status, reason);
+            }
+            TeamFact::SpecAborted { .. } => self.spec_is_running = false,
             TeamFact::StoryRequeued { story, reason, .. } => {
                 if let Some(progress) = self.stories.get_mut(&story) {
                     progress.requeues += 1;
@@ -374,6 +384,7 @@ impl TeamState {
         match fact {
             TeamFact::Assigned(assignment) => self.apply_assignment(*assignment),
             TeamFact::Unassigned { agent } => {
+                self.requests.retain(|_, request| request.agent != agent);
                 self.merge_queue.retain(|queued| *queued != agent);
                 self.coders.insert(agent, CoderWork::default());
             }

@@ -30,6 +30,12 @@ impl TeamContext<'_> {
         self.state().coders.get(agent).cloned().unwrap_or_default()
     }
 
+    /// Returns true if the event belongs to a turn in which the product manager talks to the user.
+    pub(super) fn is_in_product_manager_turn(&self) -> bool {
+        let running = self.view.session.current_turn.as_ref().map(|turn| turn.id);
+        !self.settings.is_headless && running.is_some() && self.view.subject.turn == running
+    }
+
     /// Returns the current phase of an agent.
     pub(super) fn phase(&self, agent: &AgentName) -> PhaseName {
         let status = self.view.session.phase_graphs.get(&phase_key(agent));

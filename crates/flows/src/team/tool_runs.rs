@@ -79,18 +79,18 @@ pub(super) fn handle_ended(
     if !is_current || is_aborted {
         return Vec::new();
     }
-    if outcome != ToolOutcome::Done && tool != RepositoryTool::Read {
+    if outcome != ToolOutcome::Done {
         let why = format!("{}: {}", tool.name(), context.view.read_text(text));
         return fail(&agent, why, TeamFailureKind::Environment);
     }
-    handle_coder_tool(context, &agent, tool, (outcome, text), result)
+    handle_coder_tool(context, &agent, tool, text, result)
 }
 
 fn handle_coder_tool(
     context: &TeamContext<'_>,
     agent: &AgentName,
     tool: RepositoryTool,
-    (outcome, text): (ToolOutcome, TextRef),
+    text: TextRef,
     result: RepositoryResult,
 ) -> Vec<FlowStep> {
     match tool {
@@ -102,7 +102,7 @@ fn handle_coder_tool(
             steps
         }
         RepositoryTool::Read => {
-            let present = (outcome == ToolOutcome::Done).then(|| context.view.read_text(text));
+            let present = (!result.is_missing).then(|| context.view.read_text(text));
             express::write_knowledge_file(context, agent, present.as_deref())
         }
         RepositoryTool::Write => commit_work(context, agent),

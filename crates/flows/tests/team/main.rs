@@ -1,5 +1,10 @@
 //! The team flow through its public API.
 
+mod contamination;
+mod contexts;
 mod diffs;
 mod knowledge;
+mod lifecycle;
+mod people;
 mod stories;
+mod support;
