@@ -29,6 +29,8 @@ pub mod chat;
 pub mod concierge;
 mod fact;
 pub mod limits;
+pub mod project;
+pub mod prompt_overrides;
 pub mod team;
 mod template;
 pub mod workspace;

@@ -134,9 +134,10 @@ fn with_suspension(mut graph: PhaseGraph) -> PhaseGraph {
     let phases: Vec<PhaseName> = graph.phases.iter().map(|phase| phase.name.clone()).collect();
     for phase in phases.iter().filter(|phase| **phase != *SUSPEND) {
         graph.edges.push(edge(phase.as_str(), SUSPEND, Guard::Always));
-        graph.edges.push(edge(SUSPEND, phase.as_str(), came_from(phase.as_str())));
+        // An attempt that is given up may end here, whatever it was doing.
+        let guard = if *phase == *ERROR { Guard::Always } else { came_from(phase.as_str()) };
+        graph.edges.push(edge(SUSPEND, phase.as_str(), guard));
     }
-    graph.edges.push(edge(SUSPEND, ERROR, Guard::Always));
     graph
 }
 

@@ -159,7 +159,7 @@ fn failed_tests_go_back_to_the_coder_and_the_same_failure_twice_starts_afresh() 
     team.surprises.push((RepositoryTool::Test, "a".to_owned(), red("commit2", "same")));
     team.answer_coder("coder-1", "done");
     assert_eq!(team.phase("coder-1"), "CODING", "{}", team.describe());
-    let work = team.harness.session().work_assignments[&"coder-1".into()].to_string();
+    let work = team.work_of("coder-1");
     assert_eq!(work, "a#2.1", "a new attempt has a new thread");
     let prompt = team.prompt(team.coder_call("coder-1"));
     assert!(
@@ -212,7 +212,7 @@ fn m28_third_request_for_changes_warns_and_the_sixth_rejects() {
         (6, ReviewVerdict::Rejected, ReviewVerdict::NeedsChanges)
     );
     // The story is rewritten and waits again, once.
-    let work = team.harness.session().work_assignments[&"coder-1".into()].to_string();
+    let work = team.work_of("coder-1");
     assert_eq!(work, "a#2.2");
     let prompt = team.prompt(team.coder_call("coder-1"));
     assert!(prompt.contains("An earlier attempt failed"), "{prompt}");
@@ -247,7 +247,7 @@ fn answer_for_an_assignment_that_changed_is_recorded_and_discarded() {
     let call = team.architect_call("coder-1");
     team.command("edit_story", json!({"story": "a", "description": "something else"})).finish_tools();
     assert!(!team.harness.session().open_calls.contains_key(&call), "the review of the old story is not awaited");
-    assert_eq!(team.harness.session().work_assignments[&"coder-1".into()].to_string(), "a#2.2");
+    assert_eq!(team.work_of("coder-1"), "a#2.2");
     let prompt = team.prompt(team.coder_call("coder-1"));
     assert!(prompt.contains("something else") && !prompt.contains("secret-of-a"), "{prompt}");
 }

@@ -114,9 +114,9 @@ fn changed_spec_affects_only_the_stories_that_differ() {
     let mut second = story_json("b", &[]);
     second["description"] = json!("it blinks");
     team.answer_architect("pm", &json!({"stories": [story_json("a", &[]), second]}).to_string());
-    assert_eq!(team.harness.session().work_assignments[&"coder-1".into()].to_string(), "a#1.1", "a goes on");
+    assert_eq!(team.work_of("coder-1"), "a#1.1", "a goes on");
     assert_eq!(team.phase("coder-1"), "PLAN_REVIEW");
-    assert_eq!(team.harness.session().work_assignments[&"coder-2".into()].to_string(), "b#2.2");
+    assert_eq!(team.work_of("coder-2"), "b#2.2");
     assert!(team.prompt(team.coder_call("coder-2")).contains("it blinks"));
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::context::ThreadUse;
+use segue_core::context::CallThread;
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::{AgentName, CallId, ToolRunId};
@@ -241,6 +241,12 @@ impl TestTeam {
         self.harness.journal().iter().filter_map(|recorded| TeamFact::from_event(&recorded.event)).collect()
     }
 
+    /// Returns the work item of a coder.
+    pub(crate) fn work_of(&self, agent: &str) -> String {
+        let work = self.harness.session().work_assignments.get(&AgentName::from(agent));
+        work.map(ToString::to_string).unwrap_or_default()
+    }
+
     pub(crate) fn story_of(&self, agent: &str) -> Option<String> {
         let work = self.harness.session().work_assignments.get(&AgentName::from(agent))?;
         Some(work.as_str().split('#').next().unwrap_or_default().to_owned())
@@ -262,7 +268,7 @@ impl TestTeam {
 
     pub(crate) fn opened_thread(&self, call: CallId) -> bool {
         let opened = self.architect_calls().into_iter().find(|opened| opened.call == call);
-        opened.is_some_and(|opened| matches!(opened.receipt.thread, ThreadUse::Opened { .. }))
+        opened.is_some_and(|opened| matches!(opened.receipt.thread, CallThread::Opened { .. }))
     }
 
     /// Describes where everything is, for failures.
