@@ -37,6 +37,7 @@ mod clock;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod encoding;
 mod error;
 mod inbox;
 mod lease;

@@ -19,7 +19,6 @@ mod body_index;
 mod capabilities;
 mod catalog;
 mod deliveries;
-mod encoding;
 mod fork_delete;
 mod inbox;
 mod leases;

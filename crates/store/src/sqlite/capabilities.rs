@@ -10,7 +10,8 @@ use super::body_index::StoreConnection;
 use super::inbox::EncodedSubmission;
 use super::process_lock::ProcessLivenessLock;
 use super::writer::WalErasureRequirement;
-use super::{SqliteStore, catalog, encoding, fork_delete, inbox, leases, read, write};
+use super::{SqliteStore, catalog, fork_delete, inbox, leases, read, write};
+use crate::encoding;
 use crate::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
     JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,

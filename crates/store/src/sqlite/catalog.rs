@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
-use super::encoding;
 use super::inbox::read_address;
 use super::read::read_session_body_refs;
 use super::session_row::{find_session_name, load_session_row, newest_change, sortable_time};
 use super::sqlite_error::TransactionError;
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
+use crate::encoding;
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
 use crate::search::SearchTerm;
 use crate::{

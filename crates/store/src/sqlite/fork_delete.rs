@@ -7,7 +7,6 @@ use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
 use super::body_index::StoreConnection;
 use super::catalog::has_children;
-use super::encoding;
 use super::inbox::{EncodedSubmission, deliver};
 use super::leases::set_holder;
 use super::process_lock::ProcessLivenessLock;
@@ -17,6 +16,7 @@ use super::session_row::{
 };
 use super::sqlite_error::TransactionError;
 use super::write::insert_journal_row;
+use crate::encoding;
 use crate::limits::REMEMBERED_DELETIONS_MAX;
 use crate::{Error, ForkSpec, Lease, NewSubmission};
 

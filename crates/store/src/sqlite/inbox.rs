@@ -3,9 +3,9 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::encoding;
 use super::session_row::{SqliteSessionRow, find_session_row, load_session_row};
 use super::sqlite_error::TransactionError;
+use crate::encoding;
 use crate::inbox::{SubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, OUTCOMES_PRUNED_PER_COMMIT_MAX};
 use crate::{DrainedEntry, Error, InboxEntry, NewSubmission, SessionAddress, SubmissionStatus};

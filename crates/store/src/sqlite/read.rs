@@ -8,11 +8,11 @@ use segue_core::body::BodyId;
 use segue_core::ids::{Seq, SessionId};
 
 use super::body_index::StoreConnection;
-use super::encoding::{self, BodyRef};
 use super::inbox::read_inbox;
 use super::session_row::{SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
 use super::write::body_address_prefix;
+use crate::encoding::{self, BodyRef};
 use crate::inbox::InboxSize;
 use crate::{Error, IntegrityReport, JournalRecord, Snapshot};
 

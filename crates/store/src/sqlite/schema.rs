@@ -5,12 +5,12 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, params};
 use segue_core::ids::SessionId;
 
+use super::private_files;
 use super::session_row::EncodedSummary;
 use super::sqlite_error::{map_file_error, map_store_error};
-use super::{encoding, private_files};
-use crate::Error;
 use crate::catalog::name_namespace;
 use crate::limits::CACHED_STATEMENTS_MAX;
+use crate::{Error, encoding};
 
 /// "SEGU", which tells our databases from those of other programs.
 const APPLICATION_ID: i32 = 0x5345_4755;

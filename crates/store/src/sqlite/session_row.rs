@@ -3,10 +3,10 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 
-use super::encoding;
 use super::process_lock::ProcessLivenessLock;
 use super::sqlite_error::TransactionError;
 use crate::catalog::name_namespace;
+use crate::encoding;
 use crate::inbox::InboxSize;
 use crate::{Error, InboxStatus, Lease, SessionAddress, SessionSummary};
 

@@ -6,11 +6,10 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::StoreConnection;
 use super::deliveries::EncodedCrossSessionWrites;
-use super::encoding::{self, BodyRef};
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{EncodedSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
-use crate::limits::JOURNAL_ROW_BYTES_MAX;
+use crate::encoding::{self, BodyRef};
 use crate::{CommitBody, Error, JournalCommit, JournalRecord, Snapshot, StoreClock};
 
 /// Writes the file's format number again, which changes nothing but needs everything that a commit needs.
@@ -79,7 +78,7 @@ impl EncodedJournal {
             let first = records.first().map_or(Seq(1), |record| record.seq);
             EncodedJournalRow { first, data: encoding::seal_records(session, first, records) }
         };
-        let rows: Vec<EncodedJournalRow> = split_into_rows(records).into_iter().map(encode_row).collect();
+        let rows: Vec<EncodedJournalRow> = encoding::split_into_rows(records).into_iter().map(encode_row).collect();
         let encode_body = |body: &CommitBody| {
             let row = rows.partition_point(|row| row.first <= body.first_used_by).saturating_sub(1);
             EncodedBody {
@@ -115,21 +114,6 @@ impl EncodedJournal {
         }
         Ok(())
     }
-}
-
-/// Splits the records of a commit into rows.
-fn split_into_rows(records: &[JournalRecord]) -> Vec<&[JournalRecord]> {
-    let mut rows = Vec::with_capacity(1);
-    let (mut row_start, mut bytes) = (0, 0);
-    for (index, record) in records.iter().enumerate() {
-        bytes += record.bytes.len();
-        if bytes > JOURNAL_ROW_BYTES_MAX && index > row_start {
-            rows.push(&records[row_start..index]);
-            (row_start, bytes) = (index, record.bytes.len());
-        }
-    }
-    rows.push(&records[row_start..]);
-    rows
 }
 
 /// Writes a commit. Everything that can be rejected is checked before the first write, because commits of other sessions

@@ -1,7 +1,9 @@
 //! How values are encoded on disk: records of one row are framed together, compressed if that helps, and sealed with a
 //! checksum where nothing else detects corruption. Decoding never panics: any bytes give a value or an error.
 
-use crate::limits::{COMPRESS_BYTES_MIN, COMPRESS_TEXT_BYTES_MIN, PREALLOCATED_BYTES_MAX, SQLITE_VALUE_BYTES_MAX};
+use crate::limits::{
+    COMPRESS_BYTES_MIN, COMPRESS_TEXT_BYTES_MIN, JOURNAL_ROW_BYTES_MAX, PREALLOCATED_BYTES_MAX, SQLITE_VALUE_BYTES_MAX,
+};
 use std::cell::RefCell;
 use std::io::Read as _;
 use std::sync::LazyLock;
@@ -31,7 +33,7 @@ static JOURNAL_DECODER_DICTIONARY: LazyLock<DecoderDictionary<'static>> =
     LazyLock::new(|| DecoderDictionary::copy(JOURNAL_DICTIONARY));
 
 /// Encodes the records of one row as a sealed value.
-pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[JournalRecord]) -> Vec<u8> {
+pub(crate) fn seal_records(session: &SessionId, first: Seq, records: &[JournalRecord]) -> Vec<u8> {
     let size: usize = records.iter().map(|record| record.bytes.len() + 8).sum();
     let mut frame = Vec::with_capacity(size + 8);
     write_varint(&mut frame, records.len() as u64);
@@ -47,8 +49,23 @@ pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[JournalRe
     seal(session, &first.0.to_le_bytes(), &compress_with_mark(MARK_ZSTD_JOURNAL, &frame))
 }
 
+/// Splits the records of a commit into rows.
+pub(crate) fn split_into_rows(records: &[JournalRecord]) -> Vec<&[JournalRecord]> {
+    let mut rows = Vec::with_capacity(1);
+    let (mut row_start, mut bytes) = (0, 0);
+    for (index, record) in records.iter().enumerate() {
+        bytes += record.bytes.len();
+        if bytes > JOURNAL_ROW_BYTES_MAX && index > row_start {
+            rows.push(&records[row_start..index]);
+            (row_start, bytes) = (index, record.bytes.len());
+        }
+    }
+    rows.push(&records[row_start..]);
+    rows
+}
+
 /// Decodes the records that were sealed for this session and first sequence number.
-pub(super) fn unseal_records(session: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<JournalRecord>, String> {
+pub(crate) fn unseal_records(session: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<JournalRecord>, String> {
     let frame = decompress(unseal(session, &first.0.to_le_bytes(), sealed)?)?;
     let mut rest = frame.as_slice();
     let count = read_varint(&mut rest)?;
@@ -71,39 +88,39 @@ pub(super) fn unseal_records(session: &SessionId, first: Seq, sealed: &[u8]) -> 
 }
 
 /// Seals encoded records for another session, without decoding them.
-pub(super) fn reseal_records(from: &SessionId, to: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn reseal_records(from: &SessionId, to: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<u8>, String> {
     let context = first.0.to_le_bytes();
     Ok(seal(to, &context, unseal(from, &context, sealed)?))
 }
 
 /// Encodes a summary as a sealed value.
-pub(super) fn seal_summary(session: &SessionId, summary: &SessionSummary) -> Vec<u8> {
+pub(crate) fn seal_summary(session: &SessionId, summary: &SessionSummary) -> Vec<u8> {
     let json = serde_json::to_vec(summary).expect("a summary serializes to JSON");
     seal(session, b"summary", &json)
 }
 
 /// Decodes the summary that was sealed for this session.
-pub(super) fn unseal_summary(session: &SessionId, sealed: &[u8]) -> Result<SessionSummary, String> {
+pub(crate) fn unseal_summary(session: &SessionId, sealed: &[u8]) -> Result<SessionSummary, String> {
     serde_json::from_slice(unseal(session, b"summary", sealed)?).map_err(|error| format!("its summary: {error}"))
 }
 
 /// Encodes a snapshot's bytes as a sealed value.
-pub(super) fn seal_snapshot(session: &SessionId, snapshot: &Snapshot) -> Vec<u8> {
+pub(crate) fn seal_snapshot(session: &SessionId, snapshot: &Snapshot) -> Vec<u8> {
     seal(session, &snapshot_checksum_context(snapshot.seq, snapshot.format), &compress(&snapshot.bytes))
 }
 
 /// Decodes the snapshot that was sealed for this session, sequence number and format.
-pub(super) fn unseal_snapshot(session: &SessionId, seq: Seq, format: u32, sealed: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn unseal_snapshot(session: &SessionId, seq: Seq, format: u32, sealed: &[u8]) -> Result<Vec<u8>, String> {
     decompress(unseal(session, &snapshot_checksum_context(seq, format), sealed)?)
 }
 
 /// Compresses bytes if that helps; the first byte of the result tells whether they are compressed. Adds no checksum.
-pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn compress(bytes: &[u8]) -> Vec<u8> {
     compress_with_mark(MARK_ZSTD, bytes)
 }
 
 /// Compresses a text in the same way. A short text is not compressed, because the time is worth more than the space.
-pub(super) fn compress_text(text: &str) -> Vec<u8> {
+pub(crate) fn compress_text(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     if bytes.len() < COMPRESS_TEXT_BYTES_MIN { mark_uncompressed(bytes) } else { compress(bytes) }
 }
@@ -120,7 +137,7 @@ fn mark_uncompressed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes the result of [`compress`].
-pub(super) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
     match packed.split_first() {
         Some((&MARK_UNCOMPRESSED, bytes)) => Ok(bytes.to_vec()),
         Some((mark @ &(MARK_ZSTD | MARK_ZSTD_JOURNAL), mut rest)) => {
@@ -142,12 +159,12 @@ pub(super) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
 
 /// A journal row's reference to a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BodyRef {
+pub(crate) struct BodyRef {
     /// The row of the body.
-    pub(super) body: i64,
-    pub(super) is_visible: bool,
+    pub(crate) body: i64,
+    pub(crate) is_visible: bool,
     /// The first record of the journal row that refers to the body, counted from zero.
-    pub(super) record_offset: u64,
+    pub(crate) record_offset: u64,
 }
 
 /// Comes before references with record offsets. Rows of format 2 and before have references without them, which never
@@ -155,7 +172,7 @@ pub(super) struct BodyRef {
 const MARK_RECORD_OFFSETS: u8 = 0;
 
 /// Encodes the references of a journal row to the bodies that came with it.
-pub(super) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
+pub(crate) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
     let mut out = vec![MARK_RECORD_OFFSETS];
     for body_ref in body_refs {
         write_varint(&mut out, body_ref.body.cast_unsigned() << 1 | u64::from(body_ref.is_visible));
@@ -165,7 +182,7 @@ pub(super) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
 }
 
 /// Decodes the result of [`encode_body_refs`]. A reference without an offset counts as one of the first record.
-pub(super) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<BodyRef>, String> {
+pub(crate) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<BodyRef>, String> {
     let has_offsets = bytes.first() == Some(&MARK_RECORD_OFFSETS);
     bytes = &bytes[usize::from(has_offsets)..];
     let mut body_refs = Vec::new();
@@ -178,12 +195,12 @@ pub(super) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<BodyRef>, String>
 }
 
 /// Encodes the content of an inbox entry as a sealed value.
-pub(super) fn seal_inbox_entry(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn seal_inbox_entry(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
     seal(session, &submission_checksum_context(b'i', submission), &compress(bytes))
 }
 
 /// Decodes the inbox entry that was sealed for this session and submission.
-pub(super) fn unseal_inbox_entry(
+pub(crate) fn unseal_inbox_entry(
     session: &SessionId,
     submission: SubmissionId,
     sealed: &[u8],
@@ -192,12 +209,12 @@ pub(super) fn unseal_inbox_entry(
 }
 
 /// Encodes the outcome of a submission as a sealed value.
-pub(super) fn seal_outcome(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn seal_outcome(session: &SessionId, submission: SubmissionId, bytes: &[u8]) -> Vec<u8> {
     seal(session, &submission_checksum_context(b'o', submission), &compress(bytes))
 }
 
 /// Decodes the outcome that was sealed for this session and submission.
-pub(super) fn unseal_outcome(session: &SessionId, submission: SubmissionId, sealed: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn unseal_outcome(session: &SessionId, submission: SubmissionId, sealed: &[u8]) -> Result<Vec<u8>, String> {
     decompress(unseal(session, &submission_checksum_context(b'o', submission), sealed)?)
 }
 
