@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use crate::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, IntegrityReport, JournalCommit, JournalRecord, Lease,
-    NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress, SessionChangePage, SessionListPage, SessionQuery,
-    Snapshot, SubmissionStatus, TakeoverPolicy,
+    LeaseRenewal, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress, SessionChangePage, SessionListPage,
+    SessionQuery, Snapshot, StoreMetrics, SubmissionStatus, TakeoverPolicy,
 };
 
 /// Reads journals. Needs no lease.
@@ -71,13 +71,21 @@ pub trait LeaseStore: Send + Sync + Debug {
     /// earlier lease of the same process is no obstacle.
     async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error>;
 
-    /// Extends a lease. Returns when it expires now; none if the store's leases last as long as their process.
-    /// [`Error::Fenced`] means that the lease is lost; after any other error it may still be valid.
-    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error>;
+    /// Returns how long a lease lasts after it was acquired or renewed; none if leases last as long as their process.
+    fn lease_ms(&self) -> Option<u64>;
+
+    /// Extends the leases of this process, and tells which of `held` are lost. After an error they may all be valid.
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error>;
 
     /// Releases the lease of an idle session. Its epoch cannot be used afterwards. Returns whether there are entries
     /// that the session should handle first.
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error>;
+
+    /// Returns where to reach the live process, other than this one, that holds a session. None if there is no such
+    /// process, or it told nobody.
+    async fn find_holder_address(&self, _session: &SessionId) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
 }
 
 /// The durable inboxes of sessions. Any process may submit; the session's writer drains its inbox with its commits.
@@ -118,7 +126,7 @@ pub trait SessionCatalog: Send + Sync + Debug {
     async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error>;
 
     /// Returns sessions with pending work, the most urgent first. A session with inbox entries has pending work by
-    /// itself. Quarantined sessions are left out.
+    /// itself. Quarantined sessions are left out; sessions that another live process holds may be.
     async fn sessions_with_pending_work(&self, query: &PendingWorkQuery) -> Result<PendingWorkPage, Error>;
 
     /// Returns at most `limit` sessions whose deletion has begun.
@@ -137,6 +145,11 @@ pub trait StoreMaintenance: Send + Sync + Debug {
 
     /// Reads everything and reports what is corrupted.
     async fn check_integrity(&self) -> Result<IntegrityReport, Error>;
+
+    /// Returns what this process has done with the store, and how much waits in it.
+    async fn read_metrics(&self) -> Result<StoreMetrics, Error> {
+        Ok(StoreMetrics::default())
+    }
 
     /// Finishes queued writes and releases all leases of this process. Later calls return [`Error::Closed`].
     async fn close(&self) -> Result<(), Error>;

@@ -241,6 +241,24 @@ pub struct SessionChangePage {
     pub misses_deletions: bool,
 }
 
+/// What a process has done with a store since it opened it, and how much waits in the store. A number is missing if the
+/// backend does not count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreMetrics {
+    /// Leases that were taken from another process that is dead.
+    pub takeovers: Option<u64>,
+    /// Groups of commits that were written together.
+    pub commit_groups: Option<u64>,
+    /// Commits in these groups.
+    pub grouped_commits: Option<u64>,
+    /// How long writing these groups took altogether, in microseconds.
+    pub commit_micros: Option<u64>,
+    /// Entries in all inboxes of the store.
+    pub inbox_entries: Option<u64>,
+    /// Processes that share the store and are alive.
+    pub live_nodes: Option<u64>,
+}
+
 /// The result of an integrity check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IntegrityReport {

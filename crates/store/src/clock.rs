@@ -37,6 +37,12 @@ impl StoreClock {
         self.started_at.plus_ms(elapsed_ms).plus_ms(self.advanced_ms.load(Ordering::Relaxed))
     }
 
+    /// Returns by how much the clock was moved forward.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn advanced_ms(&self) -> u64 {
+        self.advanced_ms.load(Ordering::Relaxed)
+    }
+
     /// Moves the clock forward, for tests.
     pub fn advance_ms(&self, ms: u64) {
         self.advanced_ms.fetch_add(ms, Ordering::Relaxed);

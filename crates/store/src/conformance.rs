@@ -112,7 +112,8 @@ macro_rules! lease_expiry_suite {
         $crate::conformance_tests!($fixture; lease_expiry:
             r19_a_lease_that_is_not_renewed_expires,
             r19_a_renewed_lease_is_kept,
-            r19_an_expired_lease_that_nobody_took_is_still_valid);
+            r19_an_expired_lease_that_nobody_took_is_still_valid,
+            r13_an_expired_lease_is_left_alone_if_its_holder_may_be_alive);
     };
 }
 

@@ -1,6 +1,6 @@
 //! Leases: the right to write to a session.
 
-use segue_core::ids::{LeaseEpoch, Seq, SessionUid, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, UnixMillis};
 
 use crate::inbox::InboxStatus;
 
@@ -24,7 +24,29 @@ pub struct Lease {
 /// When a lease may be taken from another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeoverPolicy {
+    /// Only if the process that holds the session has ended for certain. A lease that has merely expired is left alone:
+    /// its holder may be unable to reach the store for the moment, as everybody else was.
+    IfHolderEnded,
     /// Only if the process that holds the session is dead, or its lease has expired.
     IfHolderDead,
     Force,
+}
+
+/// The result of renewing the leases of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRenewal {
+    /// When the leases expire now, by the store's clock. None if they last as long as their process.
+    pub expires_at: Option<UnixMillis>,
+    /// The leases that are lost.
+    pub lost: Vec<LostLease>,
+}
+
+/// A lease that another process has taken, or whose session is deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostLease {
+    pub session: SessionId,
+    /// The epoch of the lost lease.
+    pub epoch: LeaseEpoch,
+    /// The current epoch; none if there is no such session any more.
+    pub current: Option<LeaseEpoch>,
 }

@@ -49,7 +49,7 @@ pub mod sqlite;
 pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, SessionCatalog, Store, StoreMaintenance};
 pub use catalog::{
     ChangeCursor, IntegrityReport, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
-    PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
+    PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, StoreMetrics,
     StoredSessionChange, StoredSessionEntry,
 };
 pub use clock::StoreClock;
@@ -59,7 +59,7 @@ pub use inbox::{
     DrainedEntry, InboxEntry, InboxStatus, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession,
     SubmissionStatus,
 };
-pub use lease::{Lease, TakeoverPolicy};
+pub use lease::{Lease, LeaseRenewal, LostLease, TakeoverPolicy};
 
 /// Rejects names that no store may accept.
 pub(crate) fn validate_session_id(session: &SessionId) -> Result<(), Error> {

@@ -11,9 +11,9 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, Unix
 
 use crate::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
-    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreClock, StoreMaintenance,
-    SubmissionStatus, TakeoverPolicy, validate_session_id,
+    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreClock,
+    StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
 };
 
 mod disk_state;
@@ -214,8 +214,12 @@ impl LeaseStore for MemoryStore {
         self.lock()?.acquire_lease(session, takeover, self.node)
     }
 
-    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
-        self.lock()?.renew_lease(session, epoch)
+    fn lease_ms(&self) -> Option<u64> {
+        self.disk.lock().lease_ms
+    }
+
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+        Ok(self.lock()?.renew_leases(held))
     }
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {

@@ -24,9 +24,9 @@ use segue_models::{
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_store::{
     ChangeCursor, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
-    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, Store, StoreMaintenance,
-    SubmissionStatus, TakeoverPolicy,
+    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, Store,
+    StoreMaintenance, SubmissionStatus, TakeoverPolicy,
 };
 use segue_testkit::{ClosureFlow, WordCounter};
 use tokio::sync::mpsc;
@@ -249,6 +249,8 @@ pub(crate) struct InjectedFaults {
     pub text_reads: AtomicU64,
     /// How many of the next attempts to acquire a lease fail.
     pub failing_leases: AtomicU64,
+    /// How many of the next renewals of leases fail.
+    pub failing_renewals: AtomicU64,
     /// How many of the next reads of texts fail.
     pub failing_text_reads: AtomicU64,
     /// How many of the next appends panic.
@@ -344,8 +346,13 @@ impl LeaseStore for FaultyStore {
         self.inner.acquire_lease(session, takeover).await
     }
 
-    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<Option<UnixMillis>> {
-        self.inner.renew_lease(session, epoch).await
+    fn lease_ms(&self) -> Option<u64> {
+        self.inner.lease_ms()
+    }
+
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> StoreResult<LeaseRenewal> {
+        fail_if_requested(&self.faults.failing_renewals)?;
+        self.inner.renew_leases(held).await
     }
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<InboxStatus> {

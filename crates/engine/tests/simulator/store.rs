@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 use segue_store::memory::MemoryStore;
 use segue_store::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
-    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus,
-    TakeoverPolicy,
+    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
+    SubmissionStatus, TakeoverPolicy,
 };
 use tokio::sync::Notify;
 
@@ -231,9 +231,13 @@ impl LeaseStore for SimStore {
         self.inner.acquire_lease(session, takeover).await
     }
 
-    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
+    fn lease_ms(&self) -> Option<u64> {
+        self.inner.lease_ms()
+    }
+
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
         self.delay_or_fail("renewing").await?;
-        self.inner.renew_lease(session, epoch).await
+        self.inner.renew_leases(held).await
     }
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {

@@ -7,7 +7,7 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
     PendingWorkStatus, SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery,
     SessionSummary, Snapshot, StoreMaintenance, StoredSessionEntry, SubmissionStatus, TakeoverPolicy,
 };
@@ -193,8 +193,15 @@ impl LeaseStore for RemoteStore {
         Err(read_only_error(session))
     }
 
-    async fn renew_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
-        Err(read_only_error(session))
+    fn lease_ms(&self) -> Option<u64> {
+        None
+    }
+
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+        match held.first() {
+            Some((session, _)) => Err(read_only_error(session)),
+            None => Ok(LeaseRenewal { expires_at: None, lost: Vec::new() }),
+        }
     }
 
     async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<InboxStatus, Error> {

@@ -14,10 +14,11 @@ use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, REMEMBERED_DELETIONS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
 use crate::search::SearchTerm;
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, JournalCommit, JournalRecord, Lease, NewSubmission,
-    OutgoingSubmission, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
-    SessionAddress, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, Snapshot,
-    SpawnedSession, StoredSessionChange, StoredSessionEntry, SubmissionStatus,
+    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, JournalCommit, JournalRecord, Lease, LeaseRenewal,
+    LostLease, NewSubmission, OutgoingSubmission, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
+    PendingWorkStatus, SessionAddress, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
+    SessionSummary, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionEntry, SubmissionStatus,
+    TakeoverPolicy,
 };
 
 #[derive(Debug)]
@@ -151,13 +152,23 @@ impl MemoryDiskState {
     /// Returns the live process other than `node` that holds `session`.
     fn live_holder_except(&self, session: &SessionId, node: u64) -> Option<u64> {
         let held = self.sessions.get(session)?;
-        let holder = held.holder?;
         let is_expired = held.lease_expires_at.is_some_and(|expires_at| expires_at <= self.clock.now());
-        (holder != node && self.live_nodes.contains(&holder) && !is_expired).then_some(holder)
+        self.running_holder_except(session, node).filter(|_| !is_expired)
     }
 
-    pub(super) fn ensure_not_held(&self, session: &SessionId, node: u64) -> Result<(), Error> {
-        match self.live_holder_except(session, node) {
+    /// Returns the process other than `node` that holds `session` and has not ended, even if its lease has expired.
+    fn running_holder_except(&self, session: &SessionId, node: u64) -> Option<u64> {
+        let holder = self.sessions.get(session)?.holder?;
+        (holder != node && self.live_nodes.contains(&holder)).then_some(holder)
+    }
+
+    fn ensure_not_held(&self, session: &SessionId, node: u64, takeover: TakeoverPolicy) -> Result<(), Error> {
+        let holder = match takeover {
+            TakeoverPolicy::IfHolderEnded => self.running_holder_except(session, node),
+            TakeoverPolicy::IfHolderDead => self.live_holder_except(session, node),
+            TakeoverPolicy::Force => None,
+        };
+        match holder {
             Some(holder) => Err(Error::HeldByOtherProcess { session: session.clone(), by: format!("node-{holder}") }),
             None => Ok(()),
         }
@@ -236,21 +247,27 @@ impl MemoryDiskState {
     pub(super) fn acquire_lease(
         &mut self,
         session: &SessionId,
-        takeover: crate::TakeoverPolicy,
+        takeover: TakeoverPolicy,
         node: u64,
     ) -> Result<Lease, Error> {
         self.ensure_not_being_deleted(session)?;
-        if takeover == crate::TakeoverPolicy::IfHolderDead {
-            self.ensure_not_held(session, node)?;
-        }
+        self.ensure_not_held(session, node, takeover)?;
         self.set_holder(session, node)
     }
 
-    pub(super) fn renew_lease(&mut self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
-        self.ensure_not_fenced(session, epoch)?;
+    pub(super) fn renew_leases(&mut self, held: &[(SessionId, LeaseEpoch)]) -> LeaseRenewal {
         let expires_at = self.lease_expiry();
-        self.session_mut(session)?.lease_expires_at = expires_at;
-        Ok(expires_at)
+        let mut renewal = LeaseRenewal { expires_at, lost: Vec::new() };
+        for (session, epoch) in held {
+            match self.sessions.get_mut(session) {
+                Some(leased) if leased.epoch == *epoch => leased.lease_expires_at = expires_at,
+                found => {
+                    let current = found.map(|leased| leased.epoch);
+                    renewal.lost.push(LostLease { session: session.clone(), epoch: *epoch, current });
+                }
+            }
+        }
+        renewal
     }
 
     pub(super) fn release_lease(&mut self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
@@ -432,7 +449,7 @@ impl MemoryDiskState {
 
     pub(super) fn begin_delete(&mut self, session: &SessionId, node: u64) -> Result<Lease, Error> {
         self.session(session)?;
-        self.ensure_not_held(session, node)?;
+        self.ensure_not_held(session, node, TakeoverPolicy::IfHolderDead)?;
         let marked = self.session_mut(session)?;
         if !marked.is_being_deleted {
             marked.is_being_deleted = true;
@@ -451,7 +468,7 @@ impl MemoryDiskState {
         let deleted = self.session(session)?;
         let (sender, parent) = (deleted.address(session), deleted.parent);
         let is_remembered = deleted.is_being_deleted;
-        self.ensure_not_held(session, node)?;
+        self.ensure_not_held(session, node, TakeoverPolicy::IfHolderDead)?;
         if self.sessions.values().any(|other| other.parent == Some(sender.uid)) {
             return Err(Error::HasChildren { session: session.clone() });
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use segue_core::body::BodyId;
-use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use super::body_index::StoreConnection;
 use super::inbox::EncodedSubmission;
@@ -14,9 +14,9 @@ use super::{SqliteStore, catalog, fork_delete, inbox, leases, read, write};
 use crate::encoding;
 use crate::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress,
-    SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus,
-    TakeoverPolicy, validate_session_id,
+    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
+    SubmissionStatus, TakeoverPolicy, validate_session_id,
 };
 
 #[async_trait]
@@ -105,9 +105,13 @@ impl LeaseStore for SqliteStore {
         .await
     }
 
-    async fn renew_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<Option<UnixMillis>, Error> {
-        self.run_session_read(session, move |db, session| leases::ensure_lease_is_current(db, session, epoch)).await?;
-        Ok(None)
+    fn lease_ms(&self) -> Option<u64> {
+        None
+    }
+
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+        let held = held.to_vec();
+        self.run_store_read(move |db| leases::find_lost_leases(db, &held)).await
     }
 
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {

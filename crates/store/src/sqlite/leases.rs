@@ -5,10 +5,11 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{
-    NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session, load_session_row, next_epoch,
+    NewSessionRow, SqliteSessionRow, ensure_name_is_free, find_session_row, insert_session, load_session_row,
+    next_epoch,
 };
 use super::sqlite_error::TransactionError;
-use crate::{InboxStatus, Lease, TakeoverPolicy};
+use crate::{InboxStatus, Lease, LeaseRenewal, LostLease, TakeoverPolicy};
 
 pub(super) fn create_session(
     db: &Connection,
@@ -29,8 +30,9 @@ pub(super) fn acquire_lease(
 ) -> Result<Lease, TransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_being_deleted(session)?;
-    if takeover == TakeoverPolicy::IfHolderDead {
-        session_row.ensure_not_held(session, node)?;
+    match takeover {
+        TakeoverPolicy::IfHolderEnded | TakeoverPolicy::IfHolderDead => session_row.ensure_not_held(session, node)?,
+        TakeoverPolicy::Force => {}
     }
     let epoch = set_holder(db, &session_row, node)?;
     if let Some(holder) = session_row.holder.as_deref().filter(|holder| *holder != node.name()) {
@@ -40,13 +42,19 @@ pub(super) fn acquire_lease(
     Ok(session_row.lease(epoch))
 }
 
-/// Checks that the lease is not lost. There is nothing to extend, because it ends with its process.
-pub(super) fn ensure_lease_is_current(
+/// Finds the leases that are lost. There is nothing to extend, because a lease ends with its process.
+pub(super) fn find_lost_leases(
     db: &Connection,
-    session: &SessionId,
-    epoch: LeaseEpoch,
-) -> Result<(), TransactionError> {
-    load_session_row(db, session)?.ensure_not_fenced(session, epoch)
+    held: &[(SessionId, LeaseEpoch)],
+) -> Result<LeaseRenewal, TransactionError> {
+    let mut renewal = LeaseRenewal { expires_at: None, lost: Vec::new() };
+    for (session, epoch) in held {
+        let current = find_session_row(db, session)?.map(|session_row| session_row.epoch);
+        if current != Some(*epoch) {
+            renewal.lost.push(LostLease { session: session.clone(), epoch: *epoch, current });
+        }
+    }
+    Ok(renewal)
 }
 
 pub(super) fn release_lease(
