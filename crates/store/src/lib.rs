@@ -24,8 +24,8 @@
 //! # }
 //! ```
 //!
-//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory. Both pass the same conformance
-//! suite.
+//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory, and `postgres::PostgresStore`
+//! (with the feature `postgres`) in a database that several nodes share. All pass the same conformance suite.
 
 use segue_core::ids::SessionId;
 
@@ -43,14 +43,16 @@ mod inbox;
 mod lease;
 pub mod limits;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod search;
 pub mod sqlite;
 
 pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, SessionCatalog, Store, StoreMaintenance};
 pub use catalog::{
     ChangeCursor, IntegrityReport, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
-    PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, StoreMetrics,
-    StoredSessionChange, StoredSessionEntry,
+    PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
+    StoreMetrics, StoredSessionChange, StoredSessionEntry,
 };
 pub use clock::StoreClock;
 pub use commit::{CommitBody, ForkSpec, JournalCommit, JournalRecord, Snapshot};

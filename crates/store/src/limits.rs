@@ -58,3 +58,33 @@ pub const TAKEOVERS_WITHOUT_PROGRESS_MAX: u32 = 3;
 pub const LIST_SKIPPED_SESSIONS_MAX: usize = 1_000;
 /// Deletions that the change feed remembers.
 pub const REMEMBERED_DELETIONS_MAX: usize = 4_096;
+/// How long the leases of a node last after its last heartbeat, unless configured otherwise.
+pub const LEASE_MS_DEFAULT: u64 = 8_000;
+/// The shortest lease that can be configured.
+pub const LEASE_MS_MIN: u64 = 500;
+/// Connections of a node to its database, except those that write groups of commits.
+pub const OPERATION_CONNECTIONS_MAX: usize = 8;
+/// Groups of commits that a node writes at the same time.
+pub const CONCURRENT_GROUPS_MAX: usize = 2;
+/// Commits that wait for the writer. Further callers wait until there is room.
+pub const WRITE_QUEUE_JOBS_MAX: usize = 4_096;
+/// Attempts of a transaction that collides with others.
+pub const CONFLICT_ATTEMPTS_MAX: u32 = 8;
+/// How long to wait for a connection to the database.
+pub const CONNECT_MS_MAX: u64 = 5_000;
+/// How long to wait for the database when a node ends.
+pub const SHUTDOWN_MS_MAX: u64 = 2_000;
+/// Rows of the journal that are read at once.
+pub const JOURNAL_ROWS_READ_MAX: usize = 256;
+/// Sessions that are read at once for a list.
+pub const LIST_SCAN_ROWS_MAX: usize = 128;
+/// Changes of the session list that get their numbers at once.
+pub const CHANGES_NUMBERED_MAX: usize = 10_000;
+/// Heartbeats between two prunings of outdated rows.
+pub const HEARTBEATS_PER_PRUNING: u64 = 30;
+/// Outdated outcomes that are deleted at once.
+pub const OUTCOMES_PRUNED_MAX: i64 = 1_000;
+/// How long the row of a dead node is kept.
+pub const DEAD_NODE_RETENTION_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Longest host name in the name of a node, in bytes.
+pub const HOST_NAME_BYTES_MAX: usize = 64;

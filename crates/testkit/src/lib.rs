@@ -5,12 +5,16 @@ mod fakes;
 mod harness;
 mod invariants;
 pub mod sample_flows;
+#[cfg(unix)]
+mod temporary_postgres;
 mod transcript;
 
 pub use closure_flow::ClosureFlow;
 pub use fakes::{InMemoryTexts, WordCounter};
 pub use harness::{SessionHarness, TEST_MODEL};
 pub use invariants::assert_invariants;
+#[cfg(unix)]
+pub use temporary_postgres::TemporaryPostgres;
 pub use transcript::parse_transcript;
 
 /// The pages of the documentation whose examples run as tests.

@@ -1,0 +1,139 @@
+//! Commits that concern other sessions: spawned children and outgoing submissions. Each is a transaction of its own.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use deadpool_postgres::Transaction;
+use segue_core::ids::{Seq, SessionId, SessionUid};
+use tokio_postgres::types::ToSql;
+
+use super::PostgresBackend;
+use super::append::{AppendedCommit, EncodedCommit, EncodedJournal, JournalColumns, append_commits, journal_ctes};
+use super::inbox::{NewEntry, deliver, insert_entries};
+use super::leases::begin;
+use super::postgres_error::PostgresError;
+use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
+use super::session_row::{EncodedSummary, free_name, namespace_of};
+use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession};
+
+/// A commit with deliveries, encoded in the caller's thread.
+#[derive(Debug)]
+pub(super) struct EncodedDeliveries {
+    commit: EncodedCommit,
+    spawned: Vec<EncodedSpawn>,
+    outgoing: Vec<OutgoingSubmission>,
+}
+
+#[derive(Debug)]
+struct EncodedSpawn {
+    session: SessionId,
+    head: i64,
+    journal: EncodedJournal,
+    summary: EncodedSummary,
+    entries: Vec<NewSubmission>,
+}
+
+impl EncodedDeliveries {
+    pub(super) fn new(commit: JournalCommit) -> Self {
+        Self {
+            commit: EncodedCommit::new(&commit),
+            spawned: commit.spawned.into_iter().map(EncodedSpawn::new).collect(),
+            outgoing: commit.outgoing,
+        }
+    }
+}
+
+impl EncodedSpawn {
+    fn new(spawned: SpawnedSession) -> Self {
+        Self {
+            head: to_bigint(spawned.records.len() as u64),
+            journal: EncodedJournal::new(&spawned.records, &spawned.bodies),
+            summary: EncodedSummary::new(&spawned.session, &spawned.summary),
+            entries: spawned.entries,
+            session: spawned.session,
+        }
+    }
+}
+
+/// Writes a commit and everything that it delivers. A submission that cannot be delivered is bounced.
+pub(super) async fn append_with_deliveries(
+    db: &PostgresBackend,
+    deliveries: &EncodedDeliveries,
+) -> Result<Seq, PostgresError> {
+    let EncodedDeliveries { commit, spawned, outgoing } = deliveries;
+    let mut client = db.client().await?;
+    let transaction = begin(&mut client).await?;
+    let appended = append_commits(db, &transaction, &[commit]).await?.pop().unwrap_or(Err(Error::WriterStopped));
+    let AppendedCommit { uid, is_being_deleted } = appended?;
+    let sender = SessionAddress { session: commit.session.clone(), uid: SessionUid(from_bigint(uid)) };
+    if !spawned.is_empty() {
+        if is_being_deleted {
+            return Err(Error::BeingDeleted { session: commit.session.clone() }.into());
+        }
+        spawn_sessions(db, &transaction, spawned, &sender).await?;
+    }
+    for OutgoingSubmission { to, expected, submission, bounce } in outgoing {
+        let delivered = deliver(db, &transaction, to, *expected, submission, Some(&sender)).await?;
+        if let (Err(_), Some(bounce)) = (delivered, bounce) {
+            let bounce = NewSubmission { exempt_from_limit: true, ..bounce.clone() };
+            // An exempt submission of a session is never refused, and a session that is being deleted needs none.
+            let _ = deliver(db, &transaction, &sender.session, Some(sender.uid), &bounce, Some(&sender)).await?;
+        }
+    }
+    transaction.commit().await?;
+    Ok(commit.head)
+}
+
+/// Inserts sessions in their order, with their journals.
+static SPAWN: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH input AS (
+            SELECT nextval('segue_epochs') AS uid, i.* FROM (
+                SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[])
+                    WITH ORDINALITY AS t (name, namespace, head, summary, updated_at, due_at, n) ORDER BY n
+            ) i
+        ), inserted AS (
+            INSERT INTO segue_sessions (uid, epoch, name, namespace, head, parent, summary, updated_at, due_at, changed_at)
+            SELECT uid, uid, name, namespace, head, $7, summary, updated_at, due_at, {NOW_MICROS} FROM input
+            RETURNING uid
+        ), written AS (
+            SELECT i.n, i.uid FROM input i JOIN inserted s ON s.uid = i.uid
+        ), {journal}
+        SELECT n, uid FROM written ORDER BY n",
+        journal = journal_ctes(8)
+    )
+});
+
+async fn spawn_sessions(
+    db: &PostgresBackend,
+    transaction: &Transaction<'_>,
+    spawned: &[EncodedSpawn],
+    parent: &SessionAddress,
+) -> Result<(), PostgresError> {
+    let names: Vec<&str> = spawned.iter().map(|child| child.session.as_str()).collect();
+    for row in query(transaction, "SELECT name FROM segue_sessions WHERE name = ANY ($1)", &[&names]).await? {
+        free_name(db, transaction, &row.get::<_, String>(0).into()).await?;
+    }
+    let namespaces: Vec<Option<&str>> = spawned.iter().map(|child| namespace_of(&child.session)).collect();
+    let heads: Vec<i64> = spawned.iter().map(|child| child.head).collect();
+    let summaries: Vec<&[u8]> = spawned.iter().map(|child| child.summary.sealed.as_slice()).collect();
+    let updated_at: Vec<i64> = spawned.iter().map(|child| child.summary.updated_at).collect();
+    let due_at: Vec<Option<i64>> = spawned.iter().map(|child| child.summary.due_at).collect();
+    let mut journals = JournalColumns::default();
+    for (n, child) in (1i64..).zip(spawned) {
+        journals.add(n, &child.journal);
+    }
+    let parent_uid = to_bigint(parent.uid.0);
+    let mut values: Vec<&(dyn ToSql + Sync)> =
+        vec![&names, &namespaces, &heads, &summaries, &updated_at, &due_at, &parent_uid];
+    values.extend(journals.values());
+    let uids: BTreeMap<i64, i64> =
+        query(transaction, &SPAWN, &values).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let mut entries = Vec::new();
+    for (n, child) in (1i64..).zip(spawned) {
+        let Some(uid) = uids.get(&n) else { continue };
+        let new = |submission| NewEntry { receiver: &child.session, uid: *uid, submission, sender: Some(parent) };
+        entries.extend(child.entries.iter().map(new));
+    }
+    insert_entries(transaction, &entries).await
+}

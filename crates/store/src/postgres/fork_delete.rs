@@ -1,0 +1,154 @@
+//! Forking and deleting sessions.
+
+use deadpool_postgres::GenericClient;
+use segue_core::ids::{Seq, SessionId, SessionUid};
+
+use super::PostgresBackend;
+use super::append::journal_scope;
+use super::inbox::deliver;
+use super::leases::{begin, set_holder};
+use super::nodes::ensure_recent_heartbeat;
+use super::postgres_error::{PostgresError, corrupted};
+use super::schema::{NOW_MICROS, execute, from_bigint, query, query_opt, to_bigint};
+use super::session_row::{EncodedSummary, RowLock, find_session_name, free_name, load_session_row, namespace_of};
+use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
+
+/// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
+pub(super) async fn fork_session(db: &PostgresBackend, fork: &ForkSpec) -> Result<SessionUid, PostgresError> {
+    let mut client = db.client().await?;
+    let transaction = begin(&mut client).await?;
+    let origin = load_session_row(&transaction, &fork.from, RowLock::Share).await?;
+    origin.ensure_not_being_deleted(&fork.from)?;
+    if fork.at_seq > origin.head || fork.at_seq == Seq(0) {
+        let (session, at, head) = (fork.from.clone(), fork.at_seq, origin.head);
+        return Err(Error::ForkOutOfRange { session, at, head }.into());
+    }
+    free_name(db, &transaction, &fork.to).await?;
+    let (summary, at) = (EncodedSummary::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
+    let row = query_opt(
+        &transaction,
+        &format!(
+            "INSERT INTO segue_sessions (uid, epoch, name, namespace, head, summary, updated_at, due_at, changed_at)
+             SELECT u.id, u.id, $1, $2, $3, $4, $5, $6, {NOW_MICROS}
+             FROM (SELECT nextval('segue_epochs') AS id OFFSET 0) u RETURNING uid"
+        ),
+        &[&fork.to.as_str(), &namespace_of(&fork.to), &at, &summary.sealed, &summary.updated_at, &summary.due_at],
+    )
+    .await?;
+    let uid: i64 = row.map_or(0, |row| row.get(0));
+    let last = query_opt(
+        &transaction,
+        "SELECT first, data FROM segue_journal WHERE session = $1 AND first <= $2 ORDER BY first DESC LIMIT 1",
+        &[&origin.uid, &at],
+    )
+    .await?;
+    let Some(last) = last else { return Err(corrupted(&fork.from, "its first record is missing".into())) };
+    let (first, data): (i64, Vec<u8>) = (last.get(0), last.get(1));
+    let (scope, first_seq) = (journal_scope(), Seq(from_bigint(first)));
+    let mut records =
+        encoding::unseal_records(&scope, first_seq, &data).map_err(|detail| corrupted(&fork.from, detail))?;
+    records.retain(|record| record.seq <= fork.at_seq);
+    execute(
+        &transaction,
+        "INSERT INTO segue_journal (session, first, data)
+         SELECT $2, first, data FROM segue_journal WHERE session = $1 AND first < $3",
+        &[&origin.uid, &uid, &first],
+    )
+    .await?;
+    execute(
+        &transaction,
+        "INSERT INTO segue_journal (session, first, data) VALUES ($1, $2, $3)",
+        &[&uid, &first, &encoding::seal_records(&scope, first_seq, &records)],
+    )
+    .await?;
+    execute(
+        &transaction,
+        "INSERT INTO segue_uses (session, hash, first_used, visible_from, position)
+         SELECT $2, hash, first_used, CASE WHEN visible_from <= $3 THEN visible_from END, position
+         FROM segue_uses WHERE session = $1 AND first_used <= $3 ORDER BY hash",
+        &[&origin.uid, &uid, &at],
+    )
+    .await?;
+    transaction.commit().await?;
+    Ok(SessionUid(from_bigint(uid)))
+}
+
+/// Marks a session for deletion. It disappears from all lists.
+pub(super) async fn begin_delete(db: &PostgresBackend, session: &SessionId) -> Result<Lease, PostgresError> {
+    ensure_recent_heartbeat(db).await?;
+    let mut client = db.client().await?;
+    let transaction = begin(&mut client).await?;
+    let session_row = load_session_row(&transaction, session, RowLock::Update).await?;
+    session_row.ensure_not_held(db, &transaction, session, TakeoverPolicy::IfHolderDead).await?;
+    if !session_row.is_being_deleted {
+        remember_deletion(&transaction, session_row.uid).await?;
+        execute(
+            &transaction,
+            "UPDATE segue_sessions SET is_being_deleted = true, updated_at = NULL, due_at = NULL WHERE uid = $1",
+            &[&session_row.uid],
+        )
+        .await?;
+    }
+    let lease = set_holder(db, &transaction, &session_row).await?;
+    transaction.commit().await?;
+    Ok(lease)
+}
+
+/// Deletes a session and the bodies that no other session uses. If another node begins to use one of them meanwhile, the
+/// foreign key of `segue_uses` makes one of the two transactions fail, and it is tried again.
+pub(super) async fn delete_session(
+    db: &PostgresBackend,
+    session: &SessionId,
+    notice_to_parent: Option<&NewSubmission>,
+) -> Result<(), PostgresError> {
+    let mut client = db.client().await?;
+    let transaction = begin(&mut client).await?;
+    let session_row = load_session_row(&transaction, session, RowLock::Delete).await?;
+    session_row.ensure_not_held(db, &transaction, session, TakeoverPolicy::IfHolderDead).await?;
+    let uid = session_row.uid;
+    let child = query(&transaction, "SELECT 1 FROM segue_sessions WHERE parent = $1 LIMIT 1", &[&uid]).await?;
+    if !child.is_empty() {
+        return Err(Error::HasChildren { session: session.clone() }.into());
+    }
+    let hashes = query(&transaction, "DELETE FROM segue_uses WHERE session = $1 RETURNING hash", &[&uid]).await?;
+    let mut hashes: Vec<Vec<u8>> = hashes.iter().map(|row| row.get(0)).collect();
+    hashes.sort();
+    execute(
+        &transaction,
+        "DELETE FROM segue_bodies b USING unnest($1::bytea[]) AS h (hash)
+         WHERE b.hash = h.hash AND NOT EXISTS (SELECT 1 FROM segue_uses u WHERE u.hash = b.hash)",
+        &[&hashes],
+    )
+    .await?;
+    for statement in [
+        "DELETE FROM segue_journal WHERE session = $1",
+        "DELETE FROM segue_snapshots WHERE session = $1",
+        "DELETE FROM segue_inbox WHERE session = $1",
+        "DELETE FROM segue_outcomes WHERE session = $1",
+        "DELETE FROM segue_sessions WHERE uid = $1",
+    ] {
+        execute(&transaction, statement, &[&uid]).await?;
+    }
+    if !session_row.is_being_deleted {
+        remember_deletion(&transaction, uid).await?;
+    }
+    let parent = match session_row.parent {
+        Some(parent) => find_session_name(&transaction, parent).await?,
+        None => None,
+    };
+    if let Some((parent, notice)) = parent.zip(notice_to_parent) {
+        let notice = NewSubmission { exempt_from_limit: true, ..notice.clone() };
+        let sender = session_row.address(session);
+        // A parent that is being deleted needs no notice.
+        let _ = deliver(db, &transaction, &parent, session_row.parent_uid(), &notice, Some(&sender)).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Adds a deletion to the changes of the session list. It gets its number when somebody reads the changes.
+async fn remember_deletion(client: &impl GenericClient, uid: i64) -> Result<(), PostgresError> {
+    let sql = format!("INSERT INTO segue_deletions (uid, changed_at) VALUES ($1, {NOW_MICROS})");
+    execute(client, &sql, &[&uid]).await?;
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! The tables and their migrations.
+
+use deadpool_postgres::{GenericClient, Pool};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::PostgresBackend;
+use super::postgres_error::PostgresError;
+use crate::Error;
+use crate::limits::CONFLICT_ATTEMPTS_MAX;
+
+/// The migrations from one format to the next. The list only grows: migration n creates format n.
+///
+/// `segue_sessions` has one row per session. `uid` is its identity, to which all other tables refer. `updated_at` and
+/// `due_at` repeat the summary; `updated_at` is missing if the session is not listed. `change` is the number of the last
+/// change of the summary; it is missing until a reader of the changes asks, because numbers given by commits of several
+/// nodes would not become visible in their order. `segue_deletions` continues these numbers.
+///
+/// `segue_journal` has one row per commit, or several for a long one. `segue_bodies` has each text once; `segue_uses`
+/// tells which sessions use it. Its foreign key decides when one node erases a text that another is about to use.
+const MIGRATIONS: &[&str] = &["
+    CREATE SEQUENCE segue_epochs;
+    CREATE TABLE segue_counters (
+        id INT PRIMARY KEY, last_change BIGINT NOT NULL, forgotten_deletion BIGINT NOT NULL
+    );
+    INSERT INTO segue_counters VALUES (1, 0, 0);
+    CREATE TABLE segue_nodes (
+        node BIGINT PRIMARY KEY, name TEXT NOT NULL, address TEXT, expires_at BIGINT NOT NULL
+    );
+    CREATE TABLE segue_sessions (
+        uid BIGINT PRIMARY KEY, name TEXT COLLATE \"C\" NOT NULL UNIQUE, namespace TEXT COLLATE \"C\",
+        epoch BIGINT NOT NULL, head BIGINT NOT NULL, holder BIGINT, parent BIGINT, takeovers INT NOT NULL DEFAULT 0,
+        is_being_deleted BOOLEAN NOT NULL DEFAULT false, summary BYTEA, updated_at BIGINT, due_at BIGINT,
+        change BIGINT, changed_at BIGINT NOT NULL DEFAULT 0
+    ) WITH (fillfactor = 70);
+    CREATE INDEX segue_sessions_by_parent ON segue_sessions (parent, uid) WHERE parent IS NOT NULL;
+    CREATE INDEX segue_sessions_to_delete ON segue_sessions (uid) WHERE is_being_deleted;
+    CREATE INDEX segue_sessions_due ON segue_sessions (due_at, uid) WHERE due_at IS NOT NULL;
+    CREATE INDEX segue_sessions_unnumbered ON segue_sessions (changed_at)
+        WHERE change IS NULL AND updated_at IS NOT NULL;
+    CREATE INDEX segue_sessions_by_change ON segue_sessions (change)
+        WHERE change IS NOT NULL AND updated_at IS NOT NULL;
+    CREATE INDEX segue_sessions_listed ON segue_sessions (updated_at, name) WHERE updated_at IS NOT NULL;
+    CREATE INDEX segue_sessions_listed_by_namespace ON segue_sessions (namespace, updated_at, name)
+        WHERE namespace IS NOT NULL AND updated_at IS NOT NULL;
+    CREATE TABLE segue_deletions (uid BIGINT PRIMARY KEY, change BIGINT, changed_at BIGINT NOT NULL);
+    CREATE INDEX segue_deletions_by_change ON segue_deletions (change);
+    CREATE TABLE segue_journal (
+        session BIGINT NOT NULL, first BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (session, first)
+    );
+    CREATE TABLE segue_bodies (hash BYTEA PRIMARY KEY, text BYTEA NOT NULL);
+    CREATE TABLE segue_uses (
+        session BIGINT NOT NULL, hash BYTEA NOT NULL REFERENCES segue_bodies (hash), first_used BIGINT NOT NULL,
+        visible_from BIGINT, position INT NOT NULL, PRIMARY KEY (session, hash)
+    );
+    CREATE INDEX segue_uses_by_hash ON segue_uses (hash);
+    CREATE TABLE segue_snapshots (
+        session BIGINT PRIMARY KEY, seq BIGINT NOT NULL, format BIGINT NOT NULL, data BYTEA NOT NULL
+    );
+    CREATE SEQUENCE segue_inbox_ids;
+    CREATE TABLE segue_inbox (
+        id BIGINT PRIMARY KEY DEFAULT nextval('segue_inbox_ids'),
+        session BIGINT NOT NULL REFERENCES segue_sessions (uid), submission BIGINT NOT NULL, at BIGINT NOT NULL,
+        sender TEXT COLLATE \"C\", sender_uid BIGINT, bytes BIGINT NOT NULL, digest BYTEA NOT NULL, data BYTEA NOT NULL,
+        UNIQUE (session, submission)
+    ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+    CREATE INDEX segue_inbox_order ON segue_inbox (session, id);
+    CREATE TABLE segue_outcomes (
+        session BIGINT NOT NULL, submission BIGINT NOT NULL, at BIGINT NOT NULL, digest BYTEA NOT NULL,
+        data BYTEA NOT NULL, PRIMARY KEY (session, submission)
+    );
+    CREATE INDEX segue_outcomes_by_time ON segue_outcomes (at);
+"];
+
+/// The database's clock in milliseconds. `{offset}` is a parameter of the statement.
+pub(super) fn now_ms(offset_parameter: &str) -> String {
+    format!("(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + {offset_parameter}::bigint)")
+}
+
+/// The database's clock in microseconds, by which changes are put into an order.
+pub(super) const NOW_MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// The state of a database, for an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseReport {
+    /// Where the database is, without the password.
+    pub location: String,
+    pub server_version: String,
+    pub format: u32,
+    /// The isolation level of transactions that do not name one.
+    pub default_isolation: String,
+    pub encoding: String,
+    /// Whether a commit survives a crash of the database.
+    pub synchronous_commit: String,
+    /// Whether the database is a standby, which cannot be written.
+    pub is_standby: bool,
+    pub live_nodes: u64,
+    pub session_count: u64,
+    pub inbox_entries: u64,
+    /// Sessions that a live node holds.
+    pub held_sessions: u64,
+    /// Sessions whose holder is dead.
+    pub orphaned_sessions: u64,
+}
+
+/// Queries with a prepared statement of the connection.
+pub(super) async fn query(
+    client: &impl GenericClient,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, PostgresError> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.query(&statement, values).await?)
+}
+
+/// Queries at most one row.
+pub(super) async fn query_opt(
+    client: &impl GenericClient,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Row>, PostgresError> {
+    Ok(query(client, sql, values).await?.into_iter().next())
+}
+
+/// Executes a statement. Returns the number of affected rows.
+pub(super) async fn execute(
+    client: &impl GenericClient,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<u64, PostgresError> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.execute(&statement, values).await?)
+}
+
+/// Returns the number as one that the database can store. Larger numbers than it supports do not occur.
+pub(super) fn to_bigint(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The reverse of [`to_bigint`].
+pub(super) fn from_bigint(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// Creates the tables, or migrates them to the current format. Several nodes may do so at once.
+pub(super) async fn migrate(pool: &Pool, location: &str) -> Result<(), Error> {
+    let what = format!("preparing the database {location}");
+    let mut attempt = 1;
+    loop {
+        match migrate_once(pool, location).await {
+            // Another node creates the same tables.
+            Err(error) if error.is_collision() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
+            result => return result.map_err(|error| error.into_store_error(&what)),
+        }
+    }
+}
+
+async fn migrate_once(pool: &Pool, location: &str) -> Result<(), PostgresError> {
+    let mut client = pool.get().await?;
+    let encoding: String = client.query_one("SHOW server_encoding", &[]).await?.get(0);
+    if encoding != "UTF8" {
+        let detail = format!("its encoding is {encoding}; create the database with encoding UTF8");
+        return Err(Error::NotAStore { path: location.to_owned(), detail }.into());
+    }
+    let is_known: bool = client.query_one("SELECT to_regclass('segue_migrations') IS NOT NULL", &[]).await?.get(0);
+    if !is_known {
+        client.batch_execute("CREATE TABLE IF NOT EXISTS segue_migrations (format INT PRIMARY KEY)").await?;
+    }
+    let found = read_format(&client).await?;
+    let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
+    if found > known {
+        return Err(Error::NewerFormat { path: location.to_owned(), found, known }.into());
+    }
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+        let transaction = client.transaction().await?;
+        // Of several nodes, one inserts the row. The others wait for it, and then fail.
+        let format = i32::try_from(index + 1).unwrap_or(i32::MAX);
+        transaction.execute("INSERT INTO segue_migrations (format) VALUES ($1)", &[&format]).await?;
+        transaction.batch_execute(migration).await?;
+        transaction.commit().await?;
+        tracing::info!(database = location, format, "database migrated");
+    }
+    Ok(())
+}
+
+async fn read_format(client: &impl GenericClient) -> Result<u32, PostgresError> {
+    let row = client.query_one("SELECT coalesce(max(format), 0)::int FROM segue_migrations", &[]).await?;
+    Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(u32::MAX))
+}
+
+pub(super) async fn report_database(db: &PostgresBackend) -> Result<DatabaseReport, PostgresError> {
+    let client = db.client().await?;
+    let setting = async |name: &str| -> Result<String, PostgresError> {
+        Ok(client.query_one(&format!("SHOW {name}"), &[]).await?.get(0))
+    };
+    let now = now_ms("$1");
+    let counts = query_opt(
+        &client,
+        &format!(
+            "SELECT (SELECT count(*) FROM segue_nodes WHERE expires_at > {now}),
+             (SELECT count(*) FROM segue_sessions), (SELECT count(*) FROM segue_inbox),
+             (SELECT count(*) FROM segue_sessions s JOIN segue_nodes n ON n.node = s.holder WHERE n.expires_at > {now}),
+             (SELECT count(*) FROM segue_sessions s LEFT JOIN segue_nodes n ON n.node = s.holder AND n.expires_at > {now}
+              WHERE s.holder IS NOT NULL AND n.node IS NULL), pg_is_in_recovery()"
+        ),
+        &[&db.clock_offset_ms()],
+    )
+    .await?;
+    let count = |column: usize| counts.as_ref().map_or(0, |row| from_bigint(row.get(column)));
+    Ok(DatabaseReport {
+        location: db.location.clone(),
+        server_version: setting("server_version").await?,
+        format: read_format(&client).await?,
+        default_isolation: setting("default_transaction_isolation").await?,
+        encoding: setting("server_encoding").await?,
+        synchronous_commit: setting("synchronous_commit").await?,
+        is_standby: counts.as_ref().is_some_and(|row| row.get(5)),
+        live_nodes: count(0),
+        session_count: count(1),
+        inbox_entries: count(2),
+        held_sessions: count(3),
+        orphaned_sessions: count(4),
+    })
+}

@@ -1,0 +1,101 @@
+//! Several nodes on one database.
+
+use std::sync::Arc;
+
+use segue_core::body::BodyId;
+use segue_core::ids::Seq;
+use segue_store::conformance::{
+    StoreFixture, TestJournalWriter, first_record_bodies, sample_commit, sample_summary, visible_body,
+};
+use segue_store::{
+    ChangeCursor, JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionSummary, Store, StoredSessionChange,
+    TakeoverPolicy,
+};
+
+use crate::temporary_database::TemporaryDatabase;
+
+#[tokio::test]
+async fn a_text_that_is_erased_and_used_at_the_same_time_is_kept_or_stored_again() {
+    let database = TemporaryDatabase::new();
+    let (store, other) = (database.open_store(), database.open_store());
+    let text = visible_body("a text that two sessions use");
+    for round in 0..20 {
+        let mut old = TestJournalWriter::create_session(&store, &format!("old-{round}")).await;
+        old.append_records_with(1, vec![text.clone()], None).await;
+        let new = TestJournalWriter::create_session(&other, &format!("new-{round}")).await;
+        let bodies = first_record_bodies(new.lease, vec![text.clone()]);
+        let commit = JournalCommit { bodies, ..sample_commit(&new.session, new.lease, 1) };
+        let (deleted, appended) = tokio::join!(store.delete_session(&old.session, None), other.append_commit(commit));
+        deleted.expect("deleted");
+        assert_eq!(appended, Ok(Seq(1)));
+        let read = other.read_bodies(&new.session, &[BodyId::hash_text(&text.text)]).await.expect("the session has it");
+        assert_eq!(&*read[0], &*text.text);
+        other.delete_session(&new.session, None).await.expect("deleted");
+        assert_eq!(database.body_count(), 0, "the last one to use it takes it along");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_several_nodes_are_neither_missed_nor_repeated() {
+    const ROUNDS: u64 = 40;
+    let database = Arc::new(TemporaryDatabase::new());
+    let stores: Vec<Arc<dyn Store>> = (0..3).map(|_| database.open_store()).collect();
+    let mut writers = tokio::task::JoinSet::new();
+    for (number, store) in stores.iter().enumerate() {
+        for session in 0..3 {
+            let store = store.clone();
+            writers.spawn(async move {
+                let mut writer = TestJournalWriter::create_session(&store, &format!("s-{number}-{session}")).await;
+                for round in 0..=ROUNDS {
+                    writer.append_records_with(1, Vec::new(), Some(sample_summary(&format!("{round}"), round))).await;
+                }
+            });
+        }
+    }
+    let mut cursor = ChangeCursor(0);
+    let mut last_seen = std::collections::BTreeMap::new();
+    let mut is_last_look = false;
+    loop {
+        let page = stores[0].changes_after(Some(cursor), 7).await.expect("read");
+        assert!(page.next_cursor > cursor || page.changes.is_empty());
+        cursor = page.next_cursor;
+        for change in &page.changes {
+            let StoredSessionChange::Updated(entry) = change else { panic!("nothing is deleted: {change:?}") };
+            let round: u64 = entry.summary.title.parse().expect("a round");
+            let before = last_seen.insert(entry.session.clone(), round);
+            assert!(before.is_none_or(|before| before < round), "{}: {before:?} then {round}", entry.session);
+        }
+        if page.changes.is_empty() {
+            if is_last_look {
+                break;
+            }
+            is_last_look = writers.is_empty();
+            while writers.try_join_next().is_some() {}
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(last_seen.len(), 9);
+    assert!(last_seen.values().all(|round| *round == ROUNDS), "{last_seen:?}");
+}
+
+#[tokio::test]
+async fn a_node_leaves_the_work_of_live_nodes_to_them() {
+    let database = TemporaryDatabase::new();
+    let (store, other) = (database.open_store(), database.open_store());
+    let mut a = TestJournalWriter::create_session(&store, "a").await;
+    let summary = SessionSummary { pending_work: PendingWorkStatus::Now, ..sample_summary("", 1) };
+    a.append_records_with(1, Vec::new(), Some(summary)).await;
+    let pending = async || {
+        let query = PendingWorkQuery { due_until: Default::default(), after_cursor: None, limit: 9 };
+        other.sessions_with_pending_work(&query).await.expect("listed").sessions.len()
+    };
+    assert_eq!(pending().await, 0, "its holder is alive");
+    database.clock().advance_ms(20_000);
+    assert_eq!(pending().await, 1, "its holder is dead");
+    store.renew_leases(&[]).await.expect("renewed");
+    assert_eq!(pending().await, 0, "it has come back");
+    store.close().await.expect("closes");
+    assert_eq!(pending().await, 1, "its holder has ended");
+    let lease = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderEnded).await.expect("free");
+    assert_eq!(other.append_commit(sample_commit(&a.session, lease, 1)).await, Ok(Seq(2)));
+}
