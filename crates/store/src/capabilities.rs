@@ -81,10 +81,10 @@ pub trait LeaseStore: Send + Sync + Debug {
     /// that the session should handle first.
     async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error>;
 
-    /// Returns where to reach the live process, other than this one, that holds a session. None if there is no such
-    /// process, or it told nobody.
-    async fn find_holder_address(&self, _session: &SessionId) -> Result<Option<String>, Error> {
-        Ok(None)
+    /// Returns for each session where to reach the live process, other than this one, that holds it. None if there is no
+    /// such process, or it told nobody.
+    async fn find_holder_addresses(&self, sessions: &[SessionId]) -> Result<Vec<Option<String>>, Error> {
+        Ok(vec![None; sessions.len()])
     }
 }
 

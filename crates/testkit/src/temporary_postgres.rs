@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The user that runs the server if the tests run as root, which the server refuses: nobody.
 const UNPRIVILEGED_ID: u32 = 65_534;
-const START_SECONDS_MAX: u64 = 60;
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it stops the server and deletes its data.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl TemporaryPostgres {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log")).expect("a log");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0);
         self.server = Some(shell.spawn().expect("the server starts"));
-        let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.try_sql("postgres", "SELECT 1") {
             let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "the server does not answer: {}", log());

@@ -10,25 +10,25 @@ use tokio_postgres::types::ToSql;
 use super::PostgresBackend;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, now_ms, query, to_bigint};
-use super::session_row::EncodedSummary;
+use super::session_row::SummaryColumns;
 use crate::{CommitBody, Error, JournalCommit, JournalRecord, encoding};
 
 /// A commit without deliveries to other sessions, encoded in the caller's thread.
 #[derive(Debug)]
-pub(super) struct EncodedCommit {
+pub(super) struct PostgresCommit {
     pub(super) session: SessionId,
     epoch: LeaseEpoch,
     expected_head: Seq,
     pub(super) head: Seq,
-    journal: EncodedJournal,
-    summary: Option<EncodedSummary>,
+    journal: PostgresJournal,
+    summary: Option<SummaryColumns>,
     drained: Vec<(SubmissionId, Vec<u8>)>,
     shows_progress: bool,
 }
 
 /// Encoded records and the bodies that come with them.
 #[derive(Debug)]
-pub(super) struct EncodedJournal {
+pub(super) struct PostgresJournal {
     rows: Vec<(i64, Vec<u8>)>,
     bodies: Vec<EncodedBody>,
 }
@@ -54,7 +54,7 @@ pub(super) fn journal_scope() -> SessionId {
     SessionId::from("")
 }
 
-impl EncodedCommit {
+impl PostgresCommit {
     pub(super) fn new(commit: &JournalCommit) -> Self {
         let session = &commit.session;
         let drained = commit.drained.iter();
@@ -63,8 +63,8 @@ impl EncodedCommit {
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            journal: EncodedJournal::new(&commit.records, &commit.bodies),
-            summary: commit.summary.as_ref().map(|summary| EncodedSummary::new(session, summary)),
+            journal: PostgresJournal::new(&commit.records, &commit.bodies),
+            summary: commit.summary.as_ref().map(|summary| SummaryColumns::new(session, summary)),
             drained: drained
                 .map(|entry| (entry.id, encoding::seal_outcome(session, entry.id, &entry.outcome)))
                 .collect(),
@@ -78,7 +78,7 @@ impl EncodedCommit {
     }
 }
 
-impl EncodedJournal {
+impl PostgresJournal {
     pub(super) fn new(records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
         let scope = journal_scope();
         let encode_row = |records: &[JournalRecord]| {
@@ -127,7 +127,7 @@ pub(super) struct JournalColumns<'a> {
 }
 
 impl<'a> JournalColumns<'a> {
-    pub(super) fn add(&mut self, owner: i64, journal: &'a EncodedJournal) {
+    pub(super) fn add(&mut self, owner: i64, journal: &'a PostgresJournal) {
         for (first, data) in &journal.rows {
             self.row_owners.push(owner);
             self.firsts.push(*first);
@@ -244,7 +244,7 @@ static APPEND: LazyLock<String> = LazyLock::new(|| {
 pub(super) async fn append_commits(
     db: &PostgresBackend,
     client: &impl GenericClient,
-    commits: &[&EncodedCommit],
+    commits: &[&PostgresCommit],
 ) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
     let names: Vec<&str> = commits.iter().map(|commit| commit.session.as_str()).collect();
     let epochs: Vec<i64> = commits.iter().map(|commit| to_bigint(commit.epoch.0)).collect();

@@ -8,7 +8,7 @@ use segue_core::ids::{Seq, SessionId};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::PostgresBackend;
-use super::append::{AppendedCommit, EncodedCommit, append_commits};
+use super::append::{AppendedCommit, PostgresCommit, append_commits};
 use super::postgres_error::PostgresError;
 use crate::Error;
 use crate::limits::{CONCURRENT_GROUPS_MAX, CONFLICT_ATTEMPTS_MAX, GROUP_COMMIT_BYTES_MAX, GROUP_COMMIT_JOBS_MAX};
@@ -16,7 +16,7 @@ use crate::limits::{CONCURRENT_GROUPS_MAX, CONFLICT_ATTEMPTS_MAX, GROUP_COMMIT_B
 /// A commit that waits for the writer.
 #[derive(Debug)]
 pub(super) struct AppendJob {
-    pub(super) commit: EncodedCommit,
+    pub(super) commit: PostgresCommit,
     pub(super) reply: oneshot::Sender<Result<Seq, Error>>,
 }
 
@@ -64,7 +64,7 @@ fn take_group(waiting: &mut VecDeque<AppendJob>) -> Vec<AppendJob> {
 
 async fn write_group(db: &PostgresBackend, group: Vec<AppendJob>) {
     let started = Instant::now();
-    let commits: Vec<&EncodedCommit> = group.iter().map(|job| &job.commit).collect();
+    let commits: Vec<&PostgresCommit> = group.iter().map(|job| &job.commit).collect();
     let results = match append_with_retry(db, &commits).await {
         Ok(results) => results,
         // The server refused the statement because of one of the commits: each is tried alone.
@@ -92,7 +92,7 @@ async fn write_group(db: &PostgresBackend, group: Vec<AppendJob>) {
 
 async fn append_with_retry(
     db: &PostgresBackend,
-    commits: &[&EncodedCommit],
+    commits: &[&PostgresCommit],
 ) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
     let mut attempt = 1;
     loop {
@@ -104,6 +104,6 @@ async fn append_with_retry(
     }
 }
 
-fn describe_append(commit: &EncodedCommit) -> String {
+fn describe_append(commit: &PostgresCommit) -> String {
     format!("appending to session `{}`", commit.session)
 }

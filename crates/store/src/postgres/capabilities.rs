@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
-use super::append::EncodedCommit;
+use super::append::PostgresCommit;
 use super::deliveries::{EncodedDeliveries, append_with_deliveries};
 use super::{PostgresStore, catalog, changes, fork_delete, inbox, leases, metrics, nodes, read, run_operation};
 use crate::{
@@ -58,7 +58,7 @@ impl JournalWriter for PostgresStore {
     async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         commit.validate()?;
         if commit.spawned.is_empty() && commit.outgoing.is_empty() {
-            return self.run_append(EncodedCommit::new(&commit)).await;
+            return self.run_append(PostgresCommit::new(&commit)).await;
         }
         let what = writing(&commit.session);
         let deliveries = Arc::new(EncodedDeliveries::new(commit));
@@ -113,8 +113,12 @@ impl LeaseStore for PostgresStore {
         run_operation!(self, writing(session), (session, epoch), |db| leases::release_lease(db, &session, epoch)).await
     }
 
-    async fn find_holder_address(&self, session: &SessionId) -> Result<Option<String>, Error> {
-        run_operation!(self, reading(session), (session), |db| nodes::find_holder_address(db, &session)).await
+    async fn find_holder_addresses(&self, sessions: &[SessionId]) -> Result<Vec<Option<String>>, Error> {
+        let sessions: Arc<[SessionId]> = sessions.into();
+        run_operation!(self, "looking for nodes".to_owned(), (sessions), |db| nodes::find_holder_addresses(
+            db, &sessions
+        ))
+        .await
     }
 }
 

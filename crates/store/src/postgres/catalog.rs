@@ -9,7 +9,7 @@ use super::inbox::read_address;
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, now_ms, query, to_bigint};
 use super::session_row::{RowLock, find_session_name, load_session_row};
-use crate::catalog::{ListScan, SessionPageBuilder, name_namespace};
+use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::limits::{LIST_SCAN_ROWS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
 use crate::search::SearchTerm;
 use crate::{
@@ -46,7 +46,7 @@ pub(super) async fn list_sessions(
                     .map(|excerpt| StoredSessionEntry { excerpt: Some(excerpt), ..entry }),
                 (_, entry) => entry,
             };
-            if page.scan_next(&row.at, found) == ListScan::PageComplete {
+            if page.scan_next(&row.at, found) == SessionScanControl::PageComplete {
                 return Ok(page.into_page());
             }
             after = Some(row.at);

@@ -8,18 +8,18 @@ use segue_core::ids::{Seq, SessionId, SessionUid};
 use tokio_postgres::types::ToSql;
 
 use super::PostgresBackend;
-use super::append::{AppendedCommit, EncodedCommit, EncodedJournal, JournalColumns, append_commits, journal_ctes};
+use super::append::{AppendedCommit, JournalColumns, PostgresCommit, PostgresJournal, append_commits, journal_ctes};
 use super::inbox::{NewEntry, deliver, insert_entries};
 use super::leases::begin;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
-use super::session_row::{EncodedSummary, free_name, namespace_of};
+use super::session_row::{SummaryColumns, free_name, namespace_of};
 use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession};
 
 /// A commit with deliveries, encoded in the caller's thread.
 #[derive(Debug)]
 pub(super) struct EncodedDeliveries {
-    commit: EncodedCommit,
+    commit: PostgresCommit,
     spawned: Vec<EncodedSpawn>,
     outgoing: Vec<OutgoingSubmission>,
 }
@@ -28,15 +28,15 @@ pub(super) struct EncodedDeliveries {
 struct EncodedSpawn {
     session: SessionId,
     head: i64,
-    journal: EncodedJournal,
-    summary: EncodedSummary,
+    journal: PostgresJournal,
+    summary: SummaryColumns,
     entries: Vec<NewSubmission>,
 }
 
 impl EncodedDeliveries {
     pub(super) fn new(commit: JournalCommit) -> Self {
         Self {
-            commit: EncodedCommit::new(&commit),
+            commit: PostgresCommit::new(&commit),
             spawned: commit.spawned.into_iter().map(EncodedSpawn::new).collect(),
             outgoing: commit.outgoing,
         }
@@ -47,8 +47,8 @@ impl EncodedSpawn {
     fn new(spawned: SpawnedSession) -> Self {
         Self {
             head: to_bigint(spawned.records.len() as u64),
-            journal: EncodedJournal::new(&spawned.records, &spawned.bodies),
-            summary: EncodedSummary::new(&spawned.session, &spawned.summary),
+            journal: PostgresJournal::new(&spawned.records, &spawned.bodies),
+            summary: SummaryColumns::new(&spawned.session, &spawned.summary),
             entries: spawned.entries,
             session: spawned.session,
         }

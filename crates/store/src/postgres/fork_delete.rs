@@ -10,7 +10,7 @@ use super::leases::{begin, set_holder};
 use super::nodes::ensure_recent_heartbeat;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{NOW_MICROS, execute, from_bigint, query, query_opt, to_bigint};
-use super::session_row::{EncodedSummary, RowLock, find_session_name, free_name, load_session_row, namespace_of};
+use super::session_row::{RowLock, SummaryColumns, find_session_name, free_name, load_session_row, namespace_of};
 use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
@@ -24,7 +24,7 @@ pub(super) async fn fork_session(db: &PostgresBackend, fork: &ForkSpec) -> Resul
         return Err(Error::ForkOutOfRange { session, at, head }.into());
     }
     free_name(db, &transaction, &fork.to).await?;
-    let (summary, at) = (EncodedSummary::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
+    let (summary, at) = (SummaryColumns::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
     let row = query_opt(
         &transaction,
         &format!(

@@ -17,8 +17,8 @@ pub(super) async fn begin(client: &mut Client) -> Result<Transaction<'_>, Postgr
 }
 
 /// Inserts an empty session. Its first epoch is its uid.
-const INSERT_SESSION: &str =
-    "INSERT INTO segue_sessions (uid, epoch, name, namespace, head, holder) SELECT u.id, u.id, $1, $2, 0, $3
+const INSERT_SESSION: &str = "INSERT INTO segue_sessions (uid, epoch, name, namespace, head, holder, changed_at)
+     SELECT u.id, u.id, $1, $2, 0, $3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
      FROM (SELECT nextval('segue_epochs') AS id OFFSET 0) u ON CONFLICT (name) DO NOTHING RETURNING uid";
 
 pub(super) async fn create_session(db: &PostgresBackend, session: &SessionId) -> Result<Lease, PostgresError> {

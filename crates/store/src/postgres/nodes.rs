@@ -1,5 +1,6 @@
 //! The rows of nodes: heartbeats by the database's clock, and whether the holder of a session is alive.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -76,7 +77,7 @@ pub(super) fn lease_expiry(db: &PostgresBackend) -> UnixMillis {
     UnixMillis(from_bigint(db.expires_at.load(Ordering::Acquire)))
 }
 
-/// Sends a heartbeat and finds out which leases are lost.
+/// Sends a heartbeat and finds out which leases are lost. A lease that this node has acquired again meanwhile is not.
 pub(super) async fn renew_leases(
     db: &PostgresBackend,
     held: &[(SessionId, LeaseEpoch)],
@@ -91,8 +92,9 @@ pub(super) async fn renew_leases(
     let lost = query(
         &db.client().await?,
         "SELECT h.name, h.epoch, s.epoch FROM unnest($1::text[], $2::bigint[]) AS h (name, epoch)
-         LEFT JOIN segue_sessions s ON s.name = h.name WHERE s.epoch IS DISTINCT FROM h.epoch",
-        &[&names, &epochs],
+         LEFT JOIN segue_sessions s ON s.name = h.name
+         WHERE s.epoch IS DISTINCT FROM h.epoch AND s.holder IS DISTINCT FROM $3",
+        &[&names, &epochs, &db.node],
     )
     .await?;
     renewal.lost.extend(lost.iter().map(|row| LostLease {
@@ -119,22 +121,24 @@ pub(super) async fn find_other_holder(
     Ok(row.map(|row| HolderStatus { name: row.get(0), is_expired: row.get(1) }))
 }
 
-/// Returns where to reach the live node that holds a session, if it is another one.
-pub(super) async fn find_holder_address(
+/// Returns where to reach the live nodes, other than this one, that hold sessions.
+pub(super) async fn find_holder_addresses(
     db: &PostgresBackend,
-    session: &SessionId,
-) -> Result<Option<String>, PostgresError> {
-    let row = query_opt(
+    sessions: &[SessionId],
+) -> Result<Vec<Option<String>>, PostgresError> {
+    let names: Vec<&str> = sessions.iter().map(SessionId::as_str).collect();
+    let rows = query(
         &db.client().await?,
         &format!(
-            "SELECT n.address FROM segue_sessions s JOIN segue_nodes n ON n.node = s.holder
-             WHERE s.name = $1 AND n.node <> $2 AND n.expires_at > {}",
+            "SELECT s.name, n.address FROM segue_sessions s JOIN segue_nodes n ON n.node = s.holder
+             WHERE s.name = ANY ($1) AND n.node <> $2 AND n.address IS NOT NULL AND n.expires_at > {}",
             now_ms("$3")
         ),
-        &[&session.as_str(), &db.node, &db.clock_offset_ms()],
+        &[&names, &db.node, &db.clock_offset_ms()],
     )
     .await?;
-    Ok(row.and_then(|row| row.get(0)))
+    let addresses: BTreeMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Ok(names.iter().map(|name| addresses.get(*name).cloned()).collect())
 }
 
 /// Removes the row of this node, which ends its leases. If the database is gone, they expire.

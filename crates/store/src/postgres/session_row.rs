@@ -6,7 +6,7 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 use super::PostgresBackend;
 use super::nodes::find_other_holder;
 use super::postgres_error::PostgresError;
-use super::schema::{execute, from_bigint, query_opt, to_bigint};
+use super::schema::{NOW_MICROS, execute, from_bigint, query_opt, to_bigint};
 use crate::catalog::name_namespace;
 use crate::{Error, SessionAddress, SessionSummary, TakeoverPolicy, encoding};
 
@@ -114,7 +114,8 @@ pub(super) async fn find_session_name(
     Ok(row.map(|row| row.get::<_, String>(0).into()))
 }
 
-/// Refuses if a session has this name. What remains of a session without records that no live node holds is deleted.
+/// Refuses if a session has this name. What remains of a session without records that no live node holds, or whose
+/// creation was abandoned, is deleted.
 pub(super) async fn free_name(
     db: &PostgresBackend,
     client: &impl GenericClient,
@@ -125,8 +126,13 @@ pub(super) async fn free_name(
     if old_row.head > Seq(0) {
         return Err(exists());
     }
+    // A node that inserted the row a lease ago and has not written the first record will not do so any more.
+    let sql = format!("SELECT changed_at < {NOW_MICROS} - $2 * 1000 FROM segue_sessions WHERE uid = $1");
+    let row = query_opt(client, &sql, &[&old_row.uid, &to_bigint(db.lease_ms)]).await?;
+    let is_abandoned = row.is_some_and(|row| row.get(0));
     match old_row.ensure_not_held(db, client, session, TakeoverPolicy::IfHolderDead).await {
-        Err(PostgresError::Refused(_)) => return Err(exists()),
+        Err(PostgresError::Refused(_)) if !is_abandoned => return Err(exists()),
+        Err(PostgresError::Refused(_)) => {}
         held => held?,
     }
     execute(client, "DELETE FROM segue_snapshots WHERE session = $1", &[&old_row.uid]).await?;
@@ -136,13 +142,13 @@ pub(super) async fn free_name(
 
 /// A session's summary in the form of its columns.
 #[derive(Debug)]
-pub(super) struct EncodedSummary {
+pub(super) struct SummaryColumns {
     pub(super) sealed: Vec<u8>,
     pub(super) updated_at: i64,
     pub(super) due_at: Option<i64>,
 }
 
-impl EncodedSummary {
+impl SummaryColumns {
     pub(super) fn new(session: &SessionId, summary: &SessionSummary) -> Self {
         Self {
             sealed: encoding::seal_summary(session, summary),
