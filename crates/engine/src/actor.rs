@@ -100,6 +100,7 @@ async fn start_actor(
     match resume_session(&shared, &session, parked).await {
         Ok(ResumedSession { source, flow, cached, epoch, inbox: stored_inbox }) => {
             Span::current().record("epoch", epoch.0);
+            mailbox.set_lease_epoch(epoch);
             tracing::debug!(%session, epoch = epoch.0, ?source, head = cached.state.session.last_seq.0, "session active");
             let turn_waiters = TurnWaiters::from_session(&cached.state.session);
             let actor = SessionActor {
@@ -165,6 +166,10 @@ impl SessionActor {
         loop {
             let message = match self.next_message().await {
                 Some(message) => message,
+                None if self.mailbox.is_lease_lost() => {
+                    let error = Error::TakenOver(self.session.clone());
+                    return self.stop_with_error(&error).await;
+                }
                 None if self.mailbox.is_draining() => return,
                 None => {
                     if let Some(actor) = self.try_park() {
@@ -225,8 +230,11 @@ impl SessionActor {
         }
     }
 
-    /// Waits for the next message. Returns none if the session can be parked.
+    /// Waits for the next message. Returns none if the session can be parked, or the task should end.
     async fn next_message(&mut self) -> Option<ActorMessage> {
+        if self.mailbox.is_lease_lost() {
+            return None;
+        }
         if let Some(message) = self.backlog.pop_front() {
             return Some(message);
         }
@@ -244,25 +252,29 @@ impl SessionActor {
             (Some(at), None) => Some(at.ms_since(now)),
             (None, None) => None,
         };
-        if self.mailbox.is_draining() {
-            return None;
-        }
-        let drain = self.mailbox.clone();
-        let next = async {
-            match wait_ms {
-                Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.inbox.recv()).await {
-                    Ok(message) => message,
-                    Err(_) => Some(ActorMessage::without_reply(SessionInput::Tick)),
-                },
-                None => self.inbox.recv().await,
+        let deadline = wait_ms.map(|ms| tokio::time::Instant::now() + Duration::from_millis(ms));
+        let mailbox = self.mailbox.clone();
+        while !mailbox.is_lease_lost() {
+            // What is running was paid for, so its result is recorded before the task ends.
+            if mailbox.is_draining() && self.calls.is_empty() && self.tools.is_empty() {
+                return self.inbox.try_recv().ok();
             }
-        };
-        tokio::select! {
-            biased;
-            // A result that has arrived was paid for, so it is recorded before the task ends.
-            message = next => message,
-            () = drain.wait_for_drain() => self.inbox.try_recv().ok(),
+            let next = async {
+                match deadline {
+                    Some(deadline) => match tokio::time::timeout_at(deadline, self.inbox.recv()).await {
+                        Ok(message) => message,
+                        Err(_) => Some(ActorMessage::without_reply(SessionInput::Tick)),
+                    },
+                    None => self.inbox.recv().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                message = next => return message,
+                () = mailbox.wait_for_flag() => {}
+            }
         }
+        None
     }
 
     async fn handle_message(&mut self, message: ActorMessage) -> Result<(), FatalSessionError> {
@@ -356,15 +368,26 @@ impl SessionActor {
         log_session_stop(&self.session, error);
         self.calls.clear();
         self.tools.clear();
-        self.turn_waiters.fail_all(error);
+        let unhandled_error = match error {
+            Error::TakenOver(session) => {
+                // Their messages are recorded, so the process that has the session now answers them.
+                self.hand_over_turn_waiters();
+                // Inputs that were not decided on can be submitted to that process.
+                Error::InUse { session: session.clone(), by: "another process".to_owned() }
+            }
+            error => {
+                self.turn_waiters.fail_all(error);
+                error.clone()
+            }
+        };
         self.shared.subscriptions.clear_parked_session(&self.session);
         deregister_actor(&self.shared, &self.session, &self.mailbox, error);
         self.inbox.close();
         for message in std::mem::take(&mut self.backlog) {
-            message.reply_with_error(error);
+            message.reply_with_error(&unhandled_error);
         }
         while let Some(message) = self.inbox.recv().await {
-            message.reply_with_error(error);
+            message.reply_with_error(&unhandled_error);
         }
     }
 }

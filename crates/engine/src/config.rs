@@ -14,6 +14,8 @@ use segue_store::Store;
 use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
+use crate::limits::DRAIN_MS_MAX;
+use crate::live_updates::LiveUpdateSource;
 use crate::model_assignment::ModelAssignment;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelCallLimits;
@@ -40,6 +42,10 @@ pub struct EngineConfig {
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
     pub recovery: SessionResumePolicy,
+    /// How live words of sessions that another node holds are received, if at all.
+    pub live_updates: Option<Arc<dyn LiveUpdateSource>>,
+    /// Longest wait, at shutdown, for the results of what is running. What is unfinished then is left to recovery.
+    pub drain_ms_max: u64,
 }
 
 /// When an engine resumes sessions with pending work that a process left unfinished.
@@ -72,6 +78,8 @@ impl EngineConfig {
             random: RandomSource::from_entropy(),
             token_counter: Arc::new(O200kTokenCounter),
             recovery: SessionResumePolicy::default(),
+            live_updates: None,
+            drain_ms_max: DRAIN_MS_MAX,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::decide::SessionInput;
 use segue_core::event::CallOpened;
-use segue_core::flow::DynFlow;
+use segue_core::flow::{DynFlow, UnknownOutcomePolicy};
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt};
 use segue_core::scope::Scope;
@@ -58,6 +58,7 @@ pub(crate) async fn run_call(task: CallTask) {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     }
     let permit = task.shared.acquire_model_permit(&task.opened.model).await;
+    task.shared.leases.wait_until_certain().await;
     if !task.commit_gate.run_when_clear(|| task.progress.mark_started()).await {
         return;
     }
@@ -211,7 +212,11 @@ pub(crate) struct ToolTask {
 pub(crate) async fn run_tool(task: ToolTask) {
     let ToolTask { shared, flow, request, lease_epoch, mailbox_sender } = task;
     let (session, run) = (request.session.clone(), request.opened.run);
-    let (context, progress) = ToolRunContext::new(flow.spec().tools.get(&request.opened.tool), lease_epoch);
+    let declaration = flow.spec().tools.get(&request.opened.tool);
+    // A tool that may be run again changes nothing that matters.
+    let changes_something = declaration.is_none_or(|tool| tool.unknown_outcome != UnknownOutcomePolicy::Retry);
+    let (context, progress) = ToolRunContext::new(declaration, lease_epoch);
+    shared.leases.wait_until_certain().await;
     let run_ms_max = context.run_ms_max;
     // Also cancels if this future is dropped.
     let cancel_on_drop = context.cancellation.clone().drop_guard();
@@ -231,6 +236,10 @@ pub(crate) async fn run_tool(task: ToolTask) {
             }
         },
         never = publish_progress(&shared, &session, run, progress) => match never {},
+        () = shared.leases.wait_until_expired(), if changes_something => {
+            tracing::warn!(%session, %run, "the tool was stopped, because the lease of the session may be lost");
+            ToolResult::failed("the tool was stopped, because the store could not be reached; its outcome is unknown")
+        }
     };
     drop(cancel_on_drop);
     // If the session's task has ended, the run is resumed or its outcome is unknown when the session is resumed.

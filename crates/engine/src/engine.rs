@@ -32,7 +32,9 @@ use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
 use crate::error::Error;
 use crate::inbox::to_submission;
+use crate::leases::{LeaseKeeper, run_lease_renewal};
 use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
+use crate::live_updates::{FollowedSessions, start_live_following};
 use crate::load::{
     UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
 };
@@ -64,12 +66,16 @@ pub(crate) struct EngineShared {
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
     pub subscriptions: Arc<SubscriptionHub>,
     pub registry: SessionRegistry,
+    pub leases: LeaseKeeper,
+    pub followed_sessions: FollowedSessions,
     /// Notified when too many sessions are in memory.
     pub eviction_needed: Arc<Notify>,
     /// Bounds the sessions that are resumed at the same time.
     pub resume_permits: Semaphore,
     pub recovery: SessionResumePolicy,
     pub is_shutting_down: AtomicBool,
+    /// Longest wait, at shutdown, for what is running.
+    pub drain_ms_max: u64,
     /// Held for reading while a session is being deleted.
     pub deletions: tokio::sync::RwLock<()>,
 }
@@ -101,6 +107,9 @@ impl Engine {
             flows.insert(name, flow);
         }
         let shared = Arc::new(EngineShared {
+            leases: LeaseKeeper::new(config.store.lease_ms()),
+            drain_ms_max: config.drain_ms_max,
+            followed_sessions: FollowedSessions::default(),
             store: config.store,
             flows,
             models: config.models,
@@ -128,6 +137,8 @@ impl Engine {
         }
         tracing::debug!(flows = engine.shared.flows.len(), recovery = ?engine.shared.recovery, "engine started");
         tokio::spawn(run_maintenance(Arc::downgrade(&engine.shared)));
+        tokio::spawn(run_lease_renewal(Arc::downgrade(&engine.shared)));
+        start_live_following(&engine.shared, config.live_updates);
         Ok(engine)
     }
 

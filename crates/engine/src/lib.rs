@@ -44,7 +44,9 @@ mod error;
 mod event_log;
 mod inbox;
 mod inspect;
+mod leases;
 pub mod limits;
+mod live_updates;
 mod load;
 mod maintenance;
 mod model_assignment;
@@ -70,11 +72,13 @@ pub use diff::{TextDiffLine, diff_lines};
 pub use engine::Engine;
 pub use error::Error;
 pub use inbox::SubmissionResult;
+pub use leases::LeaseCounts;
+pub use live_updates::{LiveUpdate, LiveUpdateSource};
 pub use model_assignment::ModelAssignment;
 pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
     ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
-    SessionSummary, StoredSessionChange, StoredSessionEntry,
+    SessionSummary, StoreMetrics, StoredSessionChange, StoredSessionEntry,
 };
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};

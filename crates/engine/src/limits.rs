@@ -46,7 +46,7 @@ pub const HEAD_POLL_MS: u64 = 500;
 pub const HEAD_POLL_SESSIONS_MAX: usize = 1_024;
 /// Longest wait for running turns at shutdown. What is unfinished then is left to recovery.
 pub const SHUTDOWN_MS_MAX: u64 = 5_000;
-/// Longest wait, at shutdown, for a session to record the results that have already arrived.
+/// Longest wait, at shutdown, for a session to record the results of what is running, unless configured otherwise.
 pub const DRAIN_MS_MAX: u64 = 1_000;
 /// Wait after a tick that changed nothing, before the next one.
 pub const TICK_RETRY_MS: u64 = 1_000;
@@ -54,6 +54,16 @@ pub const TICK_RETRY_MS: u64 = 1_000;
 pub const TOOL_PROGRESS_MS_MIN: u64 = 200;
 /// Longest progress text of a tool run, in bytes. Only the end of a longer text is published.
 pub const TOOL_PROGRESS_BYTES_MAX: usize = 4 << 10;
+/// How often the engine looks for the nodes that hold sessions with subscribers here.
+pub const HOLDER_POLL_MS: u64 = 100;
+/// Sessions whose nodes are looked for at once.
+pub const LIVE_SESSIONS_MAX: usize = 256;
+/// How often a stream of live updates checks that the session is still held here.
+pub const LIVE_STREAM_CHECK_MS: u64 = 500;
+/// How often leases that expire are renewed within the length of a lease.
+pub const RENEWALS_PER_LEASE: u64 = 4;
+/// How often the engine looks for sessions of dead processes within the length of a lease, if leases expire.
+pub const RECOVERIES_PER_LEASE: u64 = 8;
 /// How often the engine looks for sessions that a dead process left unfinished.
 pub const RECOVERY_POLL_MS: u64 = 30_000;
 /// Children of a session, or unfinished deletions, that are read at once.

@@ -56,7 +56,7 @@ pub(crate) async fn find_commit_outcome(
     events: &[RecordedEvent],
 ) -> Result<(UncertainCommitOutcome, LeaseEpoch), Error> {
     let to_error = |error| Error::from_store_error(session, error);
-    let lease = store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await;
+    let lease = store.acquire_lease(session, TakeoverPolicy::IfHolderEnded).await;
     let lease = lease.map_err(|error| match to_error(error) {
         // The commit may have been written before the other process took over.
         Error::InUse { session, .. } => Error::TakenOver(session),

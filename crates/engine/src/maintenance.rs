@@ -15,14 +15,19 @@ use crate::engine::{Engine, EngineShared};
 use crate::error::Error;
 use crate::limits::{
     CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, PENDING_SESSIONS_PAGE_MAX,
-    RECOVERY_POLL_MS,
+    RECOVERIES_PER_LEASE, RECOVERY_POLL_MS,
 };
 use crate::registry::SessionSlot;
 
 /// Runs maintenance rounds as long as the engine exists.
 pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
     let mut last_recovery = tokio::time::Instant::now();
-    let Some(eviction_needed) = shared.upgrade().map(|shared| shared.eviction_needed.clone()) else { return };
+    let Some((eviction_needed, lease_ms)) =
+        shared.upgrade().map(|shared| (shared.eviction_needed.clone(), shared.leases.lease_ms()))
+    else {
+        return;
+    };
+    let recovery_ms = lease_ms.map_or(RECOVERY_POLL_MS, |lease_ms| lease_ms / RECOVERIES_PER_LEASE);
     loop {
         let pause = Duration::from_millis(PARKED_LEASE_MS_MAX / 2);
         if tokio::time::timeout(pause, eviction_needed.notified()).await.is_ok() {
@@ -40,7 +45,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);
         let recovers = engine.shared().recovery == SessionResumePolicy::Immediate;
-        if recovers && last_recovery.elapsed() >= Duration::from_millis(RECOVERY_POLL_MS) {
+        if recovers && last_recovery.elapsed() >= Duration::from_millis(recovery_ms) {
             last_recovery = tokio::time::Instant::now();
             // A store that cannot be read now is asked again in the next round.
             if let Err(error) = engine.resume_pending_sessions().await {

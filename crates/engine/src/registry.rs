@@ -2,7 +2,7 @@
 //! state. Also keeps the wake-up times of sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,14 +80,19 @@ pub(crate) struct Mailbox {
     signals: Arc<ActorStopSignals>,
 }
 
-/// The two ways in which a session's task is asked to end.
+/// The ways in which a session's task is asked to end.
 #[derive(Debug, Default)]
 struct ActorStopSignals {
     /// End at once.
     stop: Notify,
-    /// Record what is in the mailbox, then end.
-    drain: Notify,
+    /// One of the flags was set.
+    flagged: Notify,
+    /// Record what is in the mailbox and what is running, then end.
     is_draining: AtomicBool,
+    /// Another process holds the session.
+    is_lease_lost: AtomicBool,
+    /// The epoch of the session's lease; zero until it is acquired.
+    epoch: AtomicU64,
 }
 
 impl Mailbox {
@@ -110,17 +115,40 @@ impl Mailbox {
         self.sender.closed().await;
     }
 
-    /// Lets the session's task record what is already in its mailbox, starts nothing new, and waits until it has ended.
-    /// A task that does not end in time is stopped.
+    /// Lets the session's task record what is in its mailbox and the results of what is running, starts nothing new, and
+    /// waits until it has ended. A task that does not end in time is stopped.
     pub(crate) async fn drain_and_wait(&self, ms_max: u64) {
         self.signals.is_draining.store(true, Ordering::Release);
-        self.signals.drain.notify_one();
+        self.signals.flagged.notify_one();
         if tokio::time::timeout(Duration::from_millis(ms_max), self.sender.closed()).await.is_err() {
             self.stop_and_wait().await;
         }
     }
 
-    /// Whether the task should end once its mailbox is empty.
+    /// Tells the task that another process holds the session, if this is its lease.
+    fn mark_lease_lost(&self, epoch: LeaseEpoch) -> bool {
+        if self.lease_epoch() != Some(epoch) || self.signals.is_lease_lost.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.signals.flagged.notify_one();
+        true
+    }
+
+    /// Whether the task should end because another process holds the session.
+    pub(crate) fn is_lease_lost(&self) -> bool {
+        self.signals.is_lease_lost.load(Ordering::Acquire)
+    }
+
+    /// Sets the epoch of the session's lease.
+    pub(crate) fn set_lease_epoch(&self, epoch: LeaseEpoch) {
+        self.signals.epoch.store(epoch.0, Ordering::Release);
+    }
+
+    fn lease_epoch(&self) -> Option<LeaseEpoch> {
+        Some(LeaseEpoch(self.signals.epoch.load(Ordering::Acquire))).filter(|epoch| epoch.0 > 0)
+    }
+
+    /// Whether the task should end once its mailbox is empty and nothing is running.
     pub(crate) fn is_draining(&self) -> bool {
         self.signals.is_draining.load(Ordering::Acquire)
     }
@@ -130,9 +158,9 @@ impl Mailbox {
         self.signals.stop.notified().await;
     }
 
-    /// Returns when the task should end once its mailbox is empty.
-    pub(crate) async fn wait_for_drain(&self) {
-        self.signals.drain.notified().await;
+    /// Returns when the task should look whether it is draining or has lost its lease.
+    pub(crate) async fn wait_for_flag(&self) {
+        self.signals.flagged.notified().await;
     }
 }
 
@@ -189,6 +217,29 @@ impl SessionRegistry {
         self.with_slots(|slots| match slots.get(session) {
             Some(SessionSlot::Active(_)) => true,
             Some(SessionSlot::Parked(cached, _)) => cached.lease_epoch.is_some(),
+            None => false,
+        })
+    }
+
+    /// Returns the leases that this process holds.
+    pub(crate) fn held_leases(&self) -> Vec<(SessionId, LeaseEpoch)> {
+        self.with_slots(|slots| {
+            let held = slots.iter().filter_map(|(session, slot)| {
+                let epoch = match slot {
+                    SessionSlot::Active(mailbox) => mailbox.lease_epoch(),
+                    SessionSlot::Parked(cached, _) => cached.lease_epoch,
+                };
+                Some((session.clone(), epoch?))
+            });
+            held.collect()
+        })
+    }
+
+    /// Ends the use of a lease that is lost. Returns whether it was still in use.
+    pub(crate) fn mark_lease_lost(&self, session: &SessionId, epoch: LeaseEpoch) -> bool {
+        self.with_slots(|slots| match slots.get_mut(session) {
+            Some(SessionSlot::Active(mailbox)) => mailbox.mark_lease_lost(epoch),
+            Some(SessionSlot::Parked(cached, _)) => cached.lease_epoch.take_if(|held| *held == epoch).is_some(),
             None => false,
         })
     }

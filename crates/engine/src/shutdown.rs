@@ -13,7 +13,7 @@ use segue_core::submission::Submission;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::limits::{CLOSE_MS_MAX, DELETIONS_PAGE_MAX, DRAIN_MS_MAX, SHUTDOWN_MS_MAX};
+use crate::limits::{CLOSE_MS_MAX, DELETIONS_PAGE_MAX, SHUTDOWN_MS_MAX};
 use crate::registry::SessionSlot;
 
 impl Engine {
@@ -117,7 +117,7 @@ impl Engine {
             tracing::info!(%session, "session is not finished; it is resumed at the next start");
             self.shared().registry.remove_actor(session, mailbox);
         }
-        join_all(active.values().map(|mailbox| mailbox.drain_and_wait(DRAIN_MS_MAX))).await;
+        join_all(active.values().map(|mailbox| mailbox.drain_and_wait(self.shared().drain_ms_max))).await;
         // Turns that ended meanwhile may have abandoned more calls.
         self.shared().abandoned_calls.abort_all();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::limits::{
     ENDED_CALLS_REMEMBERED_MAX, HEAD_POLL_MS, HEAD_POLL_SESSIONS_MAX, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX,
 };
+use crate::live_updates::LiveUpdate;
 use crate::load::read_events;
 
 /// An update that a subscriber receives.
@@ -41,7 +42,7 @@ pub enum SessionUpdate {
 
 /// A message in a session's broadcast channel.
 #[derive(Debug, Clone)]
-enum SessionBroadcastMessage {
+pub(crate) enum SessionBroadcastMessage {
     /// An update from this process.
     Update(SessionUpdate),
     /// The sequence number of the last event in the store.
@@ -183,6 +184,66 @@ impl SubscriptionHub {
         })
     }
 
+    /// Subscribes to what a subscriber at another node should know. Also returns what is known already.
+    pub(crate) fn join_live(
+        &self,
+        session: &SessionId,
+    ) -> (Vec<LiveUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
+        let (updates, receiver) = self.join_channel(session);
+        (updates.into_iter().flat_map(|update| to_live_updates(&update)).collect(), receiver)
+    }
+
+    /// Returns the sessions that have subscribers.
+    pub(crate) fn sessions_with_subscribers(&self) -> Vec<SessionId> {
+        self.with_channels(|channels| {
+            let subscribed = channels.iter().filter(|(_, channel)| channel.has_subscribers());
+            subscribed.map(|(session, _)| session.clone()).collect()
+        })
+    }
+
+    pub(crate) fn has_subscribers(&self, session: &SessionId) -> bool {
+        self.with_channels(|channels| channels.get(session).is_some_and(SessionBroadcast::has_subscribers))
+    }
+
+    /// Passes on what another node, which holds the session, has sent.
+    pub(crate) fn apply_live_update(&self, session: &SessionId, update: LiveUpdate) {
+        self.with_channels(|channels| {
+            let Some(channel) = channels.get_mut(session) else { return };
+            match update {
+                LiveUpdate::Head { seq } if seq > channel.head => {
+                    channel.head = seq;
+                    channel.broadcast(|| SessionBroadcastMessage::Head(seq));
+                }
+                LiveUpdate::Head { .. } => {}
+                LiveUpdate::Text { call, attempt, offset, text } => {
+                    let (text_attempt, partial_text) =
+                        channel.partial_texts.entry(call).or_insert_with(|| (attempt, String::new()));
+                    if *text_attempt != attempt {
+                        *text_attempt = attempt;
+                        partial_text.clear();
+                    }
+                    // A gap cannot be filled; the complete text follows as an event.
+                    let Some(new) = partial_text.len().checked_sub(offset).and_then(|known| text.get(known..)) else {
+                        return;
+                    };
+                    let offset = partial_text.len();
+                    partial_text.push_str(new);
+                    let text: Arc<str> = new.into();
+                    channel.broadcast(|| {
+                        SessionBroadcastMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text })
+                    });
+                }
+                LiveUpdate::Progress { run, text } => {
+                    let text: Arc<str> = text.into();
+                    channel.tool_progress.insert(run, text.clone());
+                    channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::ToolProgress { run, text }));
+                }
+                LiveUpdate::CallEnded { call } => drop(channel.partial_texts.remove(&call)),
+                LiveUpdate::RunEnded { run } => drop(channel.tool_progress.remove(&run)),
+            }
+        });
+    }
+
     /// Removes the channel together with its last subscriber, unless a call is being answered.
     fn leave_channel(&self, session: &SessionId) {
         self.with_channels(|channels| {
@@ -246,6 +307,35 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
                     batch.iter().for_each(|session| hub.announce_head(session, None));
                 }
             }
+        }
+    }
+}
+
+impl SessionBroadcastMessage {
+    /// Returns what a subscriber at another node should know of the message.
+    pub(crate) fn to_live_updates(&self) -> Vec<LiveUpdate> {
+        match self {
+            Self::Update(update) => to_live_updates(update),
+            Self::Head(seq) => vec![LiveUpdate::Head { seq: *seq }],
+            Self::CheckStore => Vec::new(),
+        }
+    }
+}
+
+fn to_live_updates(update: &SessionUpdate) -> Vec<LiveUpdate> {
+    match update {
+        SessionUpdate::Event(event) => {
+            let call_ended = find_ended_attempt(event).map(|(call, _)| LiveUpdate::CallEnded { call });
+            let run_ended = find_ended_tool_run(event).map(|run| LiveUpdate::RunEnded { run });
+            let head = LiveUpdate::Head { seq: event.seq };
+            call_ended.into_iter().chain(run_ended).chain([head]).collect()
+        }
+        SessionUpdate::TextDelta { call, attempt, offset, text } => {
+            let (call, attempt, offset, text) = (*call, *attempt, *offset, text.to_string());
+            vec![LiveUpdate::Text { call, attempt, offset, text }]
+        }
+        SessionUpdate::ToolProgress { run, text } => {
+            vec![LiveUpdate::Progress { run: *run, text: text.to_string() }]
         }
     }
 }

@@ -102,6 +102,7 @@ impl SessionActor {
         match find_commit_outcome(&*self.shared.store, &self.session, &uncertain.decision.events).await {
             Ok((outcome, epoch)) => {
                 self.epoch = epoch;
+                self.mailbox.set_lease_epoch(epoch);
                 tracing::warn!(session = %self.session, epoch = epoch.0, ?outcome, "outcome of a commit resolved");
                 match outcome {
                     UncertainCommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,

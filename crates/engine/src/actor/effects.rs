@@ -195,7 +195,7 @@ impl SessionActor {
             let message = tokio::select! {
                 biased;
                 message = tokio::time::timeout_at(deadline, self.inbox.recv()) => message,
-                () = mailbox.wait_for_drain() => break,
+                () = mailbox.wait_for_flag() => break,
             };
             let Ok(Some(message)) = message else { break };
             if message.is_unawaited() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_core::event::Event;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, LeaseEpoch, Seq, SessionId};
-use segue_store::{InboxStatus, Lease, TakeoverPolicy};
+use segue_store::{InboxStatus, Lease};
 
 use crate::engine::EngineShared;
 use crate::error::Error;
@@ -46,7 +46,7 @@ pub(super) async fn resume_session(
         }
         parked => parked,
     };
-    let lease = shared.store.acquire_lease(session, TakeoverPolicy::IfHolderDead).await;
+    let lease = shared.store.acquire_lease(session, shared.leases.takeover_policy()).await;
     let lease = lease.map_err(|error| Error::from_store_error(session, error))?;
     tracing::debug!(%session, epoch = lease.epoch.0, head = lease.head.0, "lease acquired");
     if let Some(cached) = parked

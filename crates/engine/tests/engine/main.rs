@@ -9,6 +9,7 @@ mod harness;
 mod idempotency;
 mod inbox;
 mod late_answers;
+mod leases;
 mod logs;
 mod mid_turn_messages;
 mod parking;

@@ -17,7 +17,9 @@ use segue_engine::{Engine, EngineConfig, SessionUpdate};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
 
-use crate::harness::{ReceivedCalls, engine_config, open_session, read_events, send_in_background, speaker_role};
+use crate::harness::{
+    FaultyStore, ReceivedCalls, advance_ms, engine_config, open_session, read_events, send_in_background, speaker_role,
+};
 
 /// A chat whose role has the tool `look`.
 fn chat_with_tool(unknown: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
@@ -246,5 +248,25 @@ async fn cancellation_token_of_a_run_is_cancelled_when_the_run_is_over() {
         let limit_ms = if is_cancelled_by_user { 10 } else { TOOL_RUN_MS_DEFAULT + 10 };
         let waited = tokio::time::timeout(Duration::from_millis(limit_ms), cancelled.cancelled()).await;
         assert!(waited.is_ok(), "by the user: {is_cancelled_by_user}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r13_a_tool_that_changes_something_is_stopped_before_another_process_can_take_over() {
+    for (policy, is_stopped) in [(UnknownOutcomePolicy::Fail, true), (UnknownOutcomePolicy::Retry, false)] {
+        let (store, faults) = FaultyStore::open(&MemoryDisk::with_expiring_leases(4_000));
+        let (config, mut calls) = engine_config(store, chat_with_tool(policy));
+        let (contexts, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let tools = ToolRegistry::default().with_tool("look", Arc::new(LookTool::SendsContext(contexts)));
+        let engine = Engine::start(EngineConfig { tools, ..config }).await.expect("the engine starts");
+        let session = open_session(&engine).await;
+        engine.send_message(&session, "look".into()).await.expect("accepted");
+        calls.next().await.call_tool("look");
+        let context = received.recv().await.expect("the tool runs");
+        faults.failing_renewals.store(u64::MAX, Ordering::Relaxed);
+        advance_ms(1_500).await;
+        assert!(!context.cancellation.is_cancelled(), "a failed renewal is no loss");
+        advance_ms(2_400).await;
+        assert_eq!(context.cancellation.is_cancelled(), is_stopped, "{policy:?}");
     }
 }

@@ -107,6 +107,8 @@ async fn start_engine(
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with_model("cat", model));
     let config = EngineConfig {
+        drain_ms_max: segue_engine::limits::DRAIN_MS_MAX,
+        live_updates: None,
         recovery: segue_engine::SessionResumePolicy::Immediate,
         store: store.clone(),
         flows: vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))],
