@@ -24,8 +24,8 @@ pub(crate) struct GlobalArgs {
     /// Configuration file [default: `segue.toml` in the current folder or in your configuration folder].
     #[arg(long, global = true, env = "SEGUE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Database file that holds the sessions.
-    #[arg(long, global = true, env = "SEGUE_STORE", value_name = "FILE")]
+    /// Database file that holds the sessions, or the URL of a PostgreSQL database (postgres://user@host/name).
+    #[arg(long, global = true, env = "SEGUE_STORE", value_name = "FILE|URL", hide_env_values = true)]
     pub store: Option<PathBuf>,
     /// Print JSON instead of text.
     #[arg(long, global = true)]
@@ -153,6 +153,12 @@ pub(crate) struct ServeArgs {
     /// Accept browser requests from pages of this web site; may be repeated.
     #[arg(long, value_name = "URL")]
     pub origin: Vec<String>,
+    /// With a PostgreSQL store: the URL at which the other nodes reach this one.
+    #[arg(long, env = "SEGUE_ADVERTISE", value_name = "URL")]
+    pub advertise: Option<String>,
+    /// With a PostgreSQL store: how long this node keeps its sessions after its last heartbeat, in milliseconds.
+    #[arg(long, env = "SEGUE_LEASE_MS", value_name = "MS")]
+    pub lease_ms: Option<u64>,
     /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,

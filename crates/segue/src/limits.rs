@@ -60,3 +60,5 @@ pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
 /// Most descendants of a session that a tree of sessions shows.
 pub(crate) const TREE_SESSIONS_MAX: usize = 1_000;
+/// How long a node of a cluster waits at shutdown for the calls and tools that are running, in milliseconds.
+pub(crate) const NODE_DRAIN_MS_MAX: u64 = 20_000;

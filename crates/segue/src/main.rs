@@ -17,6 +17,7 @@ mod progress_text;
 mod remote;
 mod setting_values;
 mod setup;
+mod store_location;
 mod suggest;
 mod terminal;
 mod trust;

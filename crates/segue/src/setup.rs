@@ -11,17 +11,19 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
+use segue_engine::limits::DRAIN_MS_MAX;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
-use segue_engine::{Engine, EngineConfig, SessionResumePolicy};
+use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionResumePolicy};
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
-use segue_store::sqlite::SqliteStore;
+use segue_server::HttpLiveUpdates;
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
 use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
-use crate::limits::CONFIG_BYTES_MAX;
+use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::store_location::{NodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
 use crate::trust::{self, FolderTrust, TrustScope};
 
@@ -37,13 +39,15 @@ pub(crate) struct RunningEngine {
 }
 
 /// Options for starting an engine.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct EngineStartOptions<'s> {
     pub playback: ModelReplySource<'s>,
     /// The default model, instead of the configured one.
     pub model: Option<&'s str>,
     /// When the engine resumes pending work.
     pub recovery: SessionResumePolicy,
+    /// What this process tells the other nodes of a cluster.
+    pub node: NodeOptions,
 }
 
 /// Where replies come from, and whether they are recorded.
@@ -74,7 +78,7 @@ impl<'s> EngineStartOptions<'s> {
         let ModelArgs { model, record, replay } = &session_args.model_args;
         let playback =
             ModelReplySource::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
-        Self { playback, model: model.as_deref(), recovery: SessionResumePolicy::OnUse }
+        Self { playback, model: model.as_deref(), recovery: SessionResumePolicy::OnUse, node: NodeOptions::default() }
     }
 
     /// Returns the options for a command on one session, with replies from a scenario if one is given.
@@ -83,6 +87,7 @@ impl<'s> EngineStartOptions<'s> {
             playback: ModelReplySource::from_args(script, None, None),
             model: None,
             recovery: SessionResumePolicy::OnUse,
+            node: NodeOptions::default(),
         }
     }
 
@@ -112,6 +117,8 @@ impl<'s> EngineStartOptions<'s> {
 pub(crate) struct LoadedConfig {
     pub config: Config,
     pub store_path: ConfigValue<PathBuf>,
+    /// The folder for files that belong to the store.
+    pub data_folder: PathBuf,
     /// Whether the configuration is trusted, if it is the one of the current folder.
     pub folder_trust: Option<FolderTrust>,
 }
@@ -125,7 +132,7 @@ impl LoadedConfig {
 
 /// Loads the configuration and starts an engine with it.
 pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<'_>) -> anyhow::Result<RunningEngine> {
-    let LoadedConfig { mut config, store_path: store, folder_trust } = load_config(global)?;
+    let LoadedConfig { mut config, store_path: store, data_folder, folder_trust } = load_config(global)?;
     if let Some(scope) = start.required_trust() {
         trust::require_trust(folder_trust.as_ref(), scope)?;
     }
@@ -144,8 +151,18 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     };
     let flows = config.flows();
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
-    let records = SqliteRecordsTool::in_file(&config.records_path(&store).value, config.all_domains());
-    let store = open_store(&store.value)?;
+    let records_path = config.records_path(&store, &data_folder).value;
+    let records = SqliteRecordsTool::in_file(&records_path, config.all_domains());
+    let is_cluster = matches!(StoreLocation::parse(&store.value), StoreLocation::Database(_));
+    let store = StoreLocation::parse(&store.value).open(start.node.clone())?;
+    let recovery = start.effective_recovery();
+    // The results of running calls are recorded, so that the node that resumes the sessions need not repeat them.
+    let is_serving = recovery == SessionResumePolicy::Immediate;
+    let drain_ms_max = if is_cluster && is_serving { NODE_DRAIN_MS_MAX } else { DRAIN_MS_MAX };
+    let live_updates: Option<Arc<dyn LiveUpdateSource>> = match start.node.secret.clone().filter(|_| is_cluster) {
+        Some(secret) => Some(Arc::new(HttpLiveUpdates::new(secret).map_err(anyhow::Error::msg)?)),
+        None => None,
+    };
     let setup = EngineConfig {
         tools: ToolRegistry::default()
             .with_tool(RECORDS_TOOL, Arc::new(records))
@@ -155,8 +172,10 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         model_limits: engine_model_limits(&config),
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
-        recovery: start.effective_recovery(),
-        ..EngineConfig::new(Arc::new(store), flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
+        recovery,
+        live_updates,
+        drain_ms_max,
+        ..EngineConfig::new(store, flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
     Ok(RunningEngine {
@@ -191,10 +210,11 @@ fn set_default_model(config: &mut Config, model: &str) -> anyhow::Result<()> {
 /// Opens an engine that only reads the store; `None` if there is no store yet.
 pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result<Option<Engine>> {
     let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
-    if !store.value.exists() {
+    let location = StoreLocation::parse(&store.value);
+    if !location.may_exist() {
         return Ok(None);
     }
-    let store = Arc::new(open_store(&store.value)?);
+    let store = location.open(NodeOptions::default())?;
     let setup = EngineConfig {
         recovery: SessionResumePolicy::Never,
         ..EngineConfig::new(store, config.flows(), ModelRegistry::new(), SCRIPTED_MODEL_NAME)
@@ -208,7 +228,10 @@ pub(crate) async fn require_read_only_engine(global: &GlobalArgs) -> anyhow::Res
         Some(engine) => Ok(engine),
         None => {
             let LoadedConfig { store_path: store, .. } = load_config(global)?;
-            bail!("there are no sessions yet: the store {} does not exist", store.value.display())
+            bail!(
+                "there are no sessions yet: the store {} does not exist",
+                StoreLocation::parse(&store.value).describe()
+            )
         }
     }
 }
@@ -236,7 +259,8 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
         Some((file, ConfigFileLocation::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
         Some((_, ConfigFileLocation::User)) | None => None,
     };
-    Ok(LoadedConfig { config, store_path: store, folder_trust })
+    let data_folder = StoreLocation::parse(&store.value).data_folder(dirs.default_store_path().as_deref());
+    Ok(LoadedConfig { config, store_path: store, data_folder, folder_trust })
 }
 
 /// Parses a configuration file, and returns also the digest of its text and of the files that it names.
@@ -259,10 +283,6 @@ fn read_config_file(file: &Path) -> anyhow::Result<String> {
         bail!("the configuration {} has {bytes} bytes; the limit is {CONFIG_BYTES_MAX}", file.display());
     }
     std::fs::read_to_string(file).with_context(read_error)
-}
-
-fn open_store(path: &Path) -> anyhow::Result<SqliteStore> {
-    SqliteStore::open(path).with_context(|| format!("cannot open the store {}", path.display()))
 }
 
 fn engine_model_limits(config: &Config) -> BTreeMap<ModelName, ModelCallLimits> {

@@ -16,6 +16,7 @@ mod http_server;
 mod images;
 mod keys;
 mod limits;
+mod live_updates;
 mod metrics;
 mod openai;
 mod openapi;
@@ -32,6 +33,7 @@ mod webhooks;
 
 pub use http_server::{Error, HttpServer};
 pub use keys::{ApiKeyStore, Error as ApiKeyError, ServerApiKey, ServerApiKeySpec};
+pub use live_updates::{ClusterSecret, HttpLiveUpdates};
 pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookSecret};
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;

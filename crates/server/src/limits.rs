@@ -30,6 +30,8 @@ pub(crate) const RECONNECT_MS: u64 = 500;
 pub(crate) const SHUTDOWN_MS_MAX: u64 = 2_000;
 /// Time for which the result of a readiness check is reused.
 pub(crate) const READINESS_CACHE_MS: u64 = 1_000;
+/// Longest wait for the check of the store.
+pub(crate) const READINESS_MS_MAX: u64 = 3_000;
 /// Maximum number of sessions on a page.
 pub(crate) const SESSIONS_PAGE_MAX: usize = 200;
 /// Default number of sessions on a page.
@@ -110,3 +112,11 @@ pub(crate) const WEBHOOK_IDLE_MS_MAX: u64 = 3_600_000;
 pub(crate) const SESSIONS_PER_CONVERSATION_MAX: usize = 8;
 /// Minimum size of a response that is compressed.
 pub(crate) const COMPRESSED_BYTES_MIN: u64 = 860;
+/// Longest wait for a connection to another node.
+pub(crate) const LIVE_CONNECT_MS_MAX: u64 = 1_000;
+/// How often a stream of live words shows that its node is alive.
+pub(crate) const LIVE_HEARTBEAT_MS: u64 = 1_000;
+/// Longest silence of a stream of live words, after which its node counts as gone.
+pub(crate) const LIVE_SILENCE_MS_MAX: u64 = 3_000;
+/// Longest line of a stream of live words, in bytes.
+pub(crate) const LIVE_LINE_BYTES_MAX: usize = 8 << 20;

@@ -1,5 +1,6 @@
 //! Prometheus metrics. Names and labels are stable. No label contains a session name or a text.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
@@ -10,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use segue_core::event::TurnOutcome;
+use segue_engine::{LeaseCounts, StoreMetrics};
 
 /// The media type of the metrics.
 pub(crate) const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,6 +45,57 @@ pub(crate) struct ServerMetrics {
     turns: Family<KindLabels, Counter>,
     deliveries: Family<KindLabels, Counter>,
     active_sessions: Gauge,
+    cluster: ClusterMetrics,
+}
+
+/// Metrics of the store and of this node's leases. What a backend does not count stays zero.
+#[derive(Debug, Default)]
+struct ClusterMetrics {
+    held_sessions: Gauge,
+    lease_renewals: Counter,
+    failed_lease_renewals: Counter,
+    lost_leases: Counter,
+    takeovers: Counter,
+    commit_groups: Counter,
+    commits: Counter,
+    commit_micros: Counter,
+    inbox_entries: Gauge,
+    live_nodes: Gauge,
+}
+
+impl ClusterMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let counters = [
+            ("lease_renewals", "Renewals of the leases of this node", &self.lease_renewals),
+            ("lease_renewal_failures", "Renewals that failed", &self.failed_lease_renewals),
+            ("leases_lost", "Leases that another node took", &self.lost_leases),
+            ("takeovers", "Sessions that this node took from a dead node", &self.takeovers),
+            ("commit_groups", "Groups of commits written together", &self.commit_groups),
+            ("commits", "Commits in these groups", &self.commits),
+            ("commit_microseconds", "Time spent writing these groups", &self.commit_micros),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register("sessions_held", "Sessions whose lease this node holds", self.held_sessions.clone());
+        registry.register("inbox_entries", "Entries in the inboxes of all sessions", self.inbox_entries.clone());
+        registry.register("nodes_live", "Live nodes on the same store", self.live_nodes.clone());
+    }
+
+    fn set(&self, leases: LeaseCounts, store: StoreMetrics) {
+        let set_counter = |counter: &Counter, value: u64| counter.inner().store(value, Ordering::Relaxed);
+        let set_gauge = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set_gauge(&self.held_sessions, leases.held);
+        set_counter(&self.lease_renewals, leases.renewals);
+        set_counter(&self.failed_lease_renewals, leases.failed_renewals);
+        set_counter(&self.lost_leases, leases.lost);
+        set_counter(&self.takeovers, store.takeovers.unwrap_or_default());
+        set_counter(&self.commit_groups, store.commit_groups.unwrap_or_default());
+        set_counter(&self.commits, store.grouped_commits.unwrap_or_default());
+        set_counter(&self.commit_micros, store.commit_micros.unwrap_or_default());
+        set_gauge(&self.inbox_entries, store.inbox_entries.unwrap_or_default());
+        set_gauge(&self.live_nodes, store.live_nodes.unwrap_or_default());
+    }
 }
 
 /// Counts an open stream until it is dropped.
@@ -77,7 +130,19 @@ impl ServerMetrics {
         registry.register("turns", "Turns that a client waited for, by outcome", turns.clone());
         registry.register("webhook_deliveries", "Webhook delivery attempts, by result", deliveries.clone());
         registry.register("sessions_active", "Sessions this process is working on", active_sessions.clone());
-        Self { registry, requests, request_seconds, open_streams, stream_events, turns, deliveries, active_sessions }
+        let cluster = ClusterMetrics::default();
+        cluster.register(&mut registry);
+        Self {
+            registry,
+            requests,
+            request_seconds,
+            open_streams,
+            stream_events,
+            turns,
+            deliveries,
+            active_sessions,
+            cluster,
+        }
     }
 
     fn new_latency_histogram() -> Histogram {
@@ -122,7 +187,8 @@ impl ServerMetrics {
 
     /// Encodes all metrics.
     #[must_use]
-    pub(crate) fn encode_text(&self, active_sessions: usize) -> String {
+    pub(crate) fn encode_text(&self, active_sessions: usize, leases: LeaseCounts, store: StoreMetrics) -> String {
+        self.cluster.set(leases, store);
         self.active_sessions.set(i64::try_from(active_sessions).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a string cannot fail.

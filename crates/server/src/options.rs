@@ -7,6 +7,7 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::ids::FlowName;
 
 use crate::limits;
+use crate::live_updates::ClusterSecret;
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = 7348;
@@ -33,6 +34,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// The secret from which webhook keys are derived; without it no webhook can be created.
     pub webhook_secret: Option<WebhookSecret>,
+    /// The secret that the nodes of a cluster share; without it this node sends no live words to others.
+    pub cluster_secret: Option<ClusterSecret>,
 }
 
 impl ServerOptions {
@@ -50,6 +53,7 @@ impl ServerOptions {
             allowed_origins: Vec::new(),
             limits: ServerLimits::default(),
             webhook_secret: None,
+            cluster_secret: None,
         }
     }
 

@@ -7,7 +7,7 @@ use segue_engine::Engine;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::limits::READINESS_CACHE_MS;
+use crate::limits::{READINESS_CACHE_MS, READINESS_MS_MAX};
 
 /// The result of the last check.
 #[derive(Debug, Default)]
@@ -22,11 +22,18 @@ impl ReadinessProbe {
         {
             return is_ready;
         }
-        let probed = engine.probe_store().await;
-        if let Err(error) = &probed {
-            tracing::error!(%error, "the store cannot be written");
-        }
-        let is_ready = probed.is_ok();
+        let probe = tokio::time::timeout(Duration::from_millis(READINESS_MS_MAX), engine.probe_store());
+        let is_ready = match probe.await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the store cannot be written");
+                false
+            }
+            Err(_) => {
+                tracing::error!(ms = READINESS_MS_MAX, "the store did not answer");
+                false
+            }
+        };
         *last_check = Some((Instant::now(), is_ready));
         is_ready
     }

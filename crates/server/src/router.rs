@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::AppState;
 use crate::problem::HttpProblem;
-use crate::{api, guard, limits, openai, openapi, pages, studio};
+use crate::{api, guard, limits, live_updates, openai, openapi, pages, studio};
 
 /// Returns the OpenAPI document of all routes.
 #[must_use]
@@ -33,6 +33,7 @@ pub(crate) fn build_router(app: AppState) -> Router {
     let is_compressed = SizeAbove::new(limits::COMPRESSED_BYTES_MIN).and(NotForContentType::SSE);
     router
         .route("/openapi.json", get(json))
+        .route(live_updates::LIVE_PATH, get(live_updates::get_live_updates))
         .route("/docs", get(move || async move { pages::html_response(reference) }))
         .route("/errors", get(pages::errors_page))
         .route("/errors/{code}", get(pages::error_page))

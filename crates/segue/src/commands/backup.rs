@@ -10,15 +10,19 @@ use crate::config::default_records_path;
 use crate::print;
 use crate::print::number_format::format_plural;
 use crate::setup;
+use crate::store_location::StoreLocation;
 
 pub(crate) fn run_backup(global: &GlobalArgs, arguments: &BackupArgs) -> anyhow::Result<()> {
     let loaded = setup::load_config(global)?;
     let store = &loaded.store_path.value;
+    if let StoreLocation::Database(_) = StoreLocation::parse(store) {
+        bail!("the sessions are in a PostgreSQL database; back it up with pg_dump or the tools of its operator");
+    }
     if !store.exists() {
         bail!("there are no sessions yet: the store {} does not exist", store.display());
     }
     let file = &arguments.file;
-    let records = loaded.config.records_path(&loaded.store_path).value;
+    let records = loaded.config.records_path(&loaded.store_path, &loaded.data_folder).value;
     // The same name that a store at `file` gives to its records, so that the copies can be used together.
     let records_copy = records.exists().then(|| default_records_path(file));
     if let Some(existing) = records_copy.iter().find(|copy| copy.symlink_metadata().is_ok()) {

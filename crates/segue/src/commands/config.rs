@@ -15,7 +15,7 @@ pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
         discover_models(&mut loaded.config, ModelDiscoveryScope::UntilFound).await;
     }
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
-    let rows = config::config_rows(&loaded.config, Some(&loaded.store_path));
+    let rows = config::config_rows(&loaded.config, Some((&loaded.store_path, &loaded.data_folder)));
     if global.json {
         let values: Vec<_> = rows
             .iter()

@@ -10,8 +10,9 @@ use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
 use segue_models::catalog::ModelCatalog;
 use segue_models::{CacheablePromptPart, CallOrigin, ModelCard, ModelKind, ModelRequest, collect_reply};
+use segue_store::postgres::database_location;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{PendingWorkQuery, SessionCatalog, StoreMaintenance};
+use segue_store::{PendingWorkQuery, Store, StoreMaintenance};
 use serde_json::json;
 
 use crate::SilentExit;
@@ -22,6 +23,7 @@ use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModel, R
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
+use crate::store_location::{NodeOptions, StoreLocation, open_database};
 use crate::trust::TrustStatus;
 
 /// The result of one check.
@@ -82,7 +84,10 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
                 file.unwrap_or_else(|| "no file; using the defaults".to_owned()),
             );
             check_trust(&loaded, &mut findings);
-            check_store(&loaded.store_path.value, &mut findings).await;
+            match StoreLocation::parse(&loaded.store_path.value) {
+                StoreLocation::File(path) => check_store(path, &mut findings).await,
+                StoreLocation::Database(url) => check_database(url, &mut findings).await,
+            }
             check_records(&loaded, &mut findings);
             // These checks start programs and send keys.
             if loaded.is_trusted() {
@@ -152,15 +157,65 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
             return;
         }
     };
+    let size = format!("{shown}: {}", number_format::format_bytes(bytes));
+    check_opened_store(&*store, &size, findings).await;
+    // The error may be dropped: this store was only read, so no write can be lost.
+    let _ = store.close().await;
+}
+
+/// Checks a PostgreSQL database: its settings, the nodes, and the sessions.
+async fn check_database(url: &str, findings: &mut DoctorReport) {
+    let store = match open_database(url, NodeOptions::default()) {
+        Ok(store) => store,
+        Err(error) => return findings.add_finding("store", CheckStatus::Failed, format_error_chain(&error)),
+    };
+    if let Err(error) = store.probe_write().await {
+        findings.add_finding("store", CheckStatus::Failed, error.to_string());
+    }
+    let mut location = database_location(url);
+    match store.report_database().await {
+        Ok(report) => {
+            location = format!("{}: PostgreSQL {}, format {}", report.location, report.server_version, report.format);
+            for (is_wrong, problem) in [
+                (report.is_standby, "the database is a standby and cannot be written".to_owned()),
+                (
+                    report.default_isolation != "read committed",
+                    format!("default_transaction_isolation is {}, not read committed", report.default_isolation),
+                ),
+                (
+                    report.synchronous_commit == "off",
+                    "synchronous_commit is off, so a crash of the database loses acknowledged commits".to_owned(),
+                ),
+            ] {
+                if is_wrong {
+                    findings.add_finding("store", CheckStatus::Failed, problem);
+                }
+            }
+            // This process is one of them.
+            let nodes = number_format::format_plural(report.live_nodes.saturating_sub(1), "live node");
+            let held = number_format::format_plural(report.held_sessions, "held session");
+            let waiting = number_format::format_plural(report.inbox_entries, "waiting submission");
+            findings.add_finding("cluster", CheckStatus::Passed, format!("{nodes}, {held}, {waiting}"));
+            if report.orphaned_sessions > 0 {
+                let orphans = number_format::format_plural(report.orphaned_sessions, "session");
+                let detail = format!("{orphans} of dead nodes; those with pending work are resumed by a live node");
+                findings.add_finding("cluster", CheckStatus::Warning, detail);
+            }
+        }
+        Err(error) => findings.add_finding("store", CheckStatus::Failed, error.to_string()),
+    }
+    check_opened_store(&store, &location, findings).await;
+    // The error may be dropped: nothing was written.
+    let _ = store.close().await;
+}
+
+/// Checks the sessions of a store. `description` says where it is.
+async fn check_opened_store(store: &dyn Store, description: &str, findings: &mut DoctorReport) {
     match store.check_integrity().await {
         Ok(report) => {
             let status = if report.is_clean() { CheckStatus::Passed } else { CheckStatus::Failed };
             let sessions = number_format::format_plural(report.session_count as u64, "session");
-            findings.add_finding(
-                "store",
-                status,
-                format!("{shown}: {}, {sessions} checked", number_format::format_bytes(bytes)),
-            );
+            findings.add_finding("store", status, format!("{description}, {sessions} checked"));
             for (session, detail) in report.damaged_sessions {
                 findings.add_finding("session", CheckStatus::Failed, format!("{session}: {detail}"));
             }
@@ -186,12 +241,11 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
         }
         Err(error) => findings.add_finding("pending", CheckStatus::Failed, error.to_string()),
     }
-    // The error may be dropped: this store was only read, so no write can be lost.
-    let _ = store.close().await;
 }
 
 fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
-    let (path, domains) = (loaded.config.records_path(&loaded.store_path).value, loaded.config.all_domains());
+    let (path, domains) =
+        (loaded.config.records_path(&loaded.store_path, &loaded.data_folder).value, loaded.config.all_domains());
     let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
     let named = format!("{} ({})", path.display(), names.join(", "));
     if !path.exists() {

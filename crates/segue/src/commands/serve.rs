@@ -2,26 +2,40 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use segue_engine::SessionResumePolicy;
-use segue_server::{DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
+use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
+use crate::store_location::NodeOptions;
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 
+/// The environment variable with the secret that the nodes of a cluster share.
+const CLUSTER_SECRET_ENV: &str = "SEGUE_CLUSTER_SECRET";
+
 pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
     let playback = ModelReplySource::from_args(arguments.script.as_deref(), None, None);
-    let start =
-        EngineStartOptions { playback, recovery: SessionResumePolicy::Immediate, ..EngineStartOptions::default() };
+    let cluster_secret = std::env::var(CLUSTER_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(ClusterSecret);
+    let node = NodeOptions {
+        address: arguments.advertise.clone(),
+        lease_ms: arguments.lease_ms,
+        secret: cluster_secret.clone(),
+    };
+    let start = EngineStartOptions {
+        playback,
+        recovery: SessionResumePolicy::Immediate,
+        node,
+        ..EngineStartOptions::default()
+    };
     let running = start_engine(global, start).await?;
-    let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
+    let LoadedConfig { config, data_folder, .. } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = ServerOptions {
         address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),
@@ -33,7 +47,8 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         allowed_origins: arguments.origin,
         limits: config.server_limits.effective_limits(),
         webhook_secret: std::env::var(WEBHOOK_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(WebhookSecret),
-        ..ServerOptions::new(parent_folder(&store.value))
+        cluster_secret,
+        ..ServerOptions::new(data_folder)
     };
     let engine = running.engine.clone();
     let server = match HttpServer::bind(running.engine, options).await {
@@ -48,13 +63,9 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
     Ok(())
 }
 
-/// Returns the folder of the store, which also holds the files of the server.
+/// Returns the folder that holds the files of the server.
 pub(crate) fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
-    Ok(parent_folder(&load_config(global)?.store_path.value))
-}
-
-fn parent_folder(store: &Path) -> PathBuf {
-    store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+    Ok(load_config(global)?.data_folder)
 }
 
 fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! Parses and validates a configuration file. The names of all keys are in this module and its siblings.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
@@ -23,6 +23,7 @@ use super::{
     ModelConfigKind, ModelDiscoverySetting, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig,
 };
 use crate::setting_values::{invalid_setting_message, toml_to_json};
+use crate::store_location::StoreLocation;
 use crate::suggest::{format_name_list, suggestion_hint};
 
 pub(super) const TOP_KEYS: [&str; 10] =
@@ -82,8 +83,13 @@ pub(crate) fn parse_config(
     let mut config = Config { file: Some(file.to_owned()), ..Config::built_in() };
     if let Some(store) = top.subtable("store")? {
         let path = store.deny_unknown_keys(&STORE_KEYS)?.string("path")?;
-        config.store =
-            path.map(|path| ConfigValue { value: resolve_relative_path(file, &path.value), origin: path.origin });
+        config.store = path.map(|path| {
+            let value = match StoreLocation::parse(Path::new(&path.value)) {
+                StoreLocation::Database(url) => PathBuf::from(url),
+                StoreLocation::File(_) => resolve_relative_path(file, &path.value),
+            };
+            ConfigValue { value, origin: path.origin }
+        });
     }
     if let Some(session) = top.subtable("session")? {
         let session = session.deny_unknown_keys(&SESSION_KEYS)?;

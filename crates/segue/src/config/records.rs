@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue};
+use crate::store_location::StoreLocation;
 
 pub(super) const RECORDS_KEYS: [&str; 2] = ["path", "domains"];
 
@@ -89,12 +90,17 @@ impl Config {
         segue_flows::flows_with_domains(self.all_domains())
     }
 
-    /// Returns the path of the records database: the configured path, or else a file next to the store.
-    pub(crate) fn records_path(&self, store: &ConfigValue<PathBuf>) -> ConfigValue<PathBuf> {
+    /// Returns the path of the records database: the configured path, or else a file next to the store, or in the data
+    /// folder if the store is not a file.
+    pub(crate) fn records_path(&self, store: &ConfigValue<PathBuf>, data_folder: &Path) -> ConfigValue<PathBuf> {
         if let Some(records) = &self.records {
             return records.clone();
         }
-        ConfigValue { value: default_records_path(&store.value), origin: store.origin }
+        let value = match StoreLocation::parse(&store.value) {
+            StoreLocation::File(file) => default_records_path(file),
+            StoreLocation::Database(_) => data_folder.join("segue-records.db"),
+        };
+        ConfigValue { value, origin: store.origin }
     }
 }
 

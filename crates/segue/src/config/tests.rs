@@ -8,6 +8,8 @@ use super::parser::{
 use super::records::RECORDS_KEYS;
 use super::server_limits::SERVER_KEYS;
 use super::vendor_model::VENDOR_KEYS;
+use std::path::Path;
+
 use super::*;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
@@ -338,8 +340,8 @@ fn domains_are_read_from_records_and_from_flow_settings() {
     assert_eq!(names, ["kitchen", "reading", "garden", "clients"]);
     assert_eq!(config.settings_by_flow()[&FlowName::from("assistant")], serde_json::json!({"domain": "clients"}));
     let store = ConfigValue::from_default(PathBuf::from("data/segue.db"));
-    assert_eq!(config.records_path(&store).value, PathBuf::from("folder/r.db"));
-    assert_eq!(Config::built_in().records_path(&store).value, PathBuf::from("data/segue-records.db"));
+    assert_eq!(config.records_path(&store, Path::new("")).value, PathBuf::from("folder/r.db"));
+    assert_eq!(Config::built_in().records_path(&store, Path::new("")).value, PathBuf::from("data/segue-records.db"));
     assert_eq!(wrong("[records]\ndomains = \"x\""), "2: `records.domains`: expected a list of strings, found a string");
     assert_eq!(wrong("[records]\ndomains = [\"no.toml\"]"), "2: `records.domains`: folder/no.toml: no such file");
     let broken = wrong("[flows.assistant]\ndomain = \"broken.toml\"");

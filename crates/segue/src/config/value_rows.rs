@@ -1,6 +1,6 @@
 //! Renders a configuration as rows for `segue config`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
@@ -11,15 +11,16 @@ use super::vendor_model::JSON_MODE_NAMES;
 use super::{
     Config, ConfigValue, ConfigValueOrigin, ModelConfig, ModelConfigKind, ModelDiscoverySetting, RoleModelConfig,
 };
+use crate::store_location::StoreLocation;
 
-/// Returns the key, value and origin of every effective value.
+/// Returns the key, value and origin of every effective value. `store` is the path of the store and its data folder.
 pub(crate) fn config_rows(
     config: &Config,
-    store: Option<&ConfigValue<PathBuf>>,
+    store: Option<(&ConfigValue<PathBuf>, &Path)>,
 ) -> Vec<(String, String, ConfigValueOrigin)> {
     let mut rows = Vec::new();
-    if let Some(store) = store {
-        rows.push(("store.path".to_owned(), store.value.display().to_string(), store.origin));
+    if let Some((store, _)) = store {
+        rows.push(("store.path".to_owned(), StoreLocation::parse(&store.value).describe(), store.origin));
     }
     rows.push(("session.flow".to_owned(), config.default_flow.value.to_string(), config.default_flow.origin));
     rows.push((
@@ -55,8 +56,8 @@ pub(crate) fn config_rows(
         let value = setting.value.value.to_string();
         rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
     }
-    if let Some(store) = store {
-        let records = config.records_path(store);
+    if let Some((store, data_folder)) = store {
+        let records = config.records_path(store, data_folder);
         rows.push(("records.path".to_owned(), records.value.display().to_string(), records.origin));
     }
     for domain in &config.domains {

@@ -43,7 +43,9 @@ pub(crate) async fn get_readiness(State(app): State<AppState>) -> Result<Json<He
 #[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn get_metrics(State(app): State<AppState>, caller: Caller) -> Result<Response, HttpProblem> {
     caller.require_operator()?;
-    let text = app.metrics.encode_text(app.engine.active_session_count());
+    // A store that cannot be read now shows as zeros; the readiness check tells.
+    let store = app.engine.read_store_metrics().await.unwrap_or_default();
+    let text = app.metrics.encode_text(app.engine.active_session_count(), app.engine.lease_counts(), store);
     Ok(([(header::CONTENT_TYPE, crate::metrics::METRICS_CONTENT_TYPE)], text).into_response())
 }
 
