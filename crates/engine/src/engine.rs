@@ -481,13 +481,6 @@ impl Engine {
         Ok((flow, state))
     }
 
-    /// Returns the error that keeps a session from writing at the moment, usually a full disk. The write is retried
-    /// until it succeeds, so nothing is lost.
-    #[must_use]
-    pub fn pending_write_error(&self, session: &SessionId) -> Option<Error> {
-        self.shared.subscriptions.write_error(session)
-    }
-
     /// Reads texts of a session, in the order of `ids`.
     ///
     /// # Errors
@@ -528,14 +521,6 @@ impl Engine {
         limit: usize,
     ) -> Result<SessionChangePage, Error> {
         self.shared.store.changes_after(after, limit).await.map_err(|error| Error::Store(Arc::new(error)))
-    }
-
-    /// Checks that the store can be written.
-    ///
-    /// # Errors
-    /// The store cannot be written.
-    pub async fn probe_store(&self) -> Result<(), Error> {
-        self.shared.store.probe_write().await.map_err(|error| Error::Store(Arc::new(error)))
     }
 
     fn ensure_not_shutting_down(&self) -> Result<(), Error> {

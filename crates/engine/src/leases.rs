@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use segue_core::ids::SessionId;
 use segue_store::{StoreMetrics, TakeoverPolicy};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -105,6 +106,21 @@ impl LeaseKeeper {
 }
 
 impl Engine {
+    /// Checks that the store can be written.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn probe_store(&self) -> Result<(), Error> {
+        self.shared().store.probe_write().await.map_err(|error| Error::Store(Arc::new(error)))
+    }
+
+    /// Returns the error that keeps a session from writing at the moment, usually a full disk. The write is retried
+    /// until it succeeds, so nothing is lost.
+    #[must_use]
+    pub fn pending_write_error(&self, session: &SessionId) -> Option<Error> {
+        self.shared().subscriptions.write_error(session)
+    }
+
     /// Returns what this process has done with its store, and how much waits in it.
     ///
     /// # Errors

@@ -76,6 +76,10 @@ impl HttpLiveUpdates {
     /// # Errors
     /// The client cannot be created.
     pub fn new(secret: ClusterSecret) -> Result<Self, String> {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // The error may be dropped: another thread has installed one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         let client = reqwest::Client::builder()
             .connect_timeout(Duration::from_millis(LIVE_CONNECT_MS_MAX))
             .read_timeout(Duration::from_millis(LIVE_SILENCE_MS_MAX))

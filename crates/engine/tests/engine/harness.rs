@@ -72,6 +72,12 @@ impl ReceivedCalls {
         call.expect("a call is made").expect("the model exists")
     }
 
+    /// Asserts that no call was made so far.
+    pub(crate) fn expect_none_yet(&mut self) {
+        let call = self.0.try_recv();
+        assert!(call.is_err(), "unexpected call: {call:?}");
+    }
+
     /// Asserts that no call is made for a long time.
     pub(crate) async fn expect_none(&mut self) {
         let call = tokio::time::timeout(Duration::from_secs(3_600), self.0.recv()).await;

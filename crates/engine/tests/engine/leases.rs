@@ -38,7 +38,7 @@ async fn r13_a_session_stays_with_its_node_as_long_as_leases_are_renewed() {
     let turn = send_in_background(&one, &session, "hello");
     let call = calls.next().await;
     advance_ms(10 * LEASE_MS).await;
-    others_calls.expect_none().await;
+    others_calls.expect_none_yet();
     call.answer("yes");
     assert_eq!(turn.await.expect("the task lives").expect("answered").replies, ["yes"]);
     assert!(one.lease_counts().renewals >= 40, "{:?}", one.lease_counts());
@@ -52,7 +52,7 @@ async fn r13_sessions_of_a_dead_node_are_resumed_within_the_lease_time() {
     advance_ms(2 * LEASE_MS).await;
     let (_one, _call) = paused_node_with_open_call(&disk).await;
     advance_ms(LEASE_MS / 2).await;
-    others_calls.expect_none().await;
+    others_calls.expect_none_yet();
     advance_ms(LEASE_MS * 3 / 4).await;
     let again = others_calls.next().await;
     assert_eq!(again.metadata.attempt, 2, "the first attempt is unknown");
@@ -80,7 +80,7 @@ async fn r13_nobody_takes_over_after_an_outage_that_everybody_had() {
     advance_ms(LEASE_MS / 2).await;
     faults.failing_renewals.store(0, Ordering::Relaxed);
     advance_ms(2 * LEASE_MS).await;
-    others_calls.expect_none().await;
+    others_calls.expect_none_yet();
     call.answer("yes");
     assert_eq!(turn.await.expect("the task lives").expect("the call was not repeated").replies, ["yes"]);
     assert!(one.lease_counts().failed_renewals > 0);
@@ -96,7 +96,7 @@ async fn r13_nothing_is_started_while_renewals_fail() {
     advance_ms(LEASE_MS / 2).await;
     let turn = send_in_background(&one, &session, "again");
     advance_ms(LEASE_MS / 4).await;
-    calls.expect_none().await;
+    calls.expect_none_yet();
     faults.failing_renewals.store(0, Ordering::Relaxed);
     calls.next().await.answer("of course");
     assert_eq!(turn.await.expect("the task lives").expect("answered").replies, ["of course"]);
@@ -151,11 +151,11 @@ async fn r15_a_node_that_drains_records_the_calls_in_flight() {
     assert!(!draining.is_finished(), "it waits for the call");
     let refused = one.send_message(&session, "more".into()).await.expect_err("it ends");
     assert!(matches!(refused, Error::ShuttingDown), "{refused}");
-    others_calls.expect_none().await;
+    others_calls.expect_none_yet();
     call.answer("yes");
     draining.await.expect("it ends");
     advance_ms(LEASE_MS).await;
-    others_calls.expect_none().await;
+    others_calls.expect_none_yet();
     let report = run_turn(&two, &mut others_calls, &session, "more", "of course").await;
     assert_eq!(report.replies, ["of course"], "the next node continues");
 }

@@ -33,9 +33,9 @@ pub(crate) fn run_nemesis(cluster: &Cluster, rounds: usize, mut random: SeededRa
             }
             1 => {
                 cluster.signal(node, "-STOP");
-                // Long enough that its sessions are taken over.
+                wait_until_abandoned(cluster, node);
+                // Its sessions are taken over meanwhile.
                 wait_for_answers(cluster, ANSWERS_WHILE_GONE, "while a node is paused");
-                wait_until_abandoned(cluster);
                 cluster.signal(node, "-CONT");
                 "pauses"
             }
@@ -74,13 +74,16 @@ fn wait_for_answers(cluster: &Cluster, count: usize, what: &str) {
     }
 }
 
-/// Waits until the leases of some node have expired.
-fn wait_until_abandoned(cluster: &Cluster) {
+/// Waits until the leases of a node that is paused have expired.
+fn wait_until_abandoned(cluster: &Cluster, node: usize) {
     let deadline = Instant::now() + PROGRESS_TIME_MAX;
-    let expired = "SELECT count(*) FROM segue_nodes
-                   WHERE expires_at < extract(epoch FROM clock_timestamp()) * 1000 - 1000
-                   AND expires_at > extract(epoch FROM clock_timestamp()) * 1000 - 60000";
-    while cluster.run_sql(expired) == "0" && Instant::now() < deadline {
+    let live = format!(
+        "SELECT count(*) FROM segue_nodes WHERE address = 'http://127.0.0.1:{}'
+         AND expires_at > extract(epoch FROM clock_timestamp()) * 1000",
+        cluster.ports()[node]
+    );
+    while cluster.run_sql(&live) != "0" {
+        assert!(Instant::now() < deadline, "a paused node keeps its leases");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

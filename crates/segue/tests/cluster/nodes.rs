@@ -51,7 +51,7 @@ impl Cluster {
                  base_url = \"http://127.0.0.1:{}/v1\"\nkey_env = \"ECHO_KEY\"\n",
                 model.port
             );
-            std::fs::write(folder.path().join("segue.toml"), config).expect("written");
+            std::fs::write(folder.path().join("node.toml"), config).expect("written");
             Node { folder, port: free_port(), url: url.clone(), child: Mutex::default() }
         };
         let nodes: Vec<Node> = (0..count).map(new_node).collect();
@@ -110,7 +110,8 @@ impl Node {
     fn start(&self) {
         let (port, home) = (self.port.to_string(), self.folder.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
-        command.args(["serve", "--port", &port, "--lease-ms", LEASE_MS, "--store", &self.url]);
+        // A configuration that is named is trusted.
+        command.args(["serve", "--config", "node.toml", "--port", &port, "--lease-ms", LEASE_MS, "--store", &self.url]);
         command.args(["--advertise", &format!("http://127.0.0.1:{port}")]);
         command.env_clear().env("HOME", home).env("ECHO_KEY", "any").env("SEGUE_LOG", "warn").env("NO_COLOR", "1");
         command.env("SEGUE_CLUSTER_SECRET", "a secret that all nodes of the test share").current_dir(home);
