@@ -349,6 +349,8 @@ pub enum FailureKind {
     Refused,
     /// The request is invalid.
     BadRequest,
+    /// A limit of this installation forbids the call, so it was not made.
+    NotAllowed,
 }
 
 impl FailureKind {
@@ -362,7 +364,8 @@ impl FailureKind {
             | Self::ContextTooLong
             | Self::UnusableReply
             | Self::Refused
-            | Self::BadRequest => false,
+            | Self::BadRequest
+            | Self::NotAllowed => false,
         }
     }
 }
@@ -381,6 +384,7 @@ impl std::fmt::Display for FailureKind {
             Self::UnusableReply => "unusable answer",
             Self::Refused => "refused",
             Self::BadRequest => "bad request",
+            Self::NotAllowed => "not allowed",
         })
     }
 }

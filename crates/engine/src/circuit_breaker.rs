@@ -86,7 +86,8 @@ impl BreakerPermit {
                 | FailureKind::MalformedReply
                 | FailureKind::UnusableReply
                 | FailureKind::Refused
-                | FailureKind::BadRequest => None,
+                | FailureKind::BadRequest
+                | FailureKind::NotAllowed => None,
             },
             Ok(_) => None,
         };

@@ -13,6 +13,7 @@ use segue_models::ModelRegistry;
 use segue_store::Store;
 use serde_json::Value;
 
+use crate::call_policy::{AllowAllCalls, CallPolicy};
 use crate::clock::{Clock, SystemClock};
 use crate::model_assignment::ModelAssignment;
 use crate::random::RandomSource;
@@ -36,6 +37,8 @@ pub struct EngineConfig {
     pub model_limits: BTreeMap<ModelName, ModelCallLimits>,
     /// Settings of new sessions, by flow; a session's own settings override them.
     pub default_settings: BTreeMap<FlowName, Value>,
+    /// Decides which calls are allowed, and receives what they used.
+    pub call_policy: Arc<dyn CallPolicy>,
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
@@ -68,6 +71,7 @@ impl EngineConfig {
             approval_rules: ToolApprovalRules::default(),
             model_limits: BTreeMap::new(),
             default_settings: BTreeMap::new(),
+            call_policy: Arc::new(AllowAllCalls),
             clock: Arc::new(SystemClock),
             random: RandomSource::from_entropy(),
             token_counter: Arc::new(O200kTokenCounter),

@@ -102,8 +102,9 @@ fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
     failure
 }
 
-/// Makes the call, unless the provider's circuit breaker is open.
+/// Makes the call, unless the policy forbids it or the provider's circuit breaker is open.
 async fn call_through_breaker(task: &CallTask) -> Result<ModelReply, CallFailure> {
+    task.shared.call_policy.check_call(&task.session, &task.opened.model).await?;
     let model = task.shared.models.get(&task.opened.model)?;
     let Some(provider) = model.provider() else { return stream_reply(task, &*model, || {}).await };
     tracing::Span::current().record("provider", provider);

@@ -27,6 +27,7 @@ use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
 use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
+use crate::call_policy::CallPolicy;
 use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
@@ -59,6 +60,7 @@ pub(crate) struct EngineShared {
     pub rate_limiter: ModelRateLimiter,
     pub circuit_breaker: ProviderCircuitBreakers,
     pub abandoned_calls: AbandonedCalls,
+    pub call_policy: Arc<dyn CallPolicy>,
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
@@ -111,6 +113,7 @@ impl Engine {
             rate_limiter: ModelRateLimiter::new(config.model_limits),
             circuit_breaker: ProviderCircuitBreakers::default(),
             abandoned_calls: AbandonedCalls::default(),
+            call_policy: config.call_policy,
             clock: config.clock,
             random: config.random,
             token_counter: config.token_counter,
@@ -168,6 +171,14 @@ impl Engine {
     #[must_use]
     pub fn active_session_count(&self) -> usize {
         self.shared.registry.active_mailboxes().len()
+    }
+
+    /// Returns the sessions that have a running task.
+    #[must_use]
+    pub fn active_sessions(&self) -> Vec<SessionId> {
+        self.shared.registry.with_slots(|slots| {
+            slots.iter().filter(|(_, slot)| slot.is_active()).map(|(session, _)| session.clone()).collect()
+        })
     }
 
     /// Returns whether the session has a running task.

@@ -33,6 +33,7 @@
 
 mod abandoned_calls;
 mod actor;
+mod call_policy;
 mod circuit_breaker;
 pub mod clock;
 mod commit_gate;
@@ -65,6 +66,7 @@ mod transfer;
 mod turn_follower;
 mod turn_report;
 
+pub use call_policy::{CallPolicy, SessionUsageChange};
 pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 pub use diff::{TextDiffLine, diff_lines};
 pub use engine::Engine;

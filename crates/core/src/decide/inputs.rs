@@ -258,7 +258,7 @@ impl DecisionDraft<'_> {
             | FailureKind::UnusableReply
             | FailureKind::ContextTooLong => true,
             // The prompt was refused or is invalid, and another model would not change that.
-            FailureKind::Refused | FailureKind::BadRequest => false,
+            FailureKind::Refused | FailureKind::BadRequest | FailureKind::NotAllowed => false,
         };
         if !may_fail_over || open.model_first_attempt > 1 || opened.recomputation.is_some() {
             return None;

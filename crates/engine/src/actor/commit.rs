@@ -13,6 +13,7 @@ use segue_core::session::SessionState;
 use segue_store::{DrainedEntry, JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
 use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
+use crate::call_policy::SessionUsageChange;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event_log::log_recorded_events;
@@ -274,6 +275,7 @@ impl SessionActor {
         let spawned = decision.children.iter().map(|child| child.spawned.session.clone());
         let receivers = told.chain(spawned).filter(|receiver| *receiver != self.session).collect();
         let state_before = std::mem::replace(&mut self.cached.state, decision.state);
+        self.report_usage(&state_before).await;
         log_recorded_events(&self.session, &decision.events);
         self.shared.subscriptions.publish_events(&self.session, &decision.events);
         Engine::from_shared(self.shared.clone()).wake_receivers(receivers);
@@ -286,6 +288,17 @@ impl SessionActor {
         }
         self.cached.texts.evict_unneeded(&self.cached.state.session);
         self.save_snapshot_if_due(SNAPSHOT_EVENTS_MIN);
+    }
+
+    /// Tells the call policy what the commit added to the session's ledger.
+    async fn report_usage(&self, state_before: &SessionState) {
+        let (before, session) = (state_before.session.ledger.total, self.session());
+        let after = session.ledger.total;
+        if before != after {
+            let (name, session_opened_at) = (self.session.clone(), session.opened_at);
+            let change = SessionUsageChange { session: name, session_opened_at, before, after };
+            self.shared.call_policy.record_usage(change).await;
+        }
     }
 
     /// Builds the report of a turn that ended among `events`.
