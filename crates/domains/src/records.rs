@@ -128,7 +128,15 @@ impl SqliteRecordsTool {
     /// # Errors
     /// The file cannot be opened, or `inspect` failed.
     pub fn with_connection<T>(&self, inspect: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        let result = self.inner.with_database(None, |database| Ok(inspect(&database.connection)?));
+        self.with_owner_connection(None, inspect)
+    }
+
+    fn with_owner_connection<T>(
+        &self,
+        owner: Option<&str>,
+        inspect: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let result = self.inner.with_database(owner, |database| Ok(inspect(&database.connection)?));
         result.map_err(|error| match error {
             RecordsError::Sql(error) => error,
             RecordsError::Refused(_) => rusqlite::Error::InvalidQuery,

@@ -20,28 +20,26 @@ pub(crate) fn run_backup(global: &GlobalArgs, arguments: &BackupArgs) -> anyhow:
     let file = &arguments.file;
     let records = loaded.config.records_path(&loaded.store_path).value;
     // The same name that a store at `file` gives to its records, so that the copies can be used together.
-    let records_copy = records.exists().then(|| default_records_path(file));
-    if let Some(existing) = records_copy.iter().find(|copy| copy.symlink_metadata().is_ok()) {
-        return Err(BackupError::FileExists { path: existing.display().to_string() }.into());
+    let records_copy = default_records_path(file);
+    if records.exists() && records_copy.symlink_metadata().is_ok() {
+        return Err(BackupError::FileExists { path: records_copy.display().to_string() }.into());
     }
     let report = backup_store(store, file)?;
-    if let Some(copy) = &records_copy {
-        let copied = SqliteRecordsTool::in_file(&records, loaded.config.all_domains()).backup_database(copy);
-        if let Err(error) = copied {
-            // Half a backup would look like a whole one. If it cannot be removed, the error still says what is missing.
-            let _ = std::fs::remove_file(file);
-            return Err(error.into());
-        }
-    }
+    let copied = SqliteRecordsTool::in_file(&records, loaded.config.all_domains()).backup_databases(&records_copy);
+    let records_copies = copied.inspect_err(|_| {
+        // Half a backup would look like a whole one. If it cannot be removed, the error still says what is missing.
+        let _ = std::fs::remove_file(file);
+    })?;
     if global.json {
-        return print::print_json(&json!({ "file": file, "records": records_copy, "sessions": report.session_count }));
+        let sessions = report.session_count;
+        return print::print_json(&json!({ "file": file, "records": records_copies, "sessions": sessions }));
     }
     let sessions = format_plural(report.session_count as u64, "session");
     let file = file.display();
-    print::write_stdout(&match records_copy {
-        Some(records) => {
-            format!("saved {sessions} to {file} and the records to {}, and checked the copies\n", records.display())
-        }
-        None => format!("saved {sessions} to {file} and checked the copy\n"),
-    })
+    if records_copies.is_empty() {
+        return print::write_stdout(&format!("saved {sessions} to {file} and checked the copy\n"));
+    }
+    let records: Vec<String> = records_copies.iter().map(|copy| copy.display().to_string()).collect();
+    let records = records.join(", ");
+    print::write_stdout(&format!("saved {sessions} to {file} and the records to {records}, and checked the copies\n"))
 }

@@ -31,8 +31,28 @@ fn a_backup_includes_the_records() {
     let expected = "saved 1 session to all.db and the records to all-records.db, and checked the copies\n";
     assert_eq!(place.ok(&["backup", "all.db"]), expected);
     let json = place.json(&["backup", "more.db", "--json"]);
-    assert_eq!(json, serde_json::json!({ "file": "more.db", "records": "more-records.db", "sessions": 1 }));
+    assert_eq!(json, serde_json::json!({ "file": "more.db", "records": ["more-records.db"], "sessions": 1 }));
     assert!(place.ok(&["doctor", "--store", "all.db"]).contains("ok      records   all-records.db"));
+}
+
+#[test]
+fn a_backup_includes_the_records_of_all_owners() {
+    let place = Place::new();
+    place.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n");
+    for session in ["k", "acme.k"] {
+        let run = place.run(&["send", "--session", session, "--flow", "assistant", "show me the recipes"]);
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+    let expected =
+        "saved 2 sessions to all.db and the records to all-records.db, all-records.acme.db, and checked the copies\n";
+    assert_eq!(place.ok(&["backup", "all.db"]), expected);
+    assert!(place.path().join("all-records.acme.db").exists());
+    place.write("other-records.acme.db", "precious");
+    assert!(place.fails(&["backup", "other.db"]).contains("other-records.acme.db"));
+    assert_eq!(place.read("other-records.acme.db"), "precious");
+    for left in ["other.db", "other-records.db"] {
+        assert!(!place.path().join(left).exists(), "{left} would look like a whole backup");
+    }
 }
 
 #[test]
