@@ -45,6 +45,11 @@ impl ServerClient {
         }
         let http = reqwest::Client::builder().no_proxy().build().context("cannot create an HTTP client")?;
         let key = std::env::var(API_KEY_ENV).ok().filter(|key| !key.is_empty());
+        if key.is_some() && parsed.as_ref().is_some_and(is_unencrypted_remote) {
+            bail!(
+                "`{url}` is not encrypted, so {API_KEY_ENV} is not sent there; use an https:// address, or a tunnel to this machine"
+            );
+        }
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key })
     }
 
@@ -85,6 +90,13 @@ impl ServerClient {
     fn unreachable_message(&self) -> String {
         format!("cannot reach the server at {}; is it running? `segue serve` starts one", self.base)
     }
+}
+
+/// Returns whether requests to an address leave this machine unencrypted.
+fn is_unencrypted_remote(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    url.scheme() == "http" && !is_loopback
 }
 
 async fn read_response(response: Response) -> anyhow::Result<Value> {

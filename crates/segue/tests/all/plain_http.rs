@@ -45,3 +45,19 @@ fn plain_http_is_allowed_without_a_key_and_on_this_machine() {
         assert_eq!(run.code, 0, "{url}: {}", run.err);
     }
 }
+
+#[test]
+fn a_key_of_a_server_is_not_sent_over_plain_http() {
+    let place = Place::new();
+    let chat = |url: &str| {
+        let mut command = place.command(&["chat", "--server", url]);
+        Run::of(&command.env("SEGUE_KEY", "sg_secret").output().expect("it runs"))
+    };
+    let run = chat("http://segue.invalid:7348");
+    assert_eq!(run.code, 1, "{}", run.out);
+    assert!(run.err.contains("is not encrypted, so SEGUE_KEY is not sent there"), "{}", run.err);
+    // Nothing listens there, but it may be asked.
+    assert!(chat("http://127.0.0.1:9").err.contains("cannot reach the server"));
+    let open = Run::of(&place.command(&["chat", "--server", "http://segue.invalid:7348"]).output().expect("it runs"));
+    assert!(open.err.contains("cannot reach the server"), "without a key there is nothing to protect: {}", open.err);
+}
