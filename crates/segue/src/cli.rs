@@ -167,8 +167,20 @@ pub(crate) struct KeysArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ApiKeyAction {
     /// Create an API key and print it once; it cannot be shown again
-    #[command(after_help = "Example:\n  segue keys add laptop --owner acme --flow chat")]
+    #[command(
+        after_help = "Examples:\n  segue keys add laptop --owner acme --flow chat\n  segue keys add trial --usd-per-day 2.50 --turns 2"
+    )]
     Add(AddKeyArgs),
+    /// Change the limits of an API key; only the given limits change
+    #[command(
+        after_help = "Examples:\n  segue keys limit k7f3 --usd-per-day 5\n  segue keys limit k7f3 --tokens-per-day none"
+    )]
+    Limit {
+        /// Id of the key, as `segue keys` lists it.
+        id: String,
+        #[command(flatten)]
+        limits: KeyLimitArgs,
+    },
     /// Revoke an API key, with immediate effect
     #[command(after_help = "Example:\n  segue keys revoke k7f3")]
     Revoke {
@@ -187,6 +199,28 @@ pub(crate) struct AddKeyArgs {
     /// Limit the key to this flow; may be repeated.
     #[arg(long)]
     pub flow: Vec<String>,
+    #[command(flatten)]
+    pub limits: KeyLimitArgs,
+}
+
+/// Limits of an API key. `none` removes a limit.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct KeyLimitArgs {
+    /// Maximum cost per day (UTC) in dollars, like 2.50.
+    #[arg(long, value_name = "USD")]
+    pub usd_per_day: Option<String>,
+    /// Maximum input and output tokens per day (UTC).
+    #[arg(long, value_name = "N")]
+    pub tokens_per_day: Option<String>,
+    /// Limit the key to these models, separated by commas.
+    #[arg(long, value_name = "MODELS")]
+    pub models: Option<String>,
+    /// Maximum number of turns at the same time.
+    #[arg(long, value_name = "N")]
+    pub turns: Option<String>,
+    /// Maximum number of requests per minute.
+    #[arg(long, value_name = "N")]
+    pub requests_per_minute: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Args)]

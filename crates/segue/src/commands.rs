@@ -32,7 +32,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
     let global = &cli.global_args;
     match cli.command.unwrap_or_else(|| CliCommand::Serve(crate::cli::ServeArgs::default())) {
         CliCommand::Serve(arguments) => serve::run_serve(global, arguments).await,
-        CliCommand::Keys(arguments) => keys::run_keys(global, arguments),
+        CliCommand::Keys(arguments) => keys::run_keys(global, arguments).await,
         CliCommand::Chat(arguments) => chat::run_chat(global, arguments).await,
         CliCommand::Send(arguments) => send::run_send(global, arguments).await,
         CliCommand::Sessions(arguments) => sessions::run_sessions(global, arguments).await,

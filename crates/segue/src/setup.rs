@@ -11,11 +11,13 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
+use segue_engine::clock::SystemClock;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionResumePolicy};
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
+use segue_server::KeyCallPolicy;
 use segue_store::sqlite::SqliteStore;
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
@@ -145,6 +147,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let flows = config.flows();
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
     let records = SqliteRecordsTool::in_file(&config.records_path(&store).value, config.all_domains());
+    let data_folder = parent_folder(&store.value);
     let store = open_store(&store.value)?;
     let setup = EngineConfig {
         tools: ToolRegistry::default()
@@ -156,6 +159,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
         recovery: start.effective_recovery(),
+        call_policy: Arc::new(KeyCallPolicy::from_folder(&data_folder, Arc::new(SystemClock))),
         ..EngineConfig::new(Arc::new(store), flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
@@ -165,6 +169,11 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         default_flow: flow.unwrap_or(config.default_flow.value),
         mid_turn_policy: config.mid_turn_policy.value,
     })
+}
+
+/// Returns the folder of the store, which also holds the files of the server.
+pub(crate) fn parent_folder(store: &Path) -> PathBuf {
+    store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 /// Discovers models if needed, and resolves all of them.

@@ -24,6 +24,7 @@ pub(crate) mod tool_runs;
 pub(crate) mod transfer;
 pub(crate) mod turns;
 pub(crate) mod webhooks;
+pub(crate) mod usage;
 
 use segue_core::ids::Seq;
 use serde::Deserialize;
@@ -43,6 +44,7 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(server_info::get_server_info))
         .routes(routes!(server_info::list_model_cards))
         .routes(routes!(flows::list_flows))
+        .routes(routes!(usage::get_usage))
         .routes(routes!(flows::get_flow))
         .routes(routes!(sessions::create_session, sessions::list_sessions))
         .routes(routes!(sessions::get_session, sessions::update_session, sessions::delete_session))

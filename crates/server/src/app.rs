@@ -13,6 +13,7 @@ use crate::options::ServerOptions;
 use crate::rate_limit::CallerRateLimiter;
 use crate::readiness::ReadinessProbe;
 use crate::session_changes::SessionChangeFeed;
+use crate::usage::AdmittedTurns;
 use crate::webhooks::WebhookStore;
 
 /// The state that all requests share. Clones refer to the same state.
@@ -32,6 +33,7 @@ pub(crate) struct AppStateInner {
     pub webhooks: WebhookStore,
     pub conversation_cache: OpenAiConversationCache,
     pub import_permits: Semaphore,
+    pub admitted_turns: AdmittedTurns,
     shutdown_signal: watch::Sender<bool>,
 }
 
@@ -49,6 +51,7 @@ impl AppState {
             change_feed: SessionChangeFeed::default(),
             conversation_cache: OpenAiConversationCache::default(),
             import_permits: Semaphore::new(options.limits.imports_max),
+            admitted_turns: AdmittedTurns::default(),
             shutdown_signal: watch::Sender::new(false),
             engine,
             options,

@@ -2,6 +2,7 @@
 //! that a caller gives is resolved within its namespace, so no name can refer to another owner's session.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use segue_core::ids::{FlowName, SessionId};
 use segue_core::limits::SESSION_LIMITS;
@@ -9,6 +10,7 @@ use segue_engine::{SessionQuery, root_session_name, validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;
+use crate::usage::KeyLimits;
 
 /// Separates the owner from the name in a full session name. Owner names cannot contain it.
 pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::NAMESPACE_SEPARATOR;
@@ -22,6 +24,8 @@ pub(crate) struct Caller {
     pub owner: Option<String>,
     /// The flows that the caller may use; `None` for all flows.
     pub allowed_flows: Option<BTreeSet<FlowName>>,
+    /// The limits of the key.
+    pub limits: Arc<KeyLimits>,
 }
 
 impl Caller {

@@ -24,7 +24,10 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Creates a folder and its parents, unless they exist. A folder that exists keeps its mode.
-fn create_private_folder(folder: &Path) -> std::io::Result<()> {
+///
+/// # Errors
+/// The folder cannot be created.
+pub(crate) fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

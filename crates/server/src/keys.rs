@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use segue_core::ids::FlowName;
@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 
 use crate::caller::{Caller, validate_owner_name};
 use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_CACHE_MS, KEYS_MAX};
+use crate::usage::KeyLimits;
 
 /// The prefix of every key.
 pub(crate) const KEY_PREFIX: &str = "sg_";
@@ -44,6 +45,8 @@ pub struct ServerApiKey {
     /// The flows that the key may use; `None` for all flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<BTreeSet<FlowName>>,
+    #[serde(default, skip_serializing_if = "KeyLimits::is_empty")]
+    pub limits: KeyLimits,
 }
 
 /// A key to create.
@@ -55,6 +58,7 @@ pub struct ServerApiKeySpec {
     pub owner: Option<String>,
     /// The flows that the key may use; `None` for all flows.
     pub flows: Option<BTreeSet<FlowName>>,
+    pub limits: KeyLimits,
 }
 
 /// Why keys cannot be read or changed.
@@ -127,11 +131,24 @@ impl ApiKeyStore {
             }
         };
         let secret = random_hex(KEY_SECRET_BYTES)?;
-        let ServerApiKeySpec { name, owner, flows } = new;
-        let key = ServerApiKey { hash: hash_secret(&secret), name, created, owner, flows, id: id.clone() };
+        let ServerApiKeySpec { name, owner, flows, limits } = new;
+        let key = ServerApiKey { hash: hash_secret(&secret), name, created, owner, flows, limits, id: id.clone() };
         keys.push(key.clone());
         write_keys_file(&self.path, &keys)?;
         Ok((key, format!("{KEY_PREFIX}{id}_{secret}")))
+    }
+
+    /// Replaces the limits of a key.
+    ///
+    /// # Errors
+    /// There is no key with that id, or the file cannot be written.
+    pub fn set_limits(&self, id: &str, limits: KeyLimits) -> Result<ServerApiKey, Error> {
+        let mut keys = read_keys_file(&self.path)?;
+        let key = keys.iter_mut().find(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
+        key.limits = limits;
+        let key = key.clone();
+        write_keys_file(&self.path, &keys)?;
+        Ok(key)
     }
 
     /// Revokes a key.
@@ -162,8 +179,25 @@ impl ApiKeyStore {
             let stored = found.map_or_else(|| hash_secret(""), |key| key.hash.clone());
             let matches = bool::from(stored.as_bytes().ct_eq(given.as_bytes()));
             let key = found.filter(|_| matches)?;
-            Some(Caller { key_id: Some(key.id.clone()), owner: key.owner.clone(), allowed_flows: key.flows.clone() })
+            Some(Caller {
+                key_id: Some(key.id.clone()),
+                owner: key.owner.clone(),
+                allowed_flows: key.flows.clone(),
+                limits: Arc::new(key.limits.clone()),
+            })
         })
+    }
+
+    /// Returns the keys that are accepted now.
+    #[must_use]
+    pub(crate) fn current_keys(&self) -> Vec<ServerApiKey> {
+        self.with_current_keys(<[ServerApiKey]>::to_vec)
+    }
+
+    /// Returns the key with an id.
+    #[must_use]
+    pub(crate) fn find_key(&self, id: &str) -> Option<ServerApiKey> {
+        self.with_current_keys(|keys| keys.iter().find(|key| key.id == id).cloned())
     }
 
     /// Waits until the caller's key is revoked; forever if the caller needed no key.
@@ -246,7 +280,7 @@ mod tests {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
         assert!(keys.is_empty());
-        let new = ServerApiKeySpec { name: "laptop".into(), owner: Some("acme".into()), flows: None };
+        let new = ServerApiKeySpec { name: "laptop".into(), owner: Some("acme".into()), ..ServerApiKeySpec::default() };
         let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(new, 7).expect("made");
         let stored = std::fs::read_to_string(folder.path().join(KEYS_FILE)).expect("written");
         let (_, hidden) = secret.rsplit_once('_').expect("a secret");
@@ -274,7 +308,8 @@ mod tests {
     fn invalid_names_are_refused() {
         let keys = ApiKeyStore::from_folder(folder().path());
         let add = |name: &str, owner: Option<&str>| {
-            keys.create_key(ServerApiKeySpec { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
+            let owner = owner.map(Into::into);
+            keys.create_key(ServerApiKeySpec { name: name.into(), owner, ..ServerApiKeySpec::default() }, 1)
         };
         assert!(matches!(add(" ", None), Err(Error::InvalidKey(_))));
         assert!(matches!(add("a", Some("a.b")), Err(Error::InvalidKey(_))));

@@ -28,6 +28,7 @@ mod router;
 mod session_changes;
 mod stream;
 mod studio;
+mod usage;
 mod webhooks;
 
 pub use http_server::{Error, HttpServer};
@@ -36,4 +37,5 @@ pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookSecret};
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;
 pub use router::openapi_document;
+pub use usage::{FileKeyUsageStore, KeyCallPolicy, KeyLimits, KeyUsage, KeyUsageStore, UsageDay};
 pub use webhooks::sign_delivery;

@@ -64,6 +64,8 @@ pub(crate) const OWNER_BYTES_MAX: usize = 24;
 pub(crate) const KEY_NAME_CHARS_MAX: usize = 80;
 /// Maximum number of keys.
 pub(crate) const KEYS_MAX: usize = 1_000;
+/// Number of days for which the usage of keys is kept.
+pub(crate) const USAGE_DAYS_KEPT: u64 = 8;
 /// Time for which cached keys are used before the file is checked again.
 pub(crate) const KEYS_CACHE_MS: u64 = 500;
 /// Interval at which the session list is checked for changes while a client is subscribed.

@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::FlowName;
 
 use crate::limits;
+use crate::usage::{FileKeyUsageStore, KeyUsageStore};
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = 7348;
@@ -31,6 +33,8 @@ pub struct ServerOptions {
     /// Origins from which browsers may send requests.
     pub allowed_origins: Vec<String>,
     pub limits: ServerLimits,
+    /// Where the usage of keys is stored.
+    pub key_usage: Arc<dyn KeyUsageStore>,
     /// The secret from which webhook keys are derived; without it no webhook can be created.
     pub webhook_secret: Option<WebhookSecret>,
 }
@@ -41,6 +45,7 @@ impl ServerOptions {
     pub fn new(folder: PathBuf) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
+            key_usage: Arc::new(FileKeyUsageStore::from_folder(&folder)),
             folder,
             default_flow: "chat".into(),
             default_mid_turn_policy: MidTurnPolicy::Queue,

@@ -43,17 +43,19 @@ impl CallerRateLimiter {
     /// # Errors
     /// The budget is empty.
     pub(crate) fn check_request(&self, caller: &Caller) -> Result<(), HttpProblem> {
-        let max = f64::from(self.limits.requests_per_minute_max);
-        let per_second = max / SECONDS_PER_MINUTE;
+        let server_max = self.limits.requests_per_minute_max;
+        let max = caller.limits.requests_per_minute.map_or(server_max, |max| max.min(server_max));
+        let per_second = f64::from(max) / SECONDS_PER_MINUTE;
         self.with_budget(caller, |budget| {
             let now = Instant::now();
-            budget.requests_left =
-                max.min(budget.requests_left + now.duration_since(budget.refilled_at).as_secs_f64() * per_second);
+            budget.requests_left = f64::from(max)
+                .min(budget.requests_left + now.duration_since(budget.refilled_at).as_secs_f64() * per_second);
             budget.refilled_at = now;
             if budget.requests_left < 1.0 {
+                let seconds = seconds_until_next_request(budget.requests_left, per_second);
                 let detail =
-                    format!("more than {} requests per minute; wait a moment", self.limits.requests_per_minute_max);
-                return Err(HttpProblem::new("too-many-requests", detail).with_retry_after(1));
+                    format!("this caller may send {max} requests per minute; the next is allowed in {seconds} s");
+                return Err(HttpProblem::new("too-many-requests", detail).with_retry_after(seconds));
             }
             budget.requests_left -= 1.0;
             Ok(())
@@ -102,6 +104,14 @@ impl CallerRateLimiter {
     }
 }
 
+/// Returns how long a caller with an empty budget has to wait, in whole seconds.
+fn seconds_until_next_request(requests_left: f64, per_second: f64) -> u64 {
+    let seconds = ((1.0 - requests_left) / per_second).ceil().clamp(1.0, SECONDS_PER_MINUTE);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 1 to 60")]
+    let seconds = seconds as u64;
+    seconds
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -118,6 +128,17 @@ mod tests {
         assert!(search("bolt").is_some());
         running.pop();
         assert!(search("acme").is_some());
+    }
+
+    #[test]
+    fn key_with_a_lower_limit_is_told_when_to_come_back() {
+        let limiter = CallerRateLimiter::new(ServerLimits::default());
+        let limits = crate::usage::KeyLimits { requests_per_minute: Some(2), ..Default::default() };
+        let caller = Caller { key_id: Some("k".into()), limits: Arc::new(limits), ..Caller::default() };
+        assert!(limiter.check_request(&caller).is_ok() && limiter.check_request(&caller).is_ok());
+        let refused = limiter.check_request(&caller).expect_err("too many");
+        assert_eq!((refused.code, refused.retry_after_seconds), ("too-many-requests", Some(30)));
+        assert!(refused.detail.contains("2 requests per minute"), "{}", refused.detail);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use segue_engine::SessionResumePolicy;
 use segue_server::{DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
+use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, parent_folder, start_engine};
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
@@ -51,10 +51,6 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
 /// Returns the folder of the store, which also holds the files of the server.
 pub(crate) fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
     Ok(parent_folder(&load_config(global)?.store_path.value))
-}
-
-fn parent_folder(store: &Path) -> PathBuf {
-    store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::SessionPath;
 use super::session_view::SessionView;
-use super::sessions::run_session_command;
+use super::sessions::run_paid_command;
 use crate::extract::{JsonBody, RequestedSession};
 use crate::problem::HttpProblem;
 
@@ -35,5 +35,5 @@ pub(crate) async fn run_flow_command(
     if !request.arguments.is_null() && !request.arguments.is_object() {
         return Err(HttpProblem::bad_request("`arguments` must be an object").with_extension("field", "arguments"));
     }
-    run_session_command(&session_ref, OperatorCommand::Flow { command: name, arguments: request.arguments }).await
+    run_paid_command(&session_ref, OperatorCommand::Flow { command: name, arguments: request.arguments }).await
 }

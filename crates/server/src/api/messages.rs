@@ -18,6 +18,7 @@ use crate::history::{ReplyHistoryEntry, TurnHistoryEntry};
 use crate::images::NewImage;
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamEndCondition};
+use crate::usage::admit_turn;
 
 /// A message to send.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -91,7 +92,7 @@ pub(crate) async fn send_message(
     headers: HeaderMap,
     JsonBodyWithImages(new): JsonBodyWithImages<NewMessage>,
 ) -> Result<Response, HttpProblem> {
-    check_turn_capacity(&session_ref)?;
+    let _admitted = admit_turn(&session_ref).await?;
     let key = match new.key {
         Some(key) => Some(IdempotencyKey::from(key)),
         None => parse_idempotency_header(&headers)?,
@@ -178,20 +179,6 @@ impl MessageContentHashes {
         let detail = format!("this key was used for the message {message}, which has another content; use a new key");
         Err(HttpProblem::new("idempotency-key-reused", detail).with_extension("message", message.to_string()))
     }
-}
-
-/// Checks that the session may start a turn.
-///
-/// # Errors
-/// The maximum number of sessions is active, and this session is not one of them.
-pub(crate) fn check_turn_capacity(session_ref: &RequestedSession) -> Result<(), HttpProblem> {
-    let RequestedSession { app, session, .. } = session_ref;
-    let max = app.options.limits.turns_max;
-    if app.engine.active_session_count() >= max && !app.engine.is_session_active(session) {
-        let detail = format!("{max} sessions have a running turn, which is the maximum; try again in a moment");
-        return Err(HttpProblem::new("too-many-turns", detail).with_retry_after(1));
-    }
-    Ok(())
 }
 
 /// Reads the header `Idempotency-Key`.

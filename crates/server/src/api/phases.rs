@@ -22,6 +22,7 @@ use super::{AtEventParams, SessionPath};
 use crate::extract::{JsonBody, QueryParams, RequestedSession};
 use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
+use crate::usage::admit_turn;
 
 /// The phase graphs of a session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -472,7 +473,8 @@ async fn run_phase_command(
     command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let (flow, before) = read_session_state(session_ref, None).await?;
-    let key = select_phase_key(before.session.phase_graph_keys(flow.spec()), graph, owner)?;
+    let key = select_phase_key(before.session.phase_graph_keys(flow.spec()), graph, participant)?;
+    let _admitted = admit_turn(session_ref).await?;
     let engine = &session_ref.app.engine;
     engine
         .apply_command(&session_ref.session, command(key.clone()))

@@ -12,6 +12,7 @@ use super::session_view::{SessionView, read_session_state};
 use super::{CallPath, SessionPath};
 use crate::extract::{JsonBody, RequestedSession};
 use crate::problem::HttpProblem;
+use crate::usage::{admit_turn, check_allowed_models};
 
 /// What to change in the recomputation.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -60,8 +61,9 @@ pub(crate) async fn recompute_call(
         let known = engine.models().get(&model.as_str().into());
         known.map_err(|failure| HttpProblem::bad_request(failure.message).with_extension("field", "model"))?;
     }
-    super::messages::check_turn_capacity(&session_ref)?;
     let options = RecomputeChanges { model: request.model.map(Into::into), settings: request.settings };
+    check_allowed_models(&session_ref.caller, &options.model)?;
+    let _admitted = admit_turn(&session_ref).await?;
     let result = engine
         .recompute_call(&session_ref.session, entry.call, &options)
         .await
@@ -114,5 +116,5 @@ pub(crate) async fn resolve_call(
     };
     // Checks that the session can be read before the command is sent.
     read_session_state(&session_ref, None).await?;
-    super::sessions::run_session_command(&session_ref, OperatorCommand::Resolve { call, resolution }).await
+    super::sessions::run_paid_command(&session_ref, OperatorCommand::Resolve { call, resolution }).await
 }

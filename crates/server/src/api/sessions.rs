@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::MidTurnPolicy;
-use segue_core::ids::{FlowName, TurnId, UnixMillis};
+use segue_core::ids::{FlowName, ModelName, RoleName, TurnId, UnixMillis};
 use segue_core::session_name::CHILD_SEPARATOR;
 use segue_engine::{
     Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionEntry, parent_session_name,
@@ -27,6 +27,7 @@ use crate::caller::Caller;
 use crate::extract::{JsonBody, QueryParams, RequestedSession};
 use crate::limits::{NAME_ATTEMPTS_MAX, SESSIONS_PAGE_DEFAULT, SESSIONS_PAGE_MAX, TITLE_CHARS_MAX};
 use crate::problem::HttpProblem;
+use crate::usage::{admit_turn, check_allowed_models};
 
 /// A session to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -68,7 +69,9 @@ pub(crate) async fn create_session(
     }
     let title = new.title.map(|title| validate_title(&title)).transpose()?;
     let mid_turn_policy = new.mid_turn_policy.map_or(app.options.default_mid_turn_policy, MidTurnPolicy::from);
-    let role_models = new.models.into_iter().map(|(role, model)| (role.into(), model.into())).collect();
+    let role_models: BTreeMap<RoleName, ModelName> =
+        new.models.into_iter().map(|(role, model)| (role.into(), model.into())).collect();
+    check_allowed_models(&caller, role_models.values())?;
     let options = SessionOptions { session: None, title, mid_turn_policy, settings: new.settings, role_models };
     let session_ref = open_new_session(&app, caller, &flow, new.session.as_deref(), options).await?;
     created_session_response(&session_ref).await
@@ -341,8 +344,7 @@ pub(crate) async fn retry_turn(
     JsonBody(request): JsonBody<TurnCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let turn = request.parse_turn()?;
-    super::messages::check_turn_capacity(&session_ref)?;
-    run_session_command(&session_ref, OperatorCommand::Retry { turn }).await
+    run_paid_command(&session_ref, OperatorCommand::Retry { turn }).await
 }
 
 /// Sends a command to a session, and returns the session afterwards.
@@ -360,6 +362,18 @@ pub(crate) async fn run_session_command(
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     build_session_view(session_ref, None).await.map(Json)
+}
+
+/// Sends a command that may cause calls to a session, and returns the session afterwards.
+///
+/// # Errors
+/// A limit is reached, or the session refuses the command.
+pub(crate) async fn run_paid_command(
+    session_ref: &RequestedSession,
+    command: OperatorCommand,
+) -> Result<Json<SessionView>, HttpProblem> {
+    let _admitted = admit_turn(session_ref).await?;
+    run_session_command(session_ref, command).await
 }
 
 /// Delete a session with all its texts

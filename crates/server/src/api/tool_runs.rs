@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::SessionPath;
 use super::common_types::serialized_name;
 use super::session_view::SessionView;
-use super::sessions::run_session_command;
+use super::sessions::run_paid_command;
 use crate::extract::{self, JsonBody, RequestedSession};
 use crate::problem::HttpProblem;
 
@@ -89,7 +89,7 @@ pub(crate) async fn approve_tool_run(
     let run: ToolRunId = extract::parse_numbered_id(&run)?;
     let ApproveToolRunRequest { arguments, remember } = request;
     let by = session_ref.caller.key_id.clone();
-    run_session_command(&session_ref, OperatorCommand::Approve { run, arguments, remember, by }).await
+    run_paid_command(&session_ref, OperatorCommand::Approve { run, arguments, remember, by }).await
 }
 
 /// Why a tool run is denied.
@@ -111,7 +111,7 @@ pub(crate) async fn deny_tool_run(
     JsonBody(request): JsonBody<DenyToolRunRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let run: ToolRunId = extract::parse_numbered_id(&run)?;
-    run_session_command(&session_ref, OperatorCommand::Deny { run, reason: request.reason }).await
+    run_paid_command(&session_ref, OperatorCommand::Deny { run, reason: request.reason }).await
 }
 
 /// A decision about a tool run whose outcome is unknown.
@@ -150,5 +150,5 @@ pub(crate) async fn resolve_tool_run(
         ResolveToolRunAction::Done => ToolRunResolution::Done,
     };
     let command = OperatorCommand::ResolveToolRun { run, resolution, text: request.text };
-    run_session_command(&session_ref, command).await
+    run_paid_command(&session_ref, command).await
 }

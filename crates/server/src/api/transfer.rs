@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::extract::{self, JsonBody, QueryParams, RequestedSession};
 use crate::limits::{IMPORT_BYTES_MAX, NAME_ATTEMPTS_MAX};
 use crate::problem::HttpProblem;
+use crate::usage::admit_turn;
 
 /// The point to fork at, and the new session.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -87,6 +88,9 @@ pub(crate) async fn branch_session(
             None => session_ref.caller.full_session_id(&session_ref.app.engine.generate_session_name())?,
         };
         attempts += 1;
+        // A fork in the middle of a turn continues the turn at once.
+        let target = RequestedSession { session: to.clone(), ..session_ref.clone() };
+        let _admitted = admit_turn(&target).await?;
         match session_ref.app.engine.fork_session(&session_ref.session, at, Some(to)).await {
             Ok(session) => return Ok(RequestedSession { session, ..session_ref.clone() }),
             Err(Error::SessionExists(_)) if name.is_none() && attempts < NAME_ATTEMPTS_MAX => {}
@@ -196,6 +200,8 @@ pub(crate) async fn import_session(
         return Err(to_problem(Error::NoSuchFlow { name: import.flow().clone(), known: String::new() }));
     }
     let name = caller.full_session_id(params.session.as_deref().unwrap_or(import.session().as_str()))?;
+    let target = RequestedSession { app: app.clone(), caller: caller.clone(), session: name.clone() };
+    let _admitted = admit_turn(&target).await?;
     let session = app.engine.import_parsed_session(import, name).await.map_err(to_problem)?;
     created_session_response(&RequestedSession { app: app.clone(), caller, session }).await
 }

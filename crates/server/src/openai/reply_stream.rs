@@ -9,11 +9,12 @@ use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 use super::fingerprint::ConversationFingerprint;
 use super::session_lookup::ResolvedClientRequest;
 use crate::api::common_types::TurnResultView;
-use crate::api::messages::{MessageResult, build_message_result, check_turn_capacity};
+use crate::api::messages::{MessageResult, build_message_result};
 use crate::api::session_view::with_session_history;
 use crate::extract::RequestedSession;
 use crate::history::CallEndHistoryEntry;
 use crate::problem::HttpProblem;
+use crate::usage::admit_turn;
 
 /// The next part of a reply.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl TurnReplyStream {
         let message = match existing_message {
             Some(message) => message,
             None => {
-                check_turn_capacity(&session_ref)?;
+                let _admitted = admit_turn(&session_ref).await?;
                 let message =
                     UserMessage { idempotency_key, images: content.images, ..UserMessage::from(content.text) };
                 session_ref

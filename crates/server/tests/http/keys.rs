@@ -12,7 +12,8 @@ use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, 
 
 pub(crate) fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
-    let new = ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows };
+    let new =
+        ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows, ..ServerApiKeySpec::default() };
     ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
 }
 

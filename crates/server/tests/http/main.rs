@@ -6,6 +6,7 @@ mod http_page;
 mod import;
 mod keys;
 mod late_answers;
+mod key_limits;
 mod limits;
 mod messages;
 mod openai;

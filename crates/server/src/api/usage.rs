@@ -1,0 +1,89 @@
+//! Serves what keys may use and have used.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::AppState;
+use crate::caller::Caller;
+use crate::keys::ServerApiKey;
+use crate::problem::HttpProblem;
+use crate::usage::{KeyLimits, KeyUsage, UsageDay};
+
+/// What keys used today.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UsageReportView {
+    /// The day in UTC.
+    #[schema(example = "2026-11-18")]
+    pub day: String,
+    /// When daily limits are reset.
+    pub resets_at: u64,
+    /// All keys for an operator, otherwise the caller's own key.
+    pub keys: Vec<KeyUsageView>,
+}
+
+/// A key, its limits and its usage of the day.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyUsageView {
+    pub key_id: String,
+    pub name: String,
+    pub owner: Option<String>,
+    pub limits: KeyLimitsView,
+    pub cost_microusd: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// Answers whose price is unknown. They are not part of the cost.
+    pub unpriced_answers: u64,
+}
+
+/// The limits of a key. A limit that is `null` does not apply.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyLimitsView {
+    pub cost_microusd_per_day: Option<u64>,
+    pub tokens_per_day: Option<u64>,
+    pub models: Option<Vec<String>>,
+    pub turns_at_once: Option<u32>,
+    pub requests_per_minute: Option<u32>,
+}
+
+impl From<KeyLimits> for KeyLimitsView {
+    fn from(limits: KeyLimits) -> Self {
+        let KeyLimits { cost_microusd_per_day, tokens_per_day, models, turns_at_once, requests_per_minute } = limits;
+        let models = models.map(|models| models.iter().map(ToString::to_string).collect());
+        Self { cost_microusd_per_day, tokens_per_day, models, turns_at_once, requests_per_minute }
+    }
+}
+
+/// Get the limits of the caller's key, and what it used today
+///
+/// An operator gets all keys.
+#[utoipa::path(get, path = "/v1/usage", tag = "server", responses((status = 200, body = UsageReportView)))]
+pub(crate) async fn get_usage(
+    State(app): State<AppState>,
+    caller: Caller,
+) -> Result<Json<UsageReportView>, HttpProblem> {
+    let now = app.engine.now();
+    let is_shown = |key: &ServerApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
+    let mut keys = Vec::new();
+    for key in app.keys.current_keys().into_iter().filter(is_shown) {
+        let usage = app.options.key_usage.read_usage(&key.id, now).await.map_err(|error| {
+            tracing::error!(%error, "the usage of keys cannot be read");
+            HttpProblem::new("internal", "the usage of keys cannot be read")
+        })?;
+        let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = usage;
+        let (limits, ServerApiKey { id: key_id, name, owner, .. }) = (key.limits.clone().into(), key);
+        keys.push(KeyUsageView {
+            key_id,
+            name,
+            owner,
+            limits,
+            cost_microusd,
+            input_tokens,
+            output_tokens,
+            unpriced_answers,
+        });
+    }
+    let day = UsageDay::from_time(now);
+    Ok(Json(UsageReportView { day: day.to_string(), resets_at: day.end().0, keys }))
+}

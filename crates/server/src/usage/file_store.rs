@@ -1,0 +1,361 @@
+//! Stores usage in the data folder: one file of JSON lines per day, to which every process on this machine appends. Each
+//! process reads what the others appended. A line names a session only by a hash.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use segue_core::ids::{SessionId, UnixMillis};
+use segue_core::ledger::UsageTotals;
+use segue_engine::{SessionUsageChange, root_session_name};
+use serde::{Deserialize, Serialize};
+
+use super::{KeyUsage, KeyUsageStore, UsageDay};
+use crate::files::create_private_folder;
+use crate::limits::USAGE_DAYS_KEPT;
+
+const USAGE_FOLDER: &str = "usage";
+const SESSION_HASH_CHARS: usize = 32;
+
+/// Stores the usage of keys in files.
+#[derive(Debug, Clone)]
+pub struct FileKeyUsageStore(Arc<UsageFiles>);
+
+#[derive(Debug)]
+struct UsageFiles {
+    folder: PathBuf,
+    folded: Mutex<FoldedUsage>,
+}
+
+/// What the files contain, as far as they were read.
+#[derive(Debug, Default)]
+struct FoldedUsage {
+    /// How far each file was read.
+    offsets: BTreeMap<UsageDay, u64>,
+    accounts: HashMap<(UsageDay, String), KeyUsage>,
+    payers: HashMap<String, Dated<Option<String>>>,
+    /// The totals of a session's ledger that were recorded.
+    recorded: HashMap<String, Dated<RecordedTotals>>,
+}
+
+#[derive(Debug)]
+struct Dated<T> {
+    day: UsageDay,
+    value: T,
+}
+
+/// A line of a file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum UsageLine {
+    Payer { session: String, key: Option<String> },
+    Usage { session: String, key: String, added: RecordedTotals, total: RecordedTotals },
+}
+
+/// The part of a ledger's totals that counts.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct RecordedTotals {
+    cost_microusd: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    unpriced_answers: u64,
+}
+
+impl RecordedTotals {
+    fn from_ledger(totals: &UsageTotals) -> Self {
+        Self {
+            cost_microusd: totals.cost_microusd,
+            input_tokens: totals.input_tokens,
+            output_tokens: totals.output_tokens,
+            unpriced_answers: u64::from(totals.unpriced_answers),
+        }
+    }
+
+    fn subtract(&self, other: &Self) -> Self {
+        Self {
+            cost_microusd: self.cost_microusd.saturating_sub(other.cost_microusd),
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            unpriced_answers: self.unpriced_answers.saturating_sub(other.unpriced_answers),
+        }
+    }
+
+    fn is_zero(&self) -> bool {
+        self.cost_microusd == 0 && self.input_tokens == 0 && self.output_tokens == 0 && self.unpriced_answers == 0
+    }
+}
+
+impl FileKeyUsageStore {
+    /// Creates a store in a data folder. Nothing is read or written yet.
+    #[must_use]
+    pub fn from_folder(folder: &Path) -> Self {
+        Self(Arc::new(UsageFiles { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
+    }
+}
+
+impl UsageFiles {
+    /// Reads what was appended since the last time, and passes everything to `work`.
+    fn with_current<T>(&self, today: UsageDay, work: impl FnOnce(&mut FoldedUsage) -> io::Result<T>) -> io::Result<T> {
+        let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_appended_lines(today, &mut folded)?;
+        work(&mut folded)
+    }
+
+    fn read_appended_lines(&self, today: UsageDay, folded: &mut FoldedUsage) -> io::Result<()> {
+        // Only the files of today and yesterday can still grow.
+        let days_back = if folded.offsets.is_empty() { USAGE_DAYS_KEPT } else { 2 };
+        if !folded.offsets.contains_key(&today) {
+            self.drop_old_days(today, folded);
+        }
+        for day in (today.0.saturating_sub(days_back.saturating_sub(1))..=today.0).map(UsageDay) {
+            let offset = folded.offsets.get(&day).copied().unwrap_or_default();
+            let lines = match read_from(&self.day_path(day), offset) {
+                Ok(lines) => lines,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            // The rest is a line that another process has not finished.
+            let complete = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            for line in lines[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                match serde_json::from_slice(line) {
+                    Ok(line) => folded.apply(day, line),
+                    // The end of a write that a power cut interrupted.
+                    Err(_) => tracing::warn!(%day, "a line of the usage file cannot be read; it is ignored"),
+                }
+            }
+            folded.offsets.insert(day, offset + complete as u64);
+        }
+        Ok(())
+    }
+
+    /// Forgets days that no longer count, and deletes their files.
+    fn drop_old_days(&self, today: UsageDay, folded: &mut FoldedUsage) {
+        let first_kept = UsageDay(today.0.saturating_sub(USAGE_DAYS_KEPT.saturating_sub(1)));
+        folded.offsets.retain(|day, _| *day >= first_kept);
+        folded.accounts.retain(|(day, _), _| *day >= first_kept);
+        folded.payers.retain(|_, payer| payer.day >= first_kept);
+        folded.recorded.retain(|_, recorded| recorded.day >= first_kept);
+        let oldest_name = self.day_path(first_kept);
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.path() < oldest_name && entry.path().extension().is_some_and(|ending| ending == "jsonl") {
+                // If it cannot be removed now, the next process tries again.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn append_line(&self, day: UsageDay, line: &UsageLine) -> io::Result<File> {
+        create_private_folder(&self.folder)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(self.day_path(day))?;
+        let mut bytes = Vec::new();
+        if !ends_with_newline(&mut file)? {
+            bytes.push(b'\n');
+        }
+        serde_json::to_writer(&mut bytes, line)?;
+        bytes.push(b'\n');
+        // One write, so that lines of several processes do not mix.
+        file.write_all(&bytes)?;
+        Ok(file)
+    }
+
+    fn day_path(&self, day: UsageDay) -> PathBuf {
+        self.folder.join(format!("{day}.jsonl"))
+    }
+}
+
+impl FoldedUsage {
+    fn apply(&mut self, day: UsageDay, line: UsageLine) {
+        match line {
+            UsageLine::Payer { session, key } => {
+                self.payers.insert(session, Dated { day, value: key });
+            }
+            UsageLine::Usage { session, key, added, total } => {
+                let account = self.accounts.entry((day, key)).or_default();
+                account.cost_microusd = account.cost_microusd.saturating_add(added.cost_microusd);
+                account.input_tokens = account.input_tokens.saturating_add(added.input_tokens);
+                account.output_tokens = account.output_tokens.saturating_add(added.output_tokens);
+                account.unpriced_answers = account.unpriced_answers.saturating_add(added.unpriced_answers);
+                self.recorded.insert(session, Dated { day, value: total });
+            }
+        }
+    }
+
+    fn payer(&self, session: &str) -> Option<&str> {
+        self.payers.get(session).and_then(|payer| payer.value.as_deref())
+    }
+}
+
+#[async_trait]
+impl KeyUsageStore for FileKeyUsageStore {
+    async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
+        let (files, today) = (self.0.clone(), UsageDay::from_time(now));
+        let (session, key) = (hash_root_session(session), key.map(str::to_owned));
+        let is_known = files.with_current(today, |folded| {
+            // Without a payer, nothing has to be stored.
+            Ok(folded.payers.get(&session).map_or(key.is_none(), |payer| payer.value == key && payer.day == today))
+        })?;
+        if is_known {
+            return Ok(());
+        }
+        let written = tokio::task::spawn_blocking(move || {
+            files.append_line(today, &UsageLine::Payer { session, key })?.sync_data()
+        });
+        written.await.map_err(io::Error::other)?
+    }
+
+    async fn find_payer(&self, session: &SessionId, now: UnixMillis) -> io::Result<Option<String>> {
+        let session = hash_root_session(session);
+        self.0.with_current(UsageDay::from_time(now), |folded| Ok(folded.payer(&session).map(str::to_owned)))
+    }
+
+    async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
+        let today = UsageDay::from_time(now);
+        let session = hash_session(change);
+        let (before, total) = (RecordedTotals::from_ledger(&change.before), RecordedTotals::from_ledger(&change.after));
+        self.0.with_current(today, |folded| {
+            // A process that died may have committed an answer without recording it here.
+            let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value);
+            let added = total.subtract(&start);
+            if added.is_zero() {
+                return Ok(());
+            }
+            self.0.append_line(today, &UsageLine::Usage { session, key: key.to_owned(), added, total }).map(drop)
+        })
+    }
+
+    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
+        let today = UsageDay::from_time(now);
+        self.0.with_current(today, |folded| {
+            Ok(folded.accounts.get(&(today, key.to_owned())).copied().unwrap_or_default())
+        })
+    }
+}
+
+fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.len() <= offset {
+        return Ok(Vec::new());
+    }
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn ends_with_newline(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
+/// Returns the hash of the session from which a session descends.
+fn hash_root_session(session: &SessionId) -> String {
+    hash_text(root_session_name(session.as_str()))
+}
+
+/// Returns the hash of one session, which differs from that of a later session with the same name.
+fn hash_session(change: &SessionUsageChange) -> String {
+    hash_text(&format!("{}@{}", change.session, change.session_opened_at.0))
+}
+
+fn hash_text(text: &str) -> String {
+    let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+    hash.truncate(SESSION_HASH_CHARS);
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(1_795_000_000_000);
+    const TOMORROW: UnixMillis = UnixMillis(NOW.0 + 86_400_000);
+
+    fn change(session: &str, before: u64, after: u64) -> SessionUsageChange {
+        let totals = |tokens| UsageTotals { input_tokens: tokens, cost_microusd: 2 * tokens, ..UsageTotals::default() };
+        SessionUsageChange {
+            session: session.into(),
+            session_opened_at: UnixMillis(1),
+            before: totals(before),
+            after: totals(after),
+        }
+    }
+
+    #[tokio::test]
+    async fn usage_survives_a_restart_and_resets_at_midnight() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FileKeyUsageStore::from_folder(folder.path());
+        store.set_payer(&"fox".into(), Some("k1"), NOW).await.expect("stored");
+        store.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
+        store.record_usage("k1", &change("fox~1", 0, 5), NOW).await.expect("stored");
+        let restarted = FileKeyUsageStore::from_folder(folder.path());
+        let usage = restarted.read_usage("k1", NOW).await.expect("read");
+        assert_eq!((usage.input_tokens, usage.cost_microusd), (15, 30));
+        assert_eq!(restarted.read_usage("k2", NOW).await.expect("read"), KeyUsage::default());
+        assert_eq!(restarted.read_usage("k1", TOMORROW).await.expect("read"), KeyUsage::default());
+        for session in ["fox", "fox~1", "fox~1~2"] {
+            let payer = restarted.find_payer(&session.into(), TOMORROW).await.expect("read");
+            assert_eq!(payer.as_deref(), Some("k1"), "{session}");
+        }
+        assert_eq!(restarted.find_payer(&"hen".into(), NOW).await.expect("read"), None);
+    }
+
+    #[tokio::test]
+    async fn processes_see_what_others_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, other) =
+            (FileKeyUsageStore::from_folder(folder.path()), FileKeyUsageStore::from_folder(folder.path()));
+        assert_eq!(one.read_usage("k1", NOW).await.expect("read"), KeyUsage::default());
+        other.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
+        assert_eq!(one.read_usage("k1", NOW).await.expect("read").input_tokens, 10);
+    }
+
+    #[tokio::test]
+    async fn change_that_was_not_recorded_is_added_with_the_next() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FileKeyUsageStore::from_folder(folder.path());
+        store.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
+        // The change from 10 to 30 was committed, but the process died.
+        store.record_usage("k1", &change("fox", 30, 31), NOW).await.expect("stored");
+        assert_eq!(store.read_usage("k1", NOW).await.expect("read").input_tokens, 31);
+        store.record_usage("k1", &change("fox", 30, 31), NOW).await.expect("stored");
+        assert_eq!(store.read_usage("k1", NOW).await.expect("read").input_tokens, 31, "a repetition adds nothing");
+    }
+
+    #[tokio::test]
+    async fn torn_line_is_ignored_and_names_are_not_stored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FileKeyUsageStore::from_folder(folder.path());
+        store.set_payer(&"secret-name".into(), Some("k1"), NOW).await.expect("stored");
+        let path = folder.path().join("usage/2026-11-18.jsonl");
+        let mut file = OpenOptions::new().append(true).open(&path).expect("there");
+        file.write_all(b"{\"usage\":{\"ses").expect("written");
+        store.record_usage("k1", &change("secret-name", 0, 10), NOW).await.expect("stored");
+        let restarted = FileKeyUsageStore::from_folder(folder.path());
+        assert_eq!(restarted.read_usage("k1", NOW).await.expect("read").input_tokens, 10);
+        assert!(!std::fs::read_to_string(&path).expect("text").contains("secret-name"));
+    }
+
+    #[tokio::test]
+    async fn old_files_are_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        FileKeyUsageStore::from_folder(folder.path())
+            .record_usage("k1", &change("fox", 0, 10), NOW)
+            .await
+            .expect("stored");
+        let later = UnixMillis(NOW.0 + USAGE_DAYS_KEPT * 86_400_000);
+        FileKeyUsageStore::from_folder(folder.path()).read_usage("k1", later).await.expect("read");
+        assert!(!folder.path().join("usage/2026-11-18.jsonl").exists());
+    }
+}
