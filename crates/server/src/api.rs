@@ -2,6 +2,7 @@
 //! they decide nothing about a conversation.
 
 pub(crate) mod calls;
+pub(crate) mod combined_stream;
 pub(crate) mod commands;
 pub(crate) mod common_types;
 pub(crate) mod events;
@@ -59,6 +60,7 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(submissions::get_submission))
         .routes(routes!(events::get_events))
         .routes(routes!(session_changes::stream_session_changes))
+        .routes(routes!(combined_stream::stream_combined))
         .routes(routes!(turns::list_turns))
         .routes(routes!(turns::get_turn))
         .routes(routes!(tool_runs::approve_tool_run))

@@ -68,6 +68,8 @@ pub(crate) const KEYS_MAX: usize = 1_000;
 pub(crate) const USAGE_DAYS_KEPT: u64 = 8;
 /// Time for which cached keys are used before the file is checked again.
 pub(crate) const KEYS_CACHE_MS: u64 = 500;
+/// Maximum number of sessions in one combined stream.
+pub(crate) const STREAMED_SESSIONS_MAX: usize = 64;
 /// Interval at which the session list is checked for changes while a client is subscribed.
 pub(crate) const CHANGES_POLL_MS: u64 = 500;
 /// Number of most recent sessions that are checked for changes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::response::sse::{Event as AxumSseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{Stream, StreamExt, stream};
 use segue_core::event::Event;
 use segue_core::ids::{MessageId, Seq, TurnId};
 use segue_engine::{Error, SessionUpdate, Subscription};
@@ -18,6 +18,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::messages::build_message_result;
 use crate::api::session_view::with_session_history;
+use crate::app::AppState;
+use crate::caller::Caller;
 use crate::event_view::{EventTextFilter, EventViewBuilder};
 use crate::extract::RequestedSession;
 use crate::limits::RECONNECT_MS;
@@ -55,22 +57,93 @@ struct SessionEventStream {
     head: Seq,
     is_live: bool,
     awaited_turn: Option<TurnId>,
-    queued_events: VecDeque<AxumSseEvent>,
+    queued_messages: VecDeque<StreamMessage>,
     is_finished: bool,
-    // Released when the stream is dropped.
+}
+
+/// An event of a stream.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamMessage {
+    pub kind: &'static str,
+    pub id: Option<Seq>,
+    /// The data, as JSON.
+    pub data: String,
+}
+
+impl StreamMessage {
+    /// Creates a message.
+    #[must_use]
+    pub(crate) fn new(kind: &'static str, id: Option<Seq>, data: &impl Serialize) -> Self {
+        // Our own types can always be serialized.
+        Self { kind, id, data: serde_json::to_string(data).unwrap_or_default() }
+    }
+
+    fn into_sse_event(self) -> AxumSseEvent {
+        let event = AxumSseEvent::default().event(self.kind).data(self.data);
+        match self.id {
+            Some(id) => event.id(id.to_string()),
+            None => event,
+        }
+    }
+}
+
+/// Holds one of the caller's streams until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StreamPermit {
     _permit: OwnedSemaphorePermit,
     _open_stream: OpenStreamGuard,
 }
 
+impl StreamPermit {
+    /// Reserves a stream.
+    ///
+    /// # Errors
+    /// The caller has too many open streams.
+    pub(crate) fn acquire(app: &AppState, caller: &Caller) -> Result<Self, HttpProblem> {
+        let permit = app.rate_limiter.acquire_stream_permit(caller)?;
+        Ok(Self { _permit: permit, _open_stream: app.metrics.track_open_stream() })
+    }
+}
+
+/// Builds the response of a stream.
+pub(crate) fn sse_response(
+    app: &AppState,
+    permit: StreamPermit,
+    messages: impl Stream<Item = StreamMessage> + Send + 'static,
+) -> Response {
+    let retry = AxumSseEvent::default().retry(Duration::from_millis(RECONNECT_MS));
+    let messages = messages.map(move |message| {
+        // The permit belongs to the closure, which lives as long as the stream.
+        let _ = &permit;
+        message.into_sse_event()
+    });
+    let events = stream::iter([retry]).chain(messages).map(Ok::<_, Infallible>);
+    let heartbeat = Duration::from_millis(app.options.limits.heartbeat_ms);
+    let mut response =
+        Sse::new(events).keep_alive(KeepAlive::new().interval(heartbeat).text("keep-alive")).into_response();
+    // Tells proxies not to buffer the stream.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    response
+}
+
 impl EventStreamRequest {
-    /// Starts the stream.
+    /// Starts the stream as a response of its own.
     ///
     /// # Errors
     /// The caller has too many open streams, or the session cannot be read.
     pub(crate) async fn into_sse_response(self) -> Result<Response, HttpProblem> {
+        let app = self.session_ref.app.clone();
+        let permit = StreamPermit::acquire(&app, &self.session_ref.caller)?;
+        Ok(sse_response(&app, permit, self.into_messages().await?))
+    }
+
+    /// Starts the stream.
+    ///
+    /// # Errors
+    /// The session cannot be read.
+    pub(crate) async fn into_messages(self) -> Result<impl Stream<Item = StreamMessage> + Send + 'static, HttpProblem> {
         let Self { session_ref, after, head, text_filter, include_deltas, until } = self;
         let app = session_ref.app.clone();
-        let permit = app.rate_limiter.acquire_stream_permit(&session_ref.caller)?;
         let turn = with_session_history(&session_ref, None, |history| history.turn_at_seq(after)).await?;
         let subscription =
             app.engine.subscribe(&session_ref.session, after).await.map_err(|error| session_ref.to_problem(error))?;
@@ -82,10 +155,8 @@ impl EventStreamRequest {
             head,
             is_live: false,
             awaited_turn: None,
-            queued_events: VecDeque::from([AxumSseEvent::default().retry(Duration::from_millis(RECONNECT_MS))]),
+            queued_messages: VecDeque::new(),
             is_finished: false,
-            _permit: permit,
-            _open_stream: app.metrics.track_open_stream(),
             session_ref,
         };
         if let StreamEndCondition::TurnEnded(message) = until {
@@ -94,24 +165,17 @@ impl EventStreamRequest {
             event_stream.is_live = true;
         }
         event_stream.announce_if_live();
-        let updates = stream::unfold(event_stream, |mut event_stream| async move {
-            let event = event_stream.next_event().await?;
-            Some((Ok::<_, Infallible>(event), event_stream))
-        });
-        let heartbeat = Duration::from_millis(app.options.limits.heartbeat_ms);
-        let mut response =
-            Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("keep-alive")).into_response();
-        // Tells proxies not to buffer the stream.
-        response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
-        Ok(response)
+        Ok(stream::unfold(event_stream, |mut event_stream| async move {
+            Some((event_stream.next_message().await?, event_stream))
+        }))
     }
 }
 
 impl SessionEventStream {
-    async fn next_event(&mut self) -> Option<AxumSseEvent> {
+    async fn next_message(&mut self) -> Option<StreamMessage> {
         loop {
-            if let Some(event) = self.queued_events.pop_front() {
-                return Some(event);
+            if let Some(message) = self.queued_messages.pop_front() {
+                return Some(message);
             }
             if self.is_finished {
                 return None;
@@ -202,19 +266,8 @@ impl SessionEventStream {
         self.is_finished = true;
     }
 
-    fn queue_event(&mut self, kind: &str, id: Option<Seq>, data: &impl Serialize) {
+    fn queue_event(&mut self, kind: &'static str, id: Option<Seq>, data: &impl Serialize) {
         self.session_ref.app.metrics.record_stream_event(kind);
-        self.queued_events.push_back(sse_event(kind, id, data));
-    }
-}
-
-/// Builds an SSE event.
-pub(crate) fn sse_event(kind: &str, id: Option<Seq>, data: &impl Serialize) -> AxumSseEvent {
-    // Our own types can always be serialized.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    let event = AxumSseEvent::default().event(kind).data(data);
-    match id {
-        Some(id) => event.id(id.to_string()),
-        None => event,
+        self.queued_messages.push_back(StreamMessage::new(kind, id, data));
     }
 }

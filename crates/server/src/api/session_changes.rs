@@ -1,13 +1,10 @@
 //! Streams changes of the session list.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event as AxumSseEvent, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use axum::response::Response;
+use futures_util::{Stream, stream};
 use segue_core::ids::FlowName;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
@@ -15,10 +12,9 @@ use tokio::sync::broadcast::error::RecvError;
 use super::sessions::SessionListItem;
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::limits::RECONNECT_MS;
 use crate::problem::HttpProblem;
 use crate::session_changes::{SessionChange, SessionChangeReceiver};
-use crate::stream::sse_event;
+use crate::stream::{StreamMessage, StreamPermit, sse_response};
 
 /// Stream changes of the session list
 ///
@@ -28,38 +24,37 @@ pub(crate) async fn stream_session_changes(
     State(app): State<AppState>,
     caller: Caller,
 ) -> Result<Response, HttpProblem> {
-    let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
-    let open_stream = app.metrics.track_open_stream();
+    let permit = StreamPermit::acquire(&app, &caller)?;
+    let messages = session_change_messages(&app, caller);
+    Ok(sse_response(&app, permit, messages))
+}
+
+/// Streams the changes that the caller may see, from now on.
+pub(crate) fn session_change_messages(
+    app: &AppState,
+    caller: Caller,
+) -> impl Stream<Item = StreamMessage> + Send + 'static {
     let receiver = app.change_feed.subscribe(&app.engine);
-    let change_stream =
-        SessionChangeStream { app: app.clone(), caller, receiver, queued_events: VecDeque::new(), is_finished: false };
-    let queued_events = VecDeque::from([
-        AxumSseEvent::default().retry(Duration::from_millis(RECONNECT_MS)),
-        sse_event("live", None, &json!({})),
-    ]);
-    let change_stream = SessionChangeStream { queued_events, ..change_stream };
-    let updates =
-        stream::unfold((change_stream, permit, open_stream), |(mut change_stream, permit, open_stream)| async move {
-            let event = change_stream.next_event().await?;
-            Some((Ok::<_, Infallible>(event), (change_stream, permit, open_stream)))
-        });
-    let heartbeat = Duration::from_millis(app.options.limits.heartbeat_ms);
-    Ok(Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("keep-alive")).into_response())
+    let queued_messages = VecDeque::from([StreamMessage::new("live", None, &json!({}))]);
+    let change_stream = SessionChangeStream { app: app.clone(), caller, receiver, queued_messages, is_finished: false };
+    stream::unfold(change_stream, |mut change_stream| async move {
+        Some((change_stream.next_message().await?, change_stream))
+    })
 }
 
 struct SessionChangeStream {
     app: AppState,
     caller: Caller,
     receiver: SessionChangeReceiver,
-    queued_events: VecDeque<AxumSseEvent>,
+    queued_messages: VecDeque<StreamMessage>,
     is_finished: bool,
 }
 
 impl SessionChangeStream {
-    async fn next_event(&mut self) -> Option<AxumSseEvent> {
+    async fn next_message(&mut self) -> Option<StreamMessage> {
         loop {
-            if let Some(event) = self.queued_events.pop_front() {
-                return Some(event);
+            if let Some(message) = self.queued_messages.pop_front() {
+                return Some(message);
             }
             if self.is_finished {
                 return None;
@@ -70,7 +65,7 @@ impl SessionChangeStream {
                 () = app.wait_for_shutdown() => Err(RecvError::Closed),
                 () = app.keys.wait_for_revocation(&self.caller) => {
                     let problem = HttpProblem::key_revoked().to_details();
-                    self.queued_events.push_back(sse_event("problem", None, &problem));
+                    self.queued_messages.push_back(StreamMessage::new("problem", None, &problem));
                     self.is_finished = true;
                     continue;
                 }
@@ -79,7 +74,7 @@ impl SessionChangeStream {
             match change {
                 Ok(SessionChange::Updated(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
-                        self.queued_events.push_back(sse_event(
+                        self.queued_messages.push_back(StreamMessage::new(
                             "session",
                             None,
                             &SessionListItem::from_list_entry(&row, &self.caller),
@@ -89,12 +84,16 @@ impl SessionChangeStream {
                 Ok(SessionChange::Deleted(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
                         let name = self.caller.public_session_name(&row.session);
-                        self.queued_events.push_back(sse_event("deleted", None, &json!({ "session": name })));
+                        self.queued_messages.push_back(StreamMessage::new(
+                            "deleted",
+                            None,
+                            &json!({ "session": name }),
+                        ));
                     }
                 }
                 // A client that missed changes must read the list again.
                 Err(RecvError::Lagged(_) | RecvError::Closed) => {
-                    self.queued_events.push_back(sse_event(
+                    self.queued_messages.push_back(StreamMessage::new(
                         "reconnect",
                         None,
                         &json!({ "reason": "read the list of sessions again" }),

@@ -177,3 +177,46 @@ async fn changes_of_the_session_list_are_streamed() {
     server.delete("/v1/sessions/fox").await.expect_json(204);
     assert_eq!(changes.read_until("deleted").await.last().expect("deleted").data, json!({"session": "fox"}));
 }
+
+#[tokio::test]
+async fn one_stream_follows_several_sessions_and_the_list() {
+    let server = TestServer::new().await;
+    for session in ["fox", "hen"] {
+        server.open_session(session, "chat").await;
+        server.send_message(session, &format!("hello {session}")).await;
+    }
+    let path = "/v1/stream?sessions=fox:0,hen:2,nobody:0&changes=true";
+    let mut stream = SseReader::open(server.request(Method::GET, path)).await;
+    let (mut seqs, mut live): (BTreeMap<String, Vec<u64>>, Vec<serde_json::Value>) = Default::default();
+    let mut problem = None;
+    while live.len() < 3 || problem.is_none() {
+        let event = stream.next().await.expect("it has no end");
+        let (session, data) = (event.data["session"].clone(), &event.data["data"]);
+        match event.kind.as_str() {
+            "event" => {
+                let seq = data["seq"].as_u64().expect("a number");
+                seqs.entry(session.as_str().expect("a session").to_owned()).or_default().push(seq);
+            }
+            "live" => live.push(session),
+            "problem" => problem = Some((session, data["code"].clone())),
+            _ => {}
+        }
+    }
+    assert_eq!(problem, Some((json!("nobody"), json!("no-such-session"))), "the others continue");
+    assert_eq!((seqs["fox"][0], seqs["hen"][0]), (1, 3), "each starts after its own number");
+    server.send_message("hen", "more").await;
+    let next = loop {
+        let event = stream.next().await.expect("it has no end");
+        if event.kind == "event" {
+            break event.data;
+        }
+    };
+    assert_eq!((&next["session"], &next["data"]["type"]), (&json!("hen"), &json!("user_message_received")));
+    for wrong in ["fox", "fox:x", ":"] {
+        assert_eq!(
+            server.get(&format!("/v1/stream?sessions={wrong}")).await.problem_code(400),
+            "bad-request",
+            "{wrong}"
+        );
+    }
+}
