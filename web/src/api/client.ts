@@ -141,10 +141,10 @@ export const api = {
   command: (name: string, command: string, values: unknown) =>
     post<Session>(sessionPath(name, `/commands/${encodeURIComponent(command)}`), { arguments: values }),
   cancel: (name: string, turn: string) => post<Session>(sessionPath(name, '/cancel'), { turn }),
-  propose: (name: string, options: { to: string; reason?: string; graph?: string; owner?: string }) =>
+  propose: (name: string, options: { to: string; reason?: string; graph?: string; participant?: string }) =>
     post<PhaseGraphStatus>(sessionPath(name, '/phases/propose'), options),
-  grant: (name: string, options: { to: string; graph?: string; owner?: string }) => post<PhaseGraphStatus>(sessionPath(name, '/phases/grant'), options),
-  rollback: (name: string, options: { visit: number; graph?: string; owner?: string }) =>
+  grant: (name: string, options: { to: string; graph?: string; participant?: string }) => post<PhaseGraphStatus>(sessionPath(name, '/phases/grant'), options),
+  rollback: (name: string, options: { visit: number; graph?: string; participant?: string }) =>
     post<PhaseGraphStatus>(sessionPath(name, '/phases/rollback'), options),
 
   session: (name: string, at?: Seq | null, signal?: AbortSignal) => get<Session>(sessionPath(name), { at }, signal),

@@ -477,7 +477,7 @@ export interface PhaseEvent {
 
 export interface PhaseGraphStatus {
   graph: string;
-  owner: Participant;
+  participant: Participant;
   attached_to: string;
   start: string;
   current: {

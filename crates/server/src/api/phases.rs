@@ -34,7 +34,7 @@ pub(crate) struct PhaseGraphStatusList {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PhaseGraphStatusView {
     pub graph: String,
-    pub owner: PhaseParticipantView,
+    pub participant: PhaseParticipantView,
     /// `session`, `role` or `agent`.
     pub attached_to: String,
     /// The start phase.
@@ -146,7 +146,7 @@ pub(crate) struct PhaseEventView {
     pub at: u64,
     pub turn: Option<String>,
     pub graph: String,
-    pub owner: PhaseParticipantView,
+    pub participant: PhaseParticipantView,
     /// `entered`, `refused` or `granted`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -179,7 +179,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
         at: entry.position.at.0,
         turn: entry.turn.map(|turn| turn.to_string()),
         graph: entry.phase_key.graph.to_string(),
-        owner: (&entry.phase_key.owner).into(),
+        participant: (&entry.phase_key.owner).into(),
         kind: String::new(),
         from,
         to: to.to_string(),
@@ -255,7 +255,7 @@ async fn read_graph_status(
     });
     Ok(Some(PhaseGraphStatusView {
         graph: graph.name.to_string(),
-        owner: (&key.owner).into(),
+        participant: (&key.owner).into(),
         attached_to: serialized_name(&graph.owner_kind),
         start: graph.start.to_string(),
         current: current_phase_view(&status),
@@ -392,9 +392,9 @@ pub(crate) struct ProposePhaseRequest {
     /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// The role or agent that owns the graph; required if several have one.
+    /// The role or agent that moves through the graph; required if several have one.
     #[serde(default)]
-    pub owner: Option<String>,
+    pub participant: Option<String>,
 }
 
 /// A grant to give.
@@ -406,9 +406,9 @@ pub(crate) struct GrantPhaseRequest {
     /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// The role or agent that owns the graph; required if several have one.
+    /// The role or agent that moves through the graph; required if several have one.
     #[serde(default)]
-    pub owner: Option<String>,
+    pub participant: Option<String>,
 }
 
 /// The visit to return to.
@@ -420,9 +420,9 @@ pub(crate) struct PhaseRollbackRequest {
     /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// The role or agent that owns the graph; required if several have one.
+    /// The role or agent that moves through the graph; required if several have one.
     #[serde(default)]
-    pub owner: Option<String>,
+    pub participant: Option<String>,
 }
 
 /// Propose a transition to a phase
@@ -431,9 +431,9 @@ pub(crate) async fn propose_phase(
     session_ref: RequestedSession,
     JsonBody(request): JsonBody<ProposePhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let ProposePhaseRequest { to, reason, graph, owner } = request;
+    let ProposePhaseRequest { to, reason, graph, participant } = request;
     let phase = |phase| OperatorCommand::Propose { phase, to: to.into(), reason };
-    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), phase).await
+    run_phase_command(&session_ref, graph.as_deref(), participant.as_deref(), phase).await
 }
 
 /// Grant the entry of a phase once, regardless of guards and gates
@@ -442,8 +442,8 @@ pub(crate) async fn grant_phase_entry(
     session_ref: RequestedSession,
     JsonBody(request): JsonBody<GrantPhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let GrantPhaseRequest { to, graph, owner } = request;
-    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::Grant {
+    let GrantPhaseRequest { to, graph, participant } = request;
+    run_phase_command(&session_ref, graph.as_deref(), participant.as_deref(), |phase| OperatorCommand::Grant {
         phase,
         to: to.into(),
     })
@@ -458,8 +458,8 @@ pub(crate) async fn roll_back_phase(
     session_ref: RequestedSession,
     JsonBody(request): JsonBody<PhaseRollbackRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let PhaseRollbackRequest { visit, graph, owner } = request;
-    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::RollBack {
+    let PhaseRollbackRequest { visit, graph, participant } = request;
+    run_phase_command(&session_ref, graph.as_deref(), participant.as_deref(), |phase| OperatorCommand::RollBack {
         phase,
         visit,
     })
@@ -469,7 +469,7 @@ pub(crate) async fn roll_back_phase(
 async fn run_phase_command(
     session_ref: &RequestedSession,
     graph: Option<&str>,
-    owner: Option<&str>,
+    participant: Option<&str>,
     command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let (flow, before) = read_session_state(session_ref, None).await?;
@@ -501,26 +501,27 @@ async fn run_phase_command(
     read_graph_status(session_ref, &*flow, &after, &key, None).await?.map(Json).ok_or_else(none)
 }
 
-/// Selects the graph that matches `graph` and `owner`; the only graph if both are absent.
+/// Selects the graph that matches `graph` and `participant`; the only graph if both are absent.
 fn select_phase_key(
     keys: Vec<PhaseGraphKey>,
     graph: Option<&str>,
-    owner: Option<&str>,
+    participant: Option<&str>,
 ) -> Result<PhaseGraphKey, HttpProblem> {
-    let is_owned_by = |key: &PhaseGraphKey, name: &str| match &key.owner {
+    let belongs_to = |key: &PhaseGraphKey, name: &str| match &key.owner {
         PhaseStateOwner::Session => false,
         PhaseStateOwner::Role(role) => *role == name,
         PhaseStateOwner::Agent(agent) => *agent == name,
     };
     let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
     let matching = |key: &PhaseGraphKey| {
-        graph.is_none_or(|graph| key.graph == graph) && owner.is_none_or(|owner| is_owned_by(key, owner))
+        graph.is_none_or(|graph| key.graph == graph) && participant.is_none_or(|name| belongs_to(key, name))
     };
     let mut matching = keys.into_iter().filter(matching);
     match (matching.next(), matching.next()) {
         (Some(only), None) => Ok(only),
         (Some(_), Some(_)) => {
-            let detail = format!("several graphs match; choose one with `graph` and `owner`: {}", names.join(", "));
+            let detail =
+                format!("several graphs match; choose one with `graph` and `participant`: {}", names.join(", "));
             Err(HttpProblem::bad_request(detail).with_extension("field", "graph"))
         }
         (None, _) if names.is_empty() => Err(HttpProblem::not_found("this flow has no phases")),
