@@ -100,7 +100,7 @@ pub(crate) const WEBHOOK_POLL_MS: u64 = 500;
 pub(crate) const WEBHOOK_LOCK_POLL_MS: u64 = 5_000;
 /// Maximum time for a webhook to respond.
 pub(crate) const WEBHOOK_RESPONSE_MS_MAX: u64 = 10_000;
-/// Maximum number of concurrent deliveries.
+/// Maximum number of concurrent deliveries to one receiver.
 pub(crate) const WEBHOOK_CONCURRENT_DELIVERIES_MAX: usize = 16;
 /// Maximum number of events of one session delivered in a row.
 pub(crate) const WEBHOOK_BATCH_EVENTS_MAX: usize = 64;
@@ -108,8 +108,12 @@ pub(crate) const WEBHOOK_BATCH_EVENTS_MAX: usize = 64;
 pub(crate) const WEBHOOK_ATTEMPTS_KEPT_MAX: usize = 50;
 /// Delays before each retry; after the last one the event is dropped.
 pub(crate) const WEBHOOK_RETRY_DELAYS_MS: [u64; 6] = [5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000];
-/// Time after which the cursor of an idle session is removed.
-pub(crate) const WEBHOOK_IDLE_MS_MAX: u64 = 3_600_000;
+/// Maximum number of idle sessions whose deliveries a webhook remembers.
+pub(crate) const WEBHOOK_IDLE_SESSIONS_MAX: usize = 10_000;
+/// Maximum number of sessions from which a webhook delivers in one round.
+pub(crate) const WEBHOOK_DUE_SESSIONS_MAX: usize = 200;
+/// How far before its last change the events of a session are delivered if the clock was set back.
+pub(crate) const WEBHOOK_CLOCK_JUMP_WINDOW_MS: u64 = 60_000;
 /// Maximum number of cached sessions per conversation.
 pub(crate) const SESSIONS_PER_CONVERSATION_MAX: usize = 8;
 /// Minimum size of a response that is compressed.

@@ -1,11 +1,11 @@
-//! Webhooks: delivers events to other services, whichever process records them. Delivery cursors are saved, so every event is
+//! Webhooks: delivers events to other services, whichever process records them. What was delivered is saved, so every event is
 //! delivered at least once, and in order within a session. Only one process per store delivers.
 //!
 //! Secrets are not stored: a webhook's secret is derived from its id and the server's own secret, which comes from the
 //! environment.
 
-mod delivery_cursors;
 mod delivery_loop;
+mod delivery_queue;
 mod delivery_request;
 
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use segue_core::event::{Event, RetryDecision, ToolRunHoldReason};
 use segue_core::ids::SessionId;
+use segue_engine::ChangeCursor;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use utoipa::ToSchema;
@@ -102,6 +103,10 @@ pub(crate) struct Webhook {
     pub owner: Option<String>,
     /// In milliseconds since 1970. Earlier events are not delivered.
     pub created: u64,
+    /// The last change of the session list before the webhook was created.
+    #[serde(default)]
+    #[schema(value_type = u64)]
+    pub after_change: ChangeCursor,
 }
 
 impl Webhook {
@@ -202,7 +207,9 @@ impl WebhookStore {
         self.get_webhook(id)?;
         let mut all = self.list_webhooks()?;
         all.retain(|webhook| webhook.webhook != id);
-        self.write_webhooks(&all)
+        self.write_webhooks(&all)?;
+        delivery_queue::DeliveryQueue::remove_file(&self.folder, id);
+        Ok(())
     }
 
     /// Returns the most recent delivery attempts of a webhook, newest first.
@@ -214,8 +221,14 @@ impl WebhookStore {
 
     /// Returns the number of sessions with an event that is being retried.
     #[must_use]
-    pub(crate) fn failing_session_count(&self, id: &str) -> usize {
-        delivery_cursors::DeliveryCursors::load(&self.folder).failing_session_count(id)
+    pub(crate) fn failing_session_count(&self, webhook: &Webhook) -> usize {
+        delivery_queue::DeliveryQueue::load(&self.folder, webhook).failing_session_count()
+    }
+
+    /// Forgets the attempts to deliver events of a session that was deleted.
+    fn forget_session(&self, session: &SessionId) {
+        let mut attempts = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.values_mut().for_each(|attempts| attempts.retain(|attempt| attempt.session != session.as_str()));
     }
 
     fn record_attempt(&self, id: &str, attempt: DeliveryAttempt) {
@@ -292,6 +305,7 @@ mod tests {
             flows: None,
             owner: None,
             created: 0,
+            after_change: ChangeCursor::default(),
         };
         assert!(all.matches_session(&"fox".into(), "chat") && all.wants_event(WebhookEventKind::ReplySent));
         let some = Webhook {

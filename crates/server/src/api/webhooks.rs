@@ -87,6 +87,12 @@ pub(crate) async fn create_webhook(
         flows: new.flows,
         owner: new.owner,
         created: app.engine.now().0,
+        after_change: app
+            .engine
+            .session_changes_after(None, 1)
+            .await
+            .map_err(|error| HttpProblem::from_engine_error(&error, &caller))?
+            .next_cursor,
     };
     app.webhooks.add_webhook(webhook.clone())?;
     let secret = derive_webhook_secret(master, &webhook.webhook);
@@ -145,10 +151,10 @@ pub(crate) async fn list_deliveries(
     Path(id): Path<String>,
 ) -> Result<Json<DeliveryAttemptList>, HttpProblem> {
     caller.require_operator()?;
-    app.webhooks.get_webhook(&id)?;
+    let webhook = app.webhooks.get_webhook(&id)?;
     Ok(Json(DeliveryAttemptList {
         deliveries: app.webhooks.recent_attempts(&id),
-        failing_sessions: app.webhooks.failing_session_count(&id),
+        failing_sessions: app.webhooks.failing_session_count(&webhook),
     }))
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod documents;
 mod http_page;
+mod erasure;
 mod import;
 mod keys;
 mod late_answers;

@@ -157,3 +157,93 @@ async fn webhooks_are_validated_and_can_be_pinged() {
     let plain = TestServer::new().await;
     assert_eq!(plain.post("/v1/webhooks", json!({"url": "http://x"})).await.problem_code(409), "no-webhook-secret");
 }
+
+#[tokio::test]
+async fn session_with_a_reused_name_is_another_session() {
+    let mut receiver = receiver(0).await;
+    let server = TestServer::with_options(DEFAULT_SCENARIO, with_secret_and_short_delays).await;
+    server.post("/v1/webhooks", json!({"url": receiver.url, "events": ["reply_sent"]})).await.expect_json(201);
+    let mut ids = Vec::new();
+    for text in ["first life", "second life"] {
+        server.open_session("fox", "chat").await;
+        server.send_message("fox", text).await;
+        // The ids of repeated deliveries are skipped, so an id that is used twice would never arrive.
+        let (headers, event, _) = receiver.next().await;
+        assert!(event.to_string().contains(text), "{event}");
+        ids.push(headers["webhook-id"].clone());
+        server.delete("/v1/sessions/fox").await.expect_json(204);
+    }
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn slow_receiver_delays_no_other() {
+    // It accepts connections and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let silent_url = format!("http://{}/", silent.local_addr().expect("an address"));
+    let holder = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = silent.accept().await {
+            held.push(connection);
+        }
+    });
+    let mut receiver = receiver(0).await;
+    let server = TestServer::with_options(DEFAULT_SCENARIO, with_secret_and_short_delays).await;
+    for url in [&silent_url, &receiver.url] {
+        server.post("/v1/webhooks", json!({"url": url, "events": ["reply_sent"]})).await.expect_json(201);
+    }
+    for number in 0..20 {
+        server.open_session(&format!("s{number}"), "chat").await;
+        server.send_message(&format!("s{number}"), "hello").await;
+    }
+    // The silent receiver occupies its queue for ten seconds.
+    let all = async {
+        for _ in 0..20 {
+            receiver.next().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(9), all).await.expect("no receiver waits for another");
+    holder.abort();
+}
+
+/// A clock that a test sets.
+struct SettableClock(std::sync::atomic::AtomicU64);
+
+impl segue_engine::clock::Clock for SettableClock {
+    fn now(&self) -> segue_core::ids::UnixMillis {
+        segue_core::ids::UnixMillis(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn clock_that_is_set_back_mutes_no_webhook() {
+    const DAY_MS: u64 = 86_400_000;
+    let clock = Arc::new(SettableClock((20_000 * DAY_MS).into()));
+    let disk = segue_store::memory::MemoryDisk::new();
+    let model: segue_models::ScriptedModel = DEFAULT_SCENARIO.parse().expect("a scenario");
+    let models = segue_models::ModelRegistry::from_single_model(Arc::new(model));
+    let store = Arc::new(segue_store::memory::MemoryStore::open(&disk));
+    let config = segue_engine::EngineConfig {
+        clock: clock.clone(),
+        ..segue_engine::EngineConfig::new(store, segue_flows::built_in_flows(), models, "scripted")
+    };
+    let engine = segue_engine::Engine::start(config).await.expect("it starts");
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let server = TestServer::with_engine(engine, &disk, folder, with_secret_and_short_delays).await;
+    // The first attempt fails, and the clock is set back before the second.
+    let mut receiver = receiver(1).await;
+    server.open_session("old", "chat").await;
+    server.post("/v1/webhooks", json!({"url": receiver.url, "events": ["reply_sent"]})).await.expect_json(201);
+    server.send_message("old", "before").await;
+    clock.0.fetch_sub(DAY_MS, Ordering::SeqCst);
+    server.send_message("old", "after").await;
+    server.open_session("new", "chat").await;
+    server.send_message("new", "anew").await;
+    let mut texts = Vec::new();
+    for _ in 0..3 {
+        texts.push(receiver.next().await.1["data"]["event"]["texts"].to_string());
+    }
+    for wanted in ["before", "after", "anew"] {
+        assert!(texts.iter().any(|text| text.contains(wanted)), "{wanted} is missing in {texts:?}");
+    }
+}
