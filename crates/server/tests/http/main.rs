@@ -1,13 +1,14 @@
 //! Tests the server through its HTTP API, with scripted and rehearsal models.
 
 mod access;
+mod access_matrix;
 mod documents;
-mod http_page;
 mod erasure;
+mod http_page;
 mod import;
+mod key_limits;
 mod keys;
 mod late_answers;
-mod key_limits;
 mod limits;
 mod messages;
 mod openai;
