@@ -17,10 +17,11 @@ const KEPT = ['conversation', 'conversation-dark', 'receipt', 'receipt-dark', 't
 
 let browser: Browser | null = null;
 
+/** Starts the browser. Playwright disables the back/forward cache, which people have. */
 export async function openBrowser(): Promise<void> {
   const executablePath = process.env['SEGUE_CHROMIUM'];
   if (executablePath === undefined) throw new Error('SEGUE_CHROMIUM is not set to the path of Chromium; run `cargo xtask test`');
-  browser = await chromium.launch({ executablePath, args: FLAGS });
+  browser = await chromium.launch({ executablePath, args: FLAGS, ignoreDefaultArgs: ['--disable-back-forward-cache'] });
 }
 
 export async function closeBrowser(): Promise<void> {

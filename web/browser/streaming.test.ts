@@ -220,9 +220,14 @@ describe('a conversation', () => {
     await page.getByRole('heading', { name: 'A brief talk' }).waitFor();
     await page.getByRole('navigation', { name: 'Sessions' }).getByText('A brief talk').waitFor();
     await page.getByRole('button', { name: 'More', exact: true }).click();
+    // Closing cannot be undone, so it asks first.
+    page.once('dialog', (dialog) => void dialog.dismiss());
+    await page.getByRole('menuitem', { name: 'Close' }).click();
+    expect((await server.get('/v1/sessions/brief')).closed_reason).toBeNull();
+    page.on('dialog', (dialog) => void dialog.accept());
+    await page.getByRole('button', { name: 'More', exact: true }).click();
     await page.getByRole('menuitem', { name: 'Close' }).click();
     await page.getByText(/^Closed:/).first().waitFor();
-    page.on('dialog', (dialog) => void dialog.accept());
     await page.getByRole('button', { name: 'More', exact: true }).click();
     await page.getByRole('menuitem', { name: 'Delete' }).click();
     await page.getByRole('heading', { name: 'Start a conversation' }).waitFor();

@@ -24,8 +24,8 @@ pub(crate) mod threads;
 pub(crate) mod tool_runs;
 pub(crate) mod transfer;
 pub(crate) mod turns;
-pub(crate) mod webhooks;
 pub(crate) mod usage;
+pub(crate) mod webhooks;
 
 use segue_core::ids::Seq;
 use serde::Deserialize;
@@ -44,8 +44,8 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(server_info::get_metrics))
         .routes(routes!(server_info::get_server_info))
         .routes(routes!(server_info::list_model_cards))
-        .routes(routes!(flows::list_flows))
         .routes(routes!(usage::get_usage))
+        .routes(routes!(flows::list_flows))
         .routes(routes!(flows::get_flow))
         .routes(routes!(sessions::create_session, sessions::list_sessions))
         .routes(routes!(sessions::get_session, sessions::update_session, sessions::delete_session))

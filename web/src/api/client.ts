@@ -70,6 +70,10 @@ export function setKey(value: string | null, storage: 'tab' | 'device'): void {
   }
 }
 
+export function currentKey(): string | null {
+  return apiKey;
+}
+
 /** The headers of a request, with the API key if there is one. */
 export function headers(extra: Record<string, string> = {}): Record<string, string> {
   return apiKey === null ? extra : { ...extra, authorization: `Bearer ${apiKey}` };

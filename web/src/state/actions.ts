@@ -45,6 +45,11 @@ export function loadImages(session: string, images: readonly ImageRef[]): Promis
 
 /** Forks a session at an event or turn, and sends `text` in the fork if it is not `null`. */
 export async function branch(session: string, at: Seq | string | null, text: string | null, images: readonly ImageRef[] = []): Promise<void> {
+  if (text === null) {
+    const continues = await attempt(continuesAtOnce(session, at));
+    if (continues === null) return;
+    if (continues && !confirm('Nothing has answered the last message here, so the branch calls the models at once. This costs what the turn costs. Create the branch?')) return;
+  }
   const loaded = await attempt(loadImages(session, images));
   if (!loaded) return;
   const forked = await attempt(api.fork(session, at === null ? {} : { at }));
@@ -52,6 +57,18 @@ export async function branch(session: string, at: Seq | string | null, text: str
   if (text !== null) firstMessages.set(forked.session, { text, images: loaded });
   router.go(sessionRoute(forked.session));
   toasts.show(text === null ? 'Created a branch. The original session did not change.' : 'Sent in a branch. The original session did not change.');
+}
+
+/** Whether a fork at this point has something to do: a turn that has not ended, or a message that waits. */
+async function continuesAtOnce(session: string, at: Seq | string | null): Promise<boolean> {
+  const seq = typeof at === 'string' ? (await api.turn(session, at)).end_seq : at;
+  const { running_turn, queued_messages, closed_reason } = await api.session(session, seq);
+  return closed_reason === null && (running_turn !== null || queued_messages.length > 0);
+}
+
+export async function closeSession(session: string): Promise<void> {
+  if (!confirm(`Close “${session}”? It accepts no more messages, and cannot be opened again. A branch of it can continue.`)) return;
+  await attempt(api.close(session).then(() => toasts.show('Closed. The session accepts no more messages.')));
 }
 
 /** Forks the conversation before a message and sends `text` instead of it. */

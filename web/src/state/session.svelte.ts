@@ -1,6 +1,6 @@
 // The state of one session, live or as it was after some event. Loads turns on demand, follows the event stream, and signals when views should reload.
 
-import { api, Problem, sessionPath, Unreachable } from '../api/client';
+import { api, Problem, Unreachable } from '../api/client';
 import { follow, type ConnectionStatus } from '../api/follow';
 import type { EventView, Flow, InlineImage, Seq, Session, TextDelta, ToolProgress, Turn } from '../api/types';
 import { loadFlow } from './catalog.svelte';
@@ -149,7 +149,7 @@ export class SessionState {
 
   #follow(after: Seq): void {
     this.#stop = follow({
-      path: sessionPath(this.name, '/events'),
+      session: this.name,
       after,
       onEvent: (type, data) => this.#receive(type, data),
       onStatus: (status) => (this.connection = status),

@@ -25,8 +25,8 @@ class SessionList {
     void this.reload();
     let missedChanges = false;
     this.#stop = follow({
-      path: '/v1/changes',
-      after: null,
+      session: null,
+      after: 0,
       onEvent: (type, data) => this.#receive(type, data),
       onStatus: (status) => {
         this.connection = status;
