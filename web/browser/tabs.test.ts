@@ -82,8 +82,9 @@ describe('the back/forward cache', () => {
     await expect.poll(openStreams).toBe(1);
     await server.post('/v1/sessions/one/messages', { text: 'while you were away' });
     for (const session of ['three', 'two', 'one']) {
-      await page.goBack();
-      await page.waitForURL(`${server.url}/s/${session}`);
+      // A page from the cache is not loaded again.
+      await page.goBack({ waitUntil: 'commit' });
+      await page.waitForURL(`${server.url}/s/${session}`, { waitUntil: 'commit' });
     }
     await page.locator('[data-turn="t1"]').getByText('while you were away').first().waitFor();
     await sendMessage(page, 'I am back');

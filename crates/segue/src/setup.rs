@@ -184,9 +184,6 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         live_updates,
         drain_ms_max,
         call_policy: Arc::new(KeyCallPolicy::from_folder(&data_folder, Arc::new(SystemClock))),
-        recovery,
-        live_updates,
-        drain_ms_max,
         ..EngineConfig::new(store, flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
@@ -306,7 +303,6 @@ fn read_config_file(file: &Path) -> anyhow::Result<String> {
 }
 
 pub(crate) fn engine_model_limits(config: &Config) -> BTreeMap<ModelName, ModelCallLimits> {
-fn engine_model_limits(config: &Config) -> BTreeMap<ModelName, ModelCallLimits> {
     let limits = config.model_limits.iter().map(|(model, limits)| {
         let calls_per_minute_max = limits.calls_per_minute_max.as_ref().map(|calls| calls.value);
         let silence_ms_max = limits.idle_ms_max.as_ref().map(|idle| idle.value);

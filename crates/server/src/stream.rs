@@ -66,7 +66,7 @@ struct SessionEventStream {
 pub(crate) struct StreamMessage {
     pub kind: &'static str,
     pub id: Option<Seq>,
-    /// JSON.
+    /// The data, as JSON.
     pub data: String,
 }
 
