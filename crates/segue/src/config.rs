@@ -9,6 +9,7 @@ mod server_limits;
 mod table_reader;
 mod value_rows;
 mod vendor_model;
+mod workspaces;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_models::ModelCatalog;
 use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
+use segue_tools::WorkspaceConfig;
 use serde_json::Value;
 
 pub(crate) use approval::ApprovalConfig;
@@ -26,6 +28,7 @@ pub(crate) use parser::{add_models_from_settings, parse_config, validate_config}
 pub(crate) use records::{DomainFile, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;
 pub(crate) use value_rows::config_rows;
+pub(crate) use workspaces::workspace_state_folder;
 
 /// The default flow of a new session.
 pub(crate) const DEFAULT_FLOW: &str = "chat";
@@ -65,6 +68,8 @@ pub(crate) struct Config {
     pub records: Option<ConfigValue<PathBuf>>,
     /// The user's own domains.
     pub domains: Vec<ConfigValue<DomainFile>>,
+    /// The folders in which agents work, by name.
+    pub workspaces: BTreeMap<String, ConfigValue<WorkspaceConfig>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
     pub server_limits: ServerLimitsConfig,
     /// Which tool runs wait for a person.
@@ -193,6 +198,7 @@ impl Config {
             flow_settings: Vec::new(),
             records: None,
             domains: Vec::new(),
+            workspaces: BTreeMap::new(),
             model_limits: BTreeMap::new(),
             server_limits: ServerLimitsConfig::default(),
             approval: ApprovalConfig::default(),

@@ -60,3 +60,6 @@ pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
 /// Most descendants of a session that a tree of sessions shows.
 pub(crate) const TREE_SESSIONS_MAX: usize = 1_000;
+
+/// Longest name of a workspace, in characters.
+pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;

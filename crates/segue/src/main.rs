@@ -35,6 +35,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub(crate) struct SilentExit(pub u8);
 
 fn main() -> ExitCode {
+    // The program starts itself as the supervisor of a command that an agent runs.
+    if let Some(code) = segue_tools::run_if_supervisor(std::env::args_os().skip(1)) {
+        return code;
+    }
     let matches = cli::help::build_command().get_matches();
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(error) = logging::start_logging(cli.global_args.log_format, cli.command.as_ref()) {

@@ -17,6 +17,7 @@ use segue_engine::{Engine, EngineConfig, SessionResumePolicy};
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
 use segue_store::sqlite::SqliteStore;
+use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
 use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
@@ -145,9 +146,13 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let flows = config.flows();
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
     let records = SqliteRecordsTool::in_file(&config.records_path(&store).value, config.all_domains());
+    let workspace_state = config::workspace_state_folder(&store.value);
+    let workspaces =
+        WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), SupervisorProgram::this_program());
     let store = open_store(&store.value)?;
     let setup = EngineConfig {
-        tools: ToolRegistry::default()
+        tools: workspaces
+            .add_to(ToolRegistry::default())
             .with_tool(RECORDS_TOOL, Arc::new(records))
             .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(config.all_domains()))),
         models: assigned.models,

@@ -1,5 +1,7 @@
 //! `segue doctor`: checks the configuration, the store, the models and the roles, and reports pending work.
 
+mod workspaces;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,6 +86,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             check_trust(&loaded, &mut findings);
             check_store(&loaded.store_path.value, &mut findings).await;
             check_records(&loaded, &mut findings);
+            workspaces::check_workspaces(&loaded.config, &mut findings);
             // These checks start programs and send keys.
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;

@@ -18,6 +18,7 @@ use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
 use super::vendor_model::{self, VENDOR_KEYS};
+use super::workspaces;
 use super::{
     Config, ConfigValue, ConfigValueOrigin, FlowSettingConfig, MODEL_KIND_NAMES, ModelCallLimitsConfig, ModelConfig,
     ModelConfigKind, ModelDiscoverySetting, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig,
@@ -25,8 +26,19 @@ use super::{
 use crate::setting_values::{invalid_setting_message, toml_to_json};
 use crate::suggest::{format_name_list, suggestion_hint};
 
-pub(super) const TOP_KEYS: [&str; 10] =
-    ["store", "session", "models", "catalog", "roles", "flows", "records", "approval", "limits", "server"];
+pub(super) const TOP_KEYS: [&str; 11] = [
+    "store",
+    "session",
+    "models",
+    "catalog",
+    "roles",
+    "flows",
+    "records",
+    "workspaces",
+    "approval",
+    "limits",
+    "server",
+];
 pub(super) const STORE_KEYS: [&str; 1] = ["path"];
 pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "mid_turn_policy"];
 pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
@@ -118,6 +130,9 @@ pub(crate) fn parse_config(
         records::read_records(&table.deny_unknown_keys(&RECORDS_KEYS)?, file, read_file, &mut config)?;
     }
     records::load_domains_from_settings(file, read_file, &mut config)?;
+    if let Some(table) = top.subtable("workspaces")? {
+        workspaces::read_workspaces(&table, file, &mut config)?;
+    }
     if let Some(table) = top.subtable("approval")? {
         approval::read_approval(&table.deny_unknown_keys(&APPROVAL_KEYS)?, &mut config)?;
     }

@@ -8,6 +8,7 @@ use super::parser::{
 use super::records::RECORDS_KEYS;
 use super::server_limits::SERVER_KEYS;
 use super::vendor_model::VENDOR_KEYS;
+use super::workspaces::WORKSPACE_KEYS;
 use super::*;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
@@ -75,6 +76,9 @@ fn documented_example_is_valid() {
         ("models.strong.provider", "anthropic"),
         ("server.streams_max", "20"),
         ("approval.ask", "assistant:records"),
+        ("workspaces.shop.checks", "cargo test"),
+        ("workspaces.shop.commands", "cargo, ls"),
+        ("workspaces.shop.network", "true"),
         ("approval.allow", "assistant:mcp"),
         ("models.strong.effort", "high"),
         ("models.local.key_env", "MY_SERVER_KEY"),
@@ -111,6 +115,7 @@ fn every_key_is_documented() {
         &MODEL_LIMIT_KEYS,
         &SERVER_KEYS,
         &APPROVAL_KEYS,
+        &WORKSPACE_KEYS,
     ];
     for key in keys.concat().iter().chain(&[ROLES_KEY]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
@@ -122,7 +127,7 @@ fn every_key_is_documented() {
 fn mistakes_name_their_line_and_the_expected_value() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `approval` and 2 more"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `workspaces` and 3 more"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a string, found the number 3");
@@ -347,4 +352,29 @@ fn domains_are_read_from_records_and_from_flow_settings() {
     let unknown = read("[flows.assistant]\ndomain = \"garage\"").expect("it parses");
     let error = validate_config(&unknown, &unknown.flows()).expect_err("the domain is unknown").to_string();
     assert!(error.contains("expected `kitchen` or `reading`"), "{error}");
+}
+
+#[test]
+fn mistakes_in_a_workspace_name_their_line() {
+    assert_eq!(wrong("[workspaces.shop]\nchecks = []"), "1: `workspaces.shop` needs a `folder`");
+    assert_eq!(
+        wrong("[workspaces.\"../x\"]\nfolder = \".\""),
+        "1: `workspaces.../x`: a name has 1 to 64 lower-case letters, digits, `-` and `_`"
+    );
+    assert_eq!(
+        wrong("[workspaces.shop]\nfolder = \".\"\nsandbox = \"on\""),
+        "3: `workspaces.shop.sandbox`: unknown value `on`; there are `auto`, `required`, `off`"
+    );
+    assert_eq!(
+        wrong("[workspaces.shop]\nfolder = \".\"\ncommand = [\"ls\"]"),
+        "3: unknown key `workspaces.shop.command`; did you mean `commands`?"
+    );
+}
+
+#[test]
+fn paths_of_a_workspace_are_relative_to_the_configuration() {
+    let config = read("[workspaces.shop]\nfolder = \"code\"\nwritable = [\"cache\"]").expect("it parses");
+    let shop = &config.workspaces["shop"].value;
+    assert!(shop.folder.is_absolute() && shop.folder.ends_with("folder/code"), "{shop:?}");
+    assert!(shop.writable[0].is_absolute() && shop.writable[0].ends_with("folder/cache"), "{shop:?}");
 }

@@ -63,6 +63,7 @@ pub(crate) fn config_rows(
         let value = format!("{} ({})", domain.value.domain.name, domain.value.file.display());
         rows.push(("records.domains".to_owned(), value, domain.origin));
     }
+    rows.extend(config.workspace_rows());
     for (name, limits) in &config.model_limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {

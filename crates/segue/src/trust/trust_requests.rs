@@ -3,6 +3,7 @@
 use segue_flows::assistant::domain::{McpServerConfig, McpTransport};
 use segue_models::catalog::VendorModelSpec;
 use segue_models::vendor::VendorCredentials;
+use segue_tools::WorkspaceConfig;
 
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
 use crate::print::text::to_single_line;
@@ -21,6 +22,8 @@ pub(crate) enum ActionRequiringTrustKind {
     Model,
     /// To start or call the MCP server of a domain.
     DomainServer,
+    /// To let agents change files and run commands.
+    Workspace,
     /// To run tools without asking, although their flow wants them to be approved.
     ToolApproval,
 }
@@ -47,6 +50,10 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
         requests.push(request(ActionRequiringTrustKind::DomainServer, description));
     }
+    for (name, workspace) in &config.workspaces {
+        let description = describe_workspace_access(&workspace.value);
+        requests.push(request(ActionRequiringTrustKind::Workspace, format!("{description} (workspace `{name}`)")));
+    }
     for pattern in &config.approval.allow {
         let description = format!("run tools without asking you (`approval.allow` has `{}`)", pattern.value);
         requests.push(request(ActionRequiringTrustKind::ToolApproval, description));
@@ -64,6 +71,19 @@ fn describe_model_access(config: &Config, spec: &VendorModelSpec) -> Option<Stri
         }
         VendorCredentials::None => spec.base_url.as_ref().map(|_| format!("send prompts to {}", endpoint.base_url)),
     }
+}
+
+fn describe_workspace_access(workspace: &WorkspaceConfig) -> String {
+    let commands = workspace.commands.iter().chain(&workspace.checks);
+    let commands: Vec<String> = commands.map(|command| format!("`{command}`")).collect();
+    let mut description = format!("let agents change files in {}", workspace.folder.display());
+    if !commands.is_empty() {
+        description.push_str(&format!(" and run {}", commands.join(", ")));
+    }
+    if !workspace.environment.is_empty() {
+        description.push_str(&format!(" with {}", workspace.environment.join(", ")));
+    }
+    description
 }
 
 fn describe_server_access(server: &McpServerConfig) -> String {

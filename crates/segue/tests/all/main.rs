@@ -17,3 +17,4 @@ mod support;
 mod transfer;
 mod trust;
 mod vendor;
+mod workspaces;

@@ -1,0 +1,60 @@
+//! The part of `segue doctor` that checks workspaces and the sandbox of their commands.
+
+use segue_tools::{SandboxPolicy, WorkspaceConfig, sandbox_is_available};
+
+use super::{CheckStatus, DoctorReport};
+use crate::config::Config;
+
+/// Checks the folder of each workspace, and whether the kernel can confine commands.
+pub(super) fn check_workspaces(config: &Config, findings: &mut DoctorReport) {
+    for (name, workspace) in &config.workspaces {
+        let WorkspaceConfig { folder, checks, commands, .. } = &workspace.value;
+        let shown = format!("{name}: {}", folder.display());
+        match folder.metadata() {
+            Ok(metadata) if !metadata.is_dir() => {
+                findings.add_finding("workspace", CheckStatus::Failed, format!("{shown} is not a folder"));
+            }
+            Err(error) => findings.add_finding("workspace", CheckStatus::Failed, format!("{shown}: {error}")),
+            Ok(_) if checks.is_empty() => {
+                let detail = format!("{shown}: no `checks`, so only you can confirm that work is done");
+                findings.add_finding("workspace", CheckStatus::Warning, detail);
+            }
+            Ok(_) => {
+                let detail = format!("{shown}: checks {}; commands {}", list_or_none(checks), list_or_none(commands));
+                findings.add_finding("workspace", CheckStatus::Passed, detail);
+            }
+        }
+    }
+    check_sandbox(config, findings);
+}
+
+fn list_or_none(items: &[String]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+fn check_sandbox(config: &Config, findings: &mut DoctorReport) {
+    let with_policy = |policy: SandboxPolicy| {
+        let names = config.workspaces.iter().filter(|(_, workspace)| workspace.value.sandbox == policy);
+        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (auto, required, off) =
+        (with_policy(SandboxPolicy::Auto), with_policy(SandboxPolicy::Required), with_policy(SandboxPolicy::Off));
+    if !off.is_empty() {
+        let detail = format!("off for {off}: commands can access all files of your user");
+        findings.add_finding("sandbox", CheckStatus::Warning, detail);
+    }
+    if auto.is_empty() && required.is_empty() {
+        return;
+    }
+    if sandbox_is_available() {
+        return findings.add_finding("sandbox", CheckStatus::Passed, "commands are confined by Landlock");
+    }
+    if !required.is_empty() {
+        let detail = format!("this kernel has no Landlock, but {required} requires it: commands are refused");
+        findings.add_finding("sandbox", CheckStatus::Failed, detail);
+    }
+    if !auto.is_empty() {
+        let detail = format!("this kernel has no Landlock: commands in {auto} can access all files of your user");
+        findings.add_finding("sandbox", CheckStatus::Warning, detail);
+    }
+}
