@@ -16,6 +16,7 @@ use segue_store::memory::MemoryStore;
 use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
 
 /// Answers like the rehearsal model, except for the roles that others repeat: these answer with a text of the corpus.
+#[derive(Debug)]
 struct InjectingModel {
     rehearsal: RehearsalModel,
     text: String,

@@ -152,7 +152,11 @@ pub(crate) fn render_override(built_in: &str, render: impl FnOnce(&str) -> Optio
     let find = |active: &Option<ActiveOverrides>| active.as_ref()?.texts.get(built_in).cloned();
     let (name, own) = ACTIVE.with_borrow(find)?;
     let text = render(&own)?;
-    ACTIVE.with_borrow_mut(|active| active.iter_mut().for_each(|active| drop(active.used.insert(name))));
+    ACTIVE.with_borrow_mut(|active| {
+        if let Some(active) = active {
+            active.used.insert(name);
+        }
+    });
     Some(text)
 }
 
