@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segue_core::approval::ToolApprovalRules;
 use segue_core::context::TokenCounter;
+use segue_core::decide::SessionInput;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, IdempotencyKey, ModelName, RoleName, SessionId};
@@ -137,6 +138,17 @@ pub struct UserMessage {
     pub images: Vec<PromptImage>,
 }
 
+impl From<UserMessage> for SessionInput {
+    fn from(message: UserMessage) -> Self {
+        Self::Message {
+            text: message.text,
+            idempotency_key: message.idempotency_key,
+            mid_turn_policy: message.mid_turn_policy,
+            images: message.images,
+        }
+    }
+}
+
 impl From<&str> for UserMessage {
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())
@@ -147,4 +159,10 @@ impl From<String> for UserMessage {
     fn from(text: String) -> Self {
         Self { text, idempotency_key: None, mid_turn_policy: None, images: Vec::new() }
     }
+}
+
+/// Returns a message for each setting that does not fit the flow. Does not check whether the named models exist.
+pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
+    let problems: Vec<String> = flow.spec().invalid_settings(settings).iter().map(ToString::to_string).collect();
+    if problems.is_empty() { flow.validate_settings(settings) } else { problems }
 }

@@ -30,7 +30,7 @@ use crate::actor::{find_pending_work, run_session_actor, summarize_session};
 use crate::call_policy::CallPolicy;
 use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
-use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
+use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, invalid_settings, merge_settings};
 use crate::error::Error;
 use crate::inbox::to_submission;
 use crate::leases::{LeaseKeeper, run_lease_renewal};
@@ -325,7 +325,7 @@ impl Engine {
     /// # Errors
     /// The message was not accepted.
     pub async fn send_message(&self, session: &SessionId, message: UserMessage) -> Result<MessageId, Error> {
-        let message_id = self.submit_input(session, to_message_input(message)).await?;
+        let message_id = self.submit_input(session, message.into()).await?;
         message_id.ok_or_else(|| Error::Stopped(session.clone()))
     }
 
@@ -336,7 +336,7 @@ impl Engine {
     pub async fn send_and_wait(&self, session: &SessionId, message: UserMessage) -> Result<TurnReport, Error> {
         self.ensure_not_shutting_down()?;
         let (waiter, report) = oneshot::channel();
-        let input = to_message_input(message);
+        let input = message.into();
         let submission = to_submission(&input);
         let message = ActorMessage { turn_waiter: Some(waiter), ..ActorMessage::without_reply(input) };
         self.deliver_message(session, message).await;
@@ -592,20 +592,5 @@ impl EngineShared {
             let known: Vec<String> = self.flows.keys().map(|name| format!("`{name}`")).collect();
             Error::NoSuchFlow { name: flow.cloned().unwrap_or_else(|| "".into()), known: known.join(", ") }
         })
-    }
-}
-
-/// Returns a message for each setting that does not fit the flow. Does not check whether the named models exist.
-pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
-    let problems: Vec<String> = flow.spec().invalid_settings(settings).iter().map(ToString::to_string).collect();
-    if problems.is_empty() { flow.validate_settings(settings) } else { problems }
-}
-
-fn to_message_input(message: UserMessage) -> SessionInput {
-    SessionInput::Message {
-        text: message.text,
-        idempotency_key: message.idempotency_key,
-        mid_turn_policy: message.mid_turn_policy,
-        images: message.images,
     }
 }

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::actor::summarize_session;
-use crate::engine::{Engine, invalid_settings};
+use crate::config::invalid_settings;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
 use crate::session_name::validate_session_name;

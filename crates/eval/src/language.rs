@@ -1,6 +1,8 @@
 //! Recognises the language of a reply by its most frequent words. Good enough to notice that a model fell back to another
 //! language; not meant to tell related dialects apart.
 
+use crate::limits::LANGUAGE_WORDS_MIN;
+
 /// The languages that are recognised, with frequent words that the others hardly use.
 const LANGUAGES: [(Language, &str, &[&str]); 7] = [
     (
@@ -40,9 +42,6 @@ const LANGUAGES: [(Language, &str, &[&str]); 7] = [
     ),
 ];
 
-/// Texts with fewer words are not judged.
-const WORDS_MIN: usize = 6;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     English,
@@ -66,7 +65,7 @@ impl Language {
     /// Returns whether a text may be in this language: no other language has clearly more of its frequent words.
     pub(crate) fn fits(self, text: &str) -> bool {
         let words: Vec<String> = prose_words(text);
-        if words.len() < WORDS_MIN {
+        if words.len() < LANGUAGE_WORDS_MIN {
             return true;
         }
         let count = |list: &[&str]| words.iter().filter(|word| list.contains(&word.as_str())).count();

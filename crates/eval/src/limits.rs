@@ -24,3 +24,7 @@ pub(crate) const ECHOED_SENTENCE_CHARS_MIN: usize = 50;
 pub const RESULTS_MAX: usize = 200;
 /// Bytes of the file of results.
 pub const RESULTS_BYTES_MAX: u64 = 16 << 20;
+/// Words of a text below which its language is not judged.
+pub(crate) const LANGUAGE_WORDS_MIN: usize = 6;
+/// Lines that begin with a field of a handover, from which a reply counts as a handover.
+pub(crate) const HANDOVER_FIELD_LINES_MIN: usize = 2;

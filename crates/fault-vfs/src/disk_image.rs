@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::FileChange;
+use crate::LoggedFileChange;
 
 /// The unit that a disk writes as a whole.
 const SECTOR_BYTES: usize = 512;
@@ -28,25 +28,25 @@ pub struct DiskImage {
 impl DiskImage {
     /// Returns the files after a power cut that followed `changes`.
     #[must_use]
-    pub fn after_power_cut(changes: &[FileChange], lost: LostWrites) -> Self {
+    pub fn after_power_cut(changes: &[LoggedFileChange], lost: LostWrites) -> Self {
         let mut image = Self::default();
-        let mut unsynced: BTreeMap<&str, Vec<&FileChange>> = BTreeMap::new();
+        let mut unsynced: BTreeMap<&str, Vec<&LoggedFileChange>> = BTreeMap::new();
         for change in changes {
             match change {
-                FileChange::Write { path, .. } | FileChange::Truncate { path, .. } => {
+                LoggedFileChange::Write { path, .. } | LoggedFileChange::Truncate { path, .. } => {
                     unsynced.entry(path).or_default().push(change);
                 }
-                FileChange::Sync { path } => {
+                LoggedFileChange::Sync { path } => {
                     for change in unsynced.remove(path.as_str()).unwrap_or_default() {
                         image.apply(change, usize::MAX);
                     }
                 }
                 // The folder is synced by SQLite when it matters.
-                FileChange::Delete { path } => {
+                LoggedFileChange::Delete { path } => {
                     unsynced.remove(path.as_str());
                     image.files.remove(path);
                 }
-                FileChange::Mark(_) => {}
+                LoggedFileChange::Mark(_) => {}
             }
         }
         let mut random = match lost {
@@ -88,9 +88,9 @@ impl DiskImage {
     }
 
     /// Applies a change, or the first bytes of a write.
-    fn apply(&mut self, change: &FileChange, bytes_max: usize) {
+    fn apply(&mut self, change: &LoggedFileChange, bytes_max: usize) {
         match change {
-            FileChange::Write { path, offset, bytes } => {
+            LoggedFileChange::Write { path, offset, bytes } => {
                 let file = self.files.entry(path.clone()).or_default();
                 let (start, bytes) =
                     (usize::try_from(*offset).unwrap_or(usize::MAX), &bytes[..bytes.len().min(bytes_max)]);
@@ -100,10 +100,10 @@ impl DiskImage {
                 }
                 file[start..end].copy_from_slice(bytes);
             }
-            FileChange::Truncate { path, size } => {
+            LoggedFileChange::Truncate { path, size } => {
                 self.files.entry(path.clone()).or_default().resize(usize::try_from(*size).unwrap_or(usize::MAX), 0);
             }
-            FileChange::Sync { .. } | FileChange::Delete { .. } | FileChange::Mark(_) => {}
+            LoggedFileChange::Sync { .. } | LoggedFileChange::Delete { .. } | LoggedFileChange::Mark(_) => {}
         }
     }
 }
@@ -120,13 +120,13 @@ fn next_random(state: &mut u64) -> usize {
 mod tests {
     use super::*;
 
-    fn write(offset: u64, bytes: &[u8]) -> FileChange {
-        FileChange::Write { path: "/x/db".into(), offset, bytes: bytes.to_vec() }
+    fn write(offset: u64, bytes: &[u8]) -> LoggedFileChange {
+        LoggedFileChange::Write { path: "/x/db".into(), offset, bytes: bytes.to_vec() }
     }
 
     #[test]
     fn synced_writes_survive_and_others_may_be_lost() {
-        let changes = [write(0, b"aaaa"), FileChange::Sync { path: "/x/db".into() }, write(2, b"bbbb")];
+        let changes = [write(0, b"aaaa"), LoggedFileChange::Sync { path: "/x/db".into() }, write(2, b"bbbb")];
         let file = |lost| DiskImage::after_power_cut(&changes, lost).files["/x/db"].clone();
         assert_eq!(file(LostWrites::All), b"aaaa");
         assert_eq!(file(LostWrites::None), b"aabbbb");

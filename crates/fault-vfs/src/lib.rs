@@ -16,7 +16,7 @@ pub use vfs::install;
 
 /// A change that SQLite made to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileChange {
+pub enum LoggedFileChange {
     Write {
         path: String,
         offset: u64,
@@ -50,7 +50,7 @@ pub struct InjectedFaults {
 
 #[derive(Debug, Default)]
 struct Recorder {
-    changes: Vec<FileChange>,
+    changes: Vec<LoggedFileChange>,
     faults: InjectedFaults,
     faults_hit: usize,
 }
@@ -68,19 +68,19 @@ pub fn start_recording() {
 
 /// Ends the recording, and returns it.
 #[must_use]
-pub fn stop_recording() -> Vec<FileChange> {
+pub fn stop_recording() -> Vec<LoggedFileChange> {
     recorder().take().map(|recorder| recorder.changes).unwrap_or_default()
 }
 
 /// Returns the recording so far; it continues.
 #[must_use]
-pub fn recorded_changes() -> Vec<FileChange> {
+pub fn recorded_changes() -> Vec<LoggedFileChange> {
     recorder().as_ref().map(|recorder| recorder.changes.clone()).unwrap_or_default()
 }
 
 /// Adds a mark to the recording.
 pub fn mark(number: u64) {
-    record(FileChange::Mark(number));
+    record(LoggedFileChange::Mark(number));
 }
 
 /// Sets which operations fail from now on.
@@ -96,7 +96,7 @@ pub fn faults_hit() -> usize {
     recorder().as_ref().map_or(0, |recorder| recorder.faults_hit)
 }
 
-fn record(change: FileChange) {
+fn record(change: LoggedFileChange) {
     if let Some(recorder) = recorder().as_mut() {
         recorder.changes.push(change);
     }

@@ -5,7 +5,7 @@ use std::sync::Once;
 
 use rusqlite::ffi;
 
-use crate::{FileChange, has_fault, record};
+use crate::{LoggedFileChange, has_fault, record};
 
 /// An open file: SQLite's part first, then ours, then the file of SQLite's own file system.
 #[repr(C)]
@@ -122,7 +122,7 @@ unsafe extern "C" fn open(
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
     // SAFETY: SQLite passes a name that ends with zero.
     unsafe {
-        record(FileChange::Delete { path: CStr::from_ptr(name).to_string_lossy().into_owned() });
+        record(LoggedFileChange::Delete { path: CStr::from_ptr(name).to_string_lossy().into_owned() });
         (*REAL_VFS).xDelete.expect("it can delete files")(REAL_VFS, name, sync_folder)
     }
 }
@@ -151,7 +151,7 @@ unsafe extern "C" fn write(
         let code = real_methods(file).xWrite.expect("it can write")(real_file(file), bytes, length, offset);
         if code == ffi::SQLITE_OK {
             let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(length).unwrap_or_default());
-            record(FileChange::Write { path, offset: offset.cast_unsigned(), bytes: bytes.to_vec() });
+            record(LoggedFileChange::Write { path, offset: offset.cast_unsigned(), bytes: bytes.to_vec() });
         }
         code
     }
@@ -162,7 +162,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
     unsafe {
         let code = real_methods(file).xTruncate.expect("it can truncate")(real_file(file), size);
         if code == ffi::SQLITE_OK {
-            record(FileChange::Truncate { path: file_path(file), size: size.cast_unsigned() });
+            record(LoggedFileChange::Truncate { path: file_path(file), size: size.cast_unsigned() });
         }
         code
     }
@@ -178,7 +178,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         }
         let code = real_methods(file).xSync.expect("it can sync")(real_file(file), flags);
         if code == ffi::SQLITE_OK {
-            record(FileChange::Sync { path });
+            record(LoggedFileChange::Sync { path });
         }
         code
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_core::ids::{Seq, SessionId};
-use segue_fault_vfs::{DiskImage, FileChange, InjectedFaults, LostWrites};
+use segue_fault_vfs::{DiskImage, InjectedFaults, LoggedFileChange, LostWrites};
 use segue_store::conformance::{
     TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, visible_body,
 };
@@ -52,10 +52,10 @@ async fn fill_store(store: &Arc<dyn Store>) {
 }
 
 /// Returns how many records of each session were acknowledged before a cut.
-fn acknowledged_before(changes: &[FileChange]) -> Vec<u64> {
+fn acknowledged_before(changes: &[LoggedFileChange]) -> Vec<u64> {
     let mut heads = vec![0; SESSIONS as usize];
     for change in changes {
-        if let FileChange::Mark(mark) = change {
+        if let LoggedFileChange::Mark(mark) = change {
             heads[(mark >> 32) as usize] = mark & u64::from(u32::MAX);
         }
     }
@@ -88,10 +88,12 @@ async fn survives_power_cuts() {
     fill_store(&store).await;
     drop(store);
     let changes = segue_fault_vfs::stop_recording();
-    assert!(changes.iter().any(|change| matches!(change, FileChange::Sync { path } if path.ends_with("-wal"))));
-    assert!(changes.iter().any(|change| matches!(change, FileChange::Write { path, .. } if path.ends_with(".db"))));
+    assert!(changes.iter().any(|change| matches!(change, LoggedFileChange::Sync { path } if path.ends_with("-wal"))));
+    assert!(
+        changes.iter().any(|change| matches!(change, LoggedFileChange::Write { path, .. } if path.ends_with(".db")))
+    );
     // Before the schema is complete, there is no store yet.
-    let first = changes.iter().position(|change| matches!(change, FileChange::Mark(_))).expect("acknowledged");
+    let first = changes.iter().position(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
     let step = (changes.len() - first).div_ceil(CUTS_TRIED_MAX / 3).max(1);
     for (number, cut) in (first..=changes.len()).step_by(step).enumerate() {
         let (before, seed) = (&changes[..cut], number as u64 + 1);
@@ -110,13 +112,14 @@ async fn lost_syncs_are_noticed() {
     fill_store(&store).await;
     drop(store);
     let changes = segue_fault_vfs::stop_recording();
-    let last_mark = changes.iter().rposition(|change| matches!(change, FileChange::Mark(_))).expect("acknowledged");
-    let first = changes.iter().position(|change| matches!(change, FileChange::Mark(_))).expect("acknowledged");
-    let lying: Vec<FileChange> = changes[..=last_mark]
+    let last_mark =
+        changes.iter().rposition(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
+    let first = changes.iter().position(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
+    let lying: Vec<LoggedFileChange> = changes[..=last_mark]
         .iter()
         .enumerate()
         .filter(|(index, change)| {
-            *index < first || !matches!(change, FileChange::Sync { path } if path.ends_with("-wal"))
+            *index < first || !matches!(change, LoggedFileChange::Sync { path } if path.ends_with("-wal"))
         })
         .map(|(_, change)| change.clone())
         .collect();

@@ -3,6 +3,7 @@
 mod eval_args;
 mod flow_args;
 pub(crate) mod help;
+mod phase_args;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use segue_core::ids::{ToolRunId, TurnId};
 
 pub(crate) use eval_args::EvalArgs;
 pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
+pub(crate) use phase_args::{PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
@@ -548,59 +550,6 @@ pub(crate) enum UnknownOutcomeResolutionArg {
     Fail,
     /// Treat a tool run as done, with the result after --text.
     Done,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PhaseArgs {
-    /// Session whose phases are shown or changed.
-    pub session: String,
-    /// Print the phase graphs as Mermaid diagrams.
-    #[arg(long)]
-    pub mermaid: bool,
-    #[command(subcommand)]
-    pub action: Option<PhaseAction>,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum PhaseAction {
-    /// Propose a transition; the phase graph decides
-    #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
-    Propose {
-        /// Phase to enter.
-        to: String,
-        /// Reason, recorded with the proposal.
-        #[arg(long)]
-        reason: Option<String>,
-        #[command(flatten)]
-        graph: PhaseGraphSelectorArgs,
-    },
-    /// Allow a phase to be entered once, despite guards and gates
-    #[command(after_help = "Example:\n  segue phase home grant executor")]
-    Grant {
-        /// Phase that may be entered.
-        to: String,
-        #[command(flatten)]
-        graph: PhaseGraphSelectorArgs,
-    },
-    /// Return to the state of an earlier visit; no event is deleted
-    #[command(after_help = "Example:\n  segue phase home rollback 2")]
-    Rollback {
-        /// Number of the visit.
-        visit: u32,
-        #[command(flatten)]
-        graph: PhaseGraphSelectorArgs,
-    },
-}
-
-/// The phase graph a command applies to, for sessions with several graphs.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PhaseGraphSelectorArgs {
-    /// Name of the phase graph, if the session has several.
-    #[arg(long)]
-    pub graph: Option<String>,
-    /// Role or agent that owns the phase graph, if several have one.
-    #[arg(long, value_name = "NAME")]
-    pub owner: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]

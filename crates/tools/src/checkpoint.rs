@@ -14,7 +14,7 @@ use crate::file_diff::{ContentChange, DiffedChange, cut_text, describe_change, d
 use crate::file_tools::result_with_value;
 use crate::limits::{CHECKPOINT_FILE_BYTES_MAX, CHECKPOINT_LABEL_BYTES_MAX, DIFF_TEXT_BYTES_MAX, LISTED_CHANGES_MAX};
 use crate::scan::{Manifest, ManifestEntry, scan_manifest};
-use crate::state::WorkspaceState;
+use crate::state::WorkspaceStateFolder;
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
@@ -28,7 +28,7 @@ pub(crate) struct Checkpoint {
 /// Stores the current content of a workspace.
 pub(crate) fn save_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     label: &str,
 ) -> Result<Checkpoint, String> {
     let mut manifest = scan_manifest(&workspace.root)?;
@@ -50,7 +50,7 @@ pub(crate) fn save_checkpoint(
 
 pub(crate) fn create_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     arguments: &CreateCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let Checkpoint { id, manifest } = save_checkpoint(workspace, state, &arguments.label)?;
@@ -61,7 +61,7 @@ pub(crate) fn create_checkpoint(
 
 pub(crate) fn restore_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     arguments: &RestoreCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let target = state.load_checkpoint(&workspace.name, &arguments.checkpoint)?;
@@ -81,7 +81,7 @@ pub(crate) fn restore_checkpoint(
 
 pub(crate) fn diff_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     arguments: &DiffCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let from = state.load_checkpoint(&workspace.name, &arguments.from)?;
@@ -104,7 +104,7 @@ pub(crate) fn diff_checkpoint(
 /// Changes the files of a workspace from one manifest to another.
 pub(crate) fn apply_manifest(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     current: &Manifest,
     target: &Manifest,
 ) -> Result<(), String> {
@@ -137,7 +137,7 @@ pub(crate) enum CurrentContent<'t> {
 
 /// Compares two manifests file by file. A content that is not available is shown as empty.
 pub(crate) fn diff_manifests(
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     from: &Manifest,
     to: &Manifest,
     current: CurrentContent<'_>,

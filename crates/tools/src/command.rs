@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use crate::command_line::CommandLine;
 use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, HEARTBEAT_MS, HEARTBEAT_SILENCE_MS_MAX, SUPERVISOR_REPORT_BYTES_MAX};
 use crate::sandbox::SandboxRules;
-use crate::state::{WorkspaceState, create_private_folder};
+use crate::state::{WorkspaceStateFolder, create_private_folder};
 use crate::supervisor::{
     CommandStopReason, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, SupervisorReport, own_program,
 };
@@ -53,7 +53,7 @@ pub(crate) struct CommandLimits {
 /// Runs commands of one workspace.
 pub(crate) struct CommandRunner<'t> {
     pub workspace: &'t OpenWorkspace,
-    pub state: &'t WorkspaceState,
+    pub state: &'t WorkspaceStateFolder,
     pub supervisor: &'t SupervisorProgram,
     pub progress: &'t ToolProgressSender,
 }
@@ -267,7 +267,7 @@ struct TemporaryFolder {
 }
 
 impl TemporaryFolder {
-    fn create(state: &WorkspaceState) -> Result<Self, String> {
+    fn create(state: &WorkspaceStateFolder) -> Result<Self, String> {
         static FOLDERS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = state.folder().join("temporary").join(format!("{}-{number}", std::process::id()));

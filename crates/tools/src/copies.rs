@@ -18,13 +18,13 @@ use crate::file_diff::{cut_text, diff_artifacts};
 use crate::file_tools::result_with_value;
 use crate::limits::{CONFLICT_TEXT_BYTES_MAX, CONFLICT_TEXTS_MAX, COPY_NAME_BYTES_MAX, DIFF_INPUT_BYTES_MAX};
 use crate::scan::{Manifest, ManifestEntry, scan_manifest};
-use crate::state::{CopyRecord, WorkspaceState, create_private_folder};
+use crate::state::{CopyRecord, WorkspaceStateFolder, create_private_folder};
 use crate::workspace::{OpenWorkspace, copy_folder};
 use crate::workspace_path::WorkspacePath;
 
 pub(crate) fn create_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     request: &ToolInvocation,
     arguments: &CreateCopyArguments,
 ) -> Result<ToolResult, String> {
@@ -39,7 +39,7 @@ pub(crate) fn create_copy(
     Ok(result_with_value(format!("copy `{}` of the workspace `{}`", created.copy, workspace.name), &created))
 }
 
-fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceState, name: String) -> Result<CopyRecord, String> {
+fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateFolder, name: String) -> Result<CopyRecord, String> {
     let base = save_checkpoint(workspace, state, &format!("copied as {name}"))?;
     let folder = copy_folder(state, &workspace.name, &name);
     let failed = |error: std::io::Error| format!("the copy `{name}` cannot be created: {error}");
@@ -70,7 +70,7 @@ fn full_copy_name(request: &ToolInvocation, name: &str) -> Result<String, String
 
 pub(crate) fn remove_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     arguments: &RemoveCopyArguments,
 ) -> Result<ToolResult, String> {
     if let Some(copy) = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)? {
@@ -87,7 +87,7 @@ pub(crate) fn remove_copy(
 
 pub(crate) fn merge_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceState,
+    state: &WorkspaceStateFolder,
     arguments: &MergeCopyArguments,
 ) -> Result<ToolResult, String> {
     let copy = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)?;
@@ -119,7 +119,7 @@ pub(crate) fn merge_copy(
 
 struct CopyMerge<'t> {
     workspace: &'t OpenWorkspace,
-    state: &'t WorkspaceState,
+    state: &'t WorkspaceStateFolder,
     copy: &'t ConfinedFolder,
     base: &'t Manifest,
     ours: &'t Manifest,

@@ -17,14 +17,14 @@ use crate::content::{FileContent, digest_of_bytes};
 use crate::exact_edit::replace_exactly;
 use crate::file_diff::{ContentChange, describe_change, diff_artifacts, diff_change};
 use crate::limits::{FILE_BYTES_MAX, READ_LINE_BYTES_MAX, READ_TEXT_BYTES_MAX};
-use crate::state::{ReaderKey, WorkspaceState};
+use crate::state::{ReaderKey, WorkspaceStateFolder};
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
 /// The tools on single files, for one agent.
 pub(crate) struct FileTools<'t> {
     pub workspace: &'t OpenWorkspace,
-    pub state: &'t WorkspaceState,
+    pub state: &'t WorkspaceStateFolder,
     pub reader: ReaderKey,
 }
 

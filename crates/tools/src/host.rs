@@ -25,7 +25,7 @@ use crate::find_tools::{file_listing, list_files, search_files};
 use crate::git::{TeamRepository, agent_worktree, repository_for, run_repository_tool, test_result};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
 use crate::scan::{FoundFile, Manifest, scan_manifest};
-use crate::state::{ReaderKey, WorkspaceState};
+use crate::state::{ReaderKey, WorkspaceStateFolder};
 use crate::workspace::{OpenWorkspace, WorkspaceRegistry};
 use crate::workspace_path::WorkspacePath;
 
@@ -45,13 +45,13 @@ struct WorkspaceHostInner {
     workspaces: WorkspaceRegistry,
     state_folder: PathBuf,
     /// Opened at first use.
-    state: OnceLock<Result<Arc<WorkspaceState>, String>>,
+    state: OnceLock<Result<Arc<WorkspaceStateFolder>, String>>,
     supervisor: SupervisorProgram,
 }
 
 impl WorkspaceHostInner {
-    fn state(&self) -> Result<Arc<WorkspaceState>, String> {
-        self.state.get_or_init(|| WorkspaceState::open(&self.state_folder).map(Arc::new)).clone()
+    fn state(&self) -> Result<Arc<WorkspaceStateFolder>, String> {
+        self.state.get_or_init(|| WorkspaceStateFolder::open(&self.state_folder).map(Arc::new)).clone()
     }
 }
 
@@ -138,7 +138,7 @@ impl WorkspaceToolHost {
 #[derive(Clone)]
 struct WorkspaceRun {
     inner: Arc<WorkspaceHostInner>,
-    state: Arc<WorkspaceState>,
+    state: Arc<WorkspaceStateFolder>,
     invocation: Arc<ToolInvocation>,
     context: ToolRunContext,
     workspace: OpenWorkspace,
@@ -176,7 +176,7 @@ impl WorkspaceRun {
         .await
     }
 
-    fn state(&self) -> &WorkspaceState {
+    fn state(&self) -> &WorkspaceStateFolder {
         &self.state
     }
 

@@ -17,7 +17,7 @@ use crate::scan::Manifest;
 
 /// The database.
 #[derive(Debug)]
-pub(crate) struct WorkspaceState {
+pub(crate) struct WorkspaceStateFolder {
     connection: Mutex<Connection>,
     folder: PathBuf,
 }
@@ -55,7 +55,7 @@ const SCHEMA: &str = "
         PRIMARY KEY (workspace, name)) WITHOUT ROWID;
 ";
 
-impl WorkspaceState {
+impl WorkspaceStateFolder {
     /// Opens the database in a folder, and creates both if they are missing.
     pub(crate) fn open(folder: &Path) -> Result<Self, String> {
         let failed =
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn r12_a_run_with_an_older_lease_epoch_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let state = WorkspaceState::open(folder.path()).expect("the state opens");
+        let state = WorkspaceStateFolder::open(folder.path()).expect("the state opens");
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("b", LeaseEpoch(1)), Ok(()));
@@ -339,7 +339,7 @@ mod tests {
                 .contains("another process owns the session")
         );
         // Another process has its own connection.
-        let other = WorkspaceState::open(folder.path()).expect("the state opens twice");
+        let other = WorkspaceStateFolder::open(folder.path()).expect("the state opens twice");
         assert_eq!(other.check_epoch("a", LeaseEpoch(4)), Ok(()));
         assert!(state.check_epoch("a", LeaseEpoch(3)).is_err());
     }
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn the_oldest_checkpoints_and_their_files_are_dropped() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let state = WorkspaceState::open(folder.path()).expect("the state opens");
+        let state = WorkspaceStateFolder::open(folder.path()).expect("the state opens");
         let base = state.save_checkpoint("w", "", &manifest("base"), &[("base".into(), vec![1])]).expect("saved");
         state.add_copy("w", "", &CopyRecord { name: "c".into(), base: base.clone() }).expect("added");
         let first = state.save_checkpoint("w", "", &manifest("first"), &[("first".into(), vec![1])]).expect("saved");

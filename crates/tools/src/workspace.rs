@@ -9,7 +9,7 @@ use segue_flows::workspace_tools::{COPY_SETTING, WORKSPACE_SETTING};
 use serde_json::Value;
 
 use crate::confined_folder::ConfinedFolder;
-use crate::state::WorkspaceState;
+use crate::state::WorkspaceStateFolder;
 
 /// The owner that stands for all owners.
 const EVERY_OWNER: &str = "*";
@@ -81,7 +81,11 @@ impl WorkspaceRegistry {
     }
 
     /// Opens the workspace of a session, or its copy.
-    pub(crate) fn open_for(&self, request: &ToolInvocation, state: &WorkspaceState) -> Result<OpenWorkspace, String> {
+    pub(crate) fn open_for(
+        &self,
+        request: &ToolInvocation,
+        state: &WorkspaceStateFolder,
+    ) -> Result<OpenWorkspace, String> {
         let setting = |name: &str| request.settings.get(name).and_then(Value::as_str).filter(|value| !value.is_empty());
         let Some(name) = setting(WORKSPACE_SETTING) else {
             return Err(format!("the session has no workspace; start it with the setting `{WORKSPACE_SETTING}`"));
@@ -124,7 +128,7 @@ impl WorkspaceConfig {
 }
 
 /// Returns the folder of a copy.
-pub(crate) fn copy_folder(state: &WorkspaceState, workspace: &str, copy: &str) -> PathBuf {
+pub(crate) fn copy_folder(state: &WorkspaceStateFolder, workspace: &str, copy: &str) -> PathBuf {
     state.folder().join("copies").join(workspace).join(copy)
 }
 

@@ -4,14 +4,12 @@ use segue_core::context::ContextLayer;
 
 use super::{ANSWERED, ConversationScore, LANGUAGE_KEPT, TURNS_COMPLETED, WITHOUT_SIGNALS, failure_note};
 use crate::language::Language;
-use crate::limits::ECHOED_SENTENCE_CHARS_MIN;
+use crate::limits::{ECHOED_SENTENCE_CHARS_MIN, HANDOVER_FIELD_LINES_MIN};
 use crate::record::{ConversationRecord, RecordedTurn};
 
 /// Words that only occur in signals.
 const SIGNAL_WORDS: [&str; 8] =
     ["HANDOVER", "BATCH", "WORKFLOW", "STEPS", "STEP_DONE", "STEP_START", "STEP_HELP", "PROMPT"];
-/// So many lines that begin with a field of a handover are a handover.
-const FIELD_LINES_MAX: usize = 2;
 
 pub(super) fn score_replies(record: &ConversationRecord, score: &mut ConversationScore) {
     let role = record.visible_role().to_owned();
@@ -61,7 +59,7 @@ fn find_signal_text(record: &ConversationRecord, text: &str) -> Option<String> {
         let is_field =
             line.contains(':') && record.handover_fields.iter().any(|field| field == key && field.contains('_'));
         field_lines += usize::from(is_field);
-        if field_lines >= FIELD_LINES_MAX {
+        if field_lines >= HANDOVER_FIELD_LINES_MIN {
             return Some(line.to_owned());
         }
     }

@@ -112,6 +112,8 @@ named_enum! {
     }
 }
 
+// The macro that declares the enum derives no `Default`, because the other enums have none.
+#[expect(clippy::derivable_impls)]
 impl Default for KnowledgeStatus {
     fn default() -> Self {
         Self::Current

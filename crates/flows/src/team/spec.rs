@@ -222,7 +222,9 @@ fn summariser_role() -> RoleSpec {
 
 fn team_commands() -> std::collections::BTreeMap<String, FlowCommandSpec> {
     let story = ("story", "the id of the story");
-    let commands: &[(&str, &str, &[(&str, &str)])] = &[
+    /// Name, description, and arguments with their meaning.
+    type CommandRow<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+    let commands: &[CommandRow<'_>] = &[
         ("start", "starts the team on the spec that the product manager shows", &[]),
         (
             "edit_spec",

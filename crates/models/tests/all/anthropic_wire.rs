@@ -349,7 +349,7 @@ async fn no_request_forces_a_tool_or_sets_sampling_parameters_of_a_thinking_mode
     }
 }
 
-/// Newer models send what they say between tool calls as thinking. It is no part of the reply, and goes back unchanged.
+/// Newer models send what they say between tool calls as thinking. It is not part of the reply, and goes back unchanged.
 #[tokio::test]
 async fn text_between_tool_calls_that_comes_as_thinking_is_not_part_of_the_reply() {
     let server = Server::new(vec![events(&[
