@@ -6,6 +6,7 @@
 
 mod actions;
 mod check;
+mod exchange;
 mod flows;
 mod memory;
 mod model;
@@ -65,6 +66,20 @@ fn nothing_is_lost_and_nothing_is_done_twice() {
             format!("{failure}\n  reproduce with: SEGUE_SEED={seed} cargo test -p segue-engine --test simulator nothing_is_lost")
         })
         .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn sessions_that_talk_lose_nothing_and_share_claims_in_order() {
+    let failures = seeds().filter_map(|seed| {
+        let cause = catch_unwind(|| exchange::simulate_exchange(seed)).err()?;
+        let message = cause.downcast_ref::<String>().cloned();
+        let message = message.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default();
+        Some(format!(
+            "{message}\n  reproduce with: SEGUE_SEED={seed} cargo test -p segue-engine --test simulator sessions_that_talk"
+        ))
+    });
+    let failures: Vec<String> = failures.take(FAILURES_MAX).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
