@@ -18,18 +18,18 @@ use crate::limits::{ON_DEMAND_POLL_MS, ON_DEMAND_POLLS_MAX};
 impl Engine {
     /// Opens the on-demand sessions that a decision asks and that do not exist yet. It runs before the decision is
     /// written, because the store delivers a question only to a session that exists. Opening is idempotent: the store
-    /// creates a name once, whichever process is first. If a session cannot be opened, the question comes back as
-    /// undeliverable.
+    /// creates a name once, whichever process is first. If the store fails, nothing is written and the decision is
+    /// repeated. If a session cannot be opened for another reason, the question comes back as undeliverable.
     pub(crate) fn open_on_demand_sessions<'a>(
         &'a self,
         asker: &'a SessionId,
         decision: &'a Decision,
-    ) -> BoxFuture<'a, ()> {
+    ) -> BoxFuture<'a, Result<(), segue_store::Error>> {
         // Boxed, because opening a session can start the task of a session, which can open sessions.
         Box::pin(self.open_asked_sessions(asker, decision))
     }
 
-    async fn open_asked_sessions(&self, asker: &SessionId, decision: &Decision) {
+    async fn open_asked_sessions(&self, asker: &SessionId, decision: &Decision) -> Result<(), segue_store::Error> {
         let asked: BTreeSet<&SessionId> = decision
             .submissions
             .iter()
@@ -41,8 +41,13 @@ impl Engine {
             let Some(flow) = on_demand_flow(session).filter(|flow| self.opens_on_demand(flow)) else { continue };
             if let Err(error) = self.ensure_open(session, &flow).await {
                 tracing::warn!(%session, %error, "cannot open a session on demand");
+                if error.is_transient() {
+                    let what = format!("opening {session}");
+                    return Err(segue_store::Error::Io { what, detail: error.to_string() });
+                }
             }
         }
+        Ok(())
     }
 
     fn opens_on_demand(&self, flow: &FlowName) -> bool {

@@ -230,7 +230,7 @@ impl SessionActor {
             let outcome = serde_json::to_vec(outcome).unwrap_or_default();
             commit.drained.push(DrainedEntry { id, outcome });
         }
-        Engine::from_shared(self.shared.clone()).open_on_demand_sessions(&self.session, decision).await;
+        Engine::from_shared(self.shared.clone()).open_on_demand_sessions(&self.session, decision).await?;
         self.shared.add_deliveries(&mut commit, decision);
         let head = self.shared.store.append_commit(commit).await?;
         tracing::debug!(session = %self.session, epoch = self.epoch.0, seq = head.0, events = decision.events.len(), "commit written");
