@@ -130,8 +130,7 @@ pub(crate) struct ListSessionsParams {
     /// Only sessions that descend from this one.
     ancestor: Option<String>,
     /// Only sessions that no other session started, without workspaces.
-    #[serde(default)]
-    roots: bool,
+    roots: Option<bool>,
     /// The maximum number of sessions.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
@@ -212,7 +211,7 @@ pub(crate) async fn list_sessions(
         text: params.search.filter(|text| !text.is_empty()),
         flows: params.flow.into_iter().collect(),
         after_cursor: params.cursor.map(|cursor| decode_cursor(&cursor, &caller)).transpose()?,
-        roots_only: params.roots,
+        roots_only: params.roots.unwrap_or(false),
         ..SessionQuery::newest(limit)
     };
     let mut query = caller.restrict_query(query);
