@@ -312,6 +312,10 @@ pub struct SessionOpened {
     pub format: u32,
     pub session: SessionId,
     pub flow: FlowName,
+    /// The text that defines the flow, if it is not defined by code. The session runs with this definition, also if the
+    /// flow changes later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_definition: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What happens by default to a message that arrives during a turn.

@@ -18,9 +18,9 @@ use serde_json::Value;
 use crate::body::TextRef;
 use crate::context::RenderedFragment;
 use crate::event::{CallOpened, CallRequest, PhaseGraphKey, RecordedEvent, ToolRunOpened};
-use crate::ids::{CallId, FragmentName, TurnId};
-use crate::phase::guard::ConditionVerdict;
-use crate::prompt::{ChatRole, Prompt};
+use crate::ids::{CallId, FragmentName, PhaseName, TurnId};
+use crate::phase::guard::{ConditionVerdict, GuardInputs, Proposer};
+use crate::prompt::{ChatRole, Prompt, ToolCall};
 use crate::session::Session;
 use crate::signal::SignalForm;
 
@@ -45,6 +45,12 @@ pub trait Flow: Send + Sync + 'static {
 
     /// Returns the flow's roles, phase graphs, handovers, tools, settings and commands.
     fn spec(&self) -> &FlowSpec;
+
+    /// Returns the text that defines the flow, if it is not defined by code. A session records it when it is opened, and
+    /// runs with this definition from then on, also if the flow changes.
+    fn definition(&self) -> Option<&str> {
+        None
+    }
 
     /// Returns what is wrong with a session's settings beyond the type of each setting. A session with such settings
     /// cannot be opened.
@@ -104,7 +110,7 @@ pub trait Flow: Send + Sync + 'static {
         _view: &FlowContext<'_, Self::State>,
         _call: &CallOpened,
         _prompt: &Prompt,
-    ) -> Option<String> {
+    ) -> Option<RehearsedReply> {
         None
     }
 
@@ -120,6 +126,21 @@ pub trait Flow: Send + Sync + 'static {
         _arguments: &Value,
     ) -> Result<(), String> {
         Err(format!("`{command}` cannot be run now"))
+    }
+}
+
+/// The rehearsal model's answer to a call.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RehearsedReply {
+    /// The text, with placeholders that the model fills in.
+    pub text: String,
+    /// The tools that it calls.
+    pub tool_calls: Vec<ToolCall>,
+}
+
+impl From<String> for RehearsedReply {
+    fn from(text: String) -> Self {
+        Self { text, tool_calls: Vec::new() }
     }
 }
 
@@ -162,6 +183,24 @@ impl<S> FlowContext<'_, S> {
     #[must_use]
     pub fn read_text(&self, text: TextRef) -> Arc<str> {
         self.texts.resolve(text.body)
+    }
+
+    /// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only
+    /// if it can be entered again. `evaluate` evaluates the conditions.
+    #[must_use]
+    pub fn allowed_phases(
+        &self,
+        spec: &FlowSpec,
+        graph_key: &PhaseGraphKey,
+        by: &Proposer,
+        evaluate: impl Fn(&str) -> ConditionVerdict,
+    ) -> Vec<PhaseName> {
+        let Some(graph) = spec.graphs.get(&graph_key.graph) else { return Vec::new() };
+        let status = self.session.phase_graph_status(graph, graph_key);
+        let names = graph.condition_names_from(&status.state.current).into_iter();
+        let verdicts = names.map(|name| (name.to_owned(), evaluate(name))).collect();
+        let inputs = GuardInputs { handovers: status.handover_kinds.clone(), verdicts };
+        crate::phase::ruling::allowed_phases(graph, &status.state, by, &inputs)
     }
 }
 
@@ -224,6 +263,8 @@ impl DynFlowState {
 pub trait DynFlow: Send + Sync {
     /// See [`Flow::spec`].
     fn spec(&self) -> &FlowSpec;
+    /// See [`Flow::definition`].
+    fn definition(&self) -> Option<&str>;
     /// See [`Flow::validate_settings`].
     fn validate_settings(&self, settings: &Value) -> Vec<String>;
     /// Returns the state before any event.
@@ -253,7 +294,12 @@ pub trait DynFlow: Send + Sync {
     /// See [`Flow::artifacts`].
     fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact>;
     /// See [`Flow::rehearsal_reply`].
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply>;
     /// See [`Flow::check_command`].
     ///
     /// # Errors
@@ -268,6 +314,10 @@ pub trait DynFlow: Send + Sync {
 impl<F: Flow> DynFlow for F {
     fn spec(&self) -> &FlowSpec {
         Flow::spec(self)
+    }
+
+    fn definition(&self) -> Option<&str> {
+        Flow::definition(self)
     }
 
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
@@ -316,7 +366,12 @@ impl<F: Flow> DynFlow for F {
         Flow::artifacts(self, &context.downcast::<F>())
     }
 
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply> {
         Flow::rehearsal_reply(self, &context.downcast::<F>(), call, prompt)
     }
 

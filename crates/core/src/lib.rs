@@ -114,6 +114,7 @@
 //!     format: segue_core::codec::EVENT_FORMAT,
 //!     session: "example".into(),
 //!     flow: "chat".into(),
+//!     flow_definition: None,
 //!     title: Some("Example".into()),
 //!     mid_turn_policy: Default::default(),
 //!     settings: serde_json::Value::Null,

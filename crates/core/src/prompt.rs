@@ -185,7 +185,7 @@ pub struct ToolSpec {
 }
 
 /// A request by a model to run a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The id given by the model.
     pub id: String,

@@ -80,6 +80,9 @@ impl SessionState {
 pub struct Session {
     pub id: Option<SessionId>,
     pub flow: Option<FlowName>,
+    /// The digest of the text that defines the flow, if it is not defined by code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_definition: Option<BodyId>,
     /// The given title, or the beginning of the first message.
     pub title: String,
     /// What happens by default to a message that arrives during a turn.

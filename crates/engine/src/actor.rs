@@ -31,7 +31,6 @@ use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
 use effects::InFlightTool;
-pub(crate) use resume::read_flow_name;
 use resume::{ResumedSession, ResumedStateSource, resume_session};
 
 pub(crate) struct SessionActor {

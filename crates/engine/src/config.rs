@@ -17,6 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::model_assignment::ModelAssignment;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelCallLimits;
+use crate::session_flow::FlowLoader;
 use crate::token_counter::O200kTokenCounter;
 use crate::tools::ToolRegistry;
 
@@ -26,6 +27,8 @@ pub struct EngineConfig {
     pub store: Arc<dyn Store>,
     /// The flows that sessions can run.
     pub flows: Vec<Arc<dyn DynFlow>>,
+    /// Builds the flows of sessions that recorded a definition of their own.
+    pub flow_loader: Option<Arc<dyn FlowLoader>>,
     pub models: Arc<ModelRegistry>,
     /// Which model plays each role.
     pub model_assignment: ModelAssignment,
@@ -62,6 +65,7 @@ impl EngineConfig {
         Self {
             store,
             flows,
+            flow_loader: None,
             model_assignment: ModelAssignment::new(models.clone(), model.into()),
             models,
             tools: ToolRegistry::default(),

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
-use crate::actor::{find_pending_work, read_flow_name, run_session_actor, summarize_session};
+use crate::actor::{find_pending_work, run_session_actor, summarize_session};
 use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, merge_settings};
@@ -41,6 +41,7 @@ use crate::model_assignment::ModelAssignment;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelRateLimiter;
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
+use crate::session_flow::{FlowLoader, LoadedFlows, read_session_flow};
 use crate::session_name::validate_session_name;
 use crate::subscriptions::{Subscription, SubscriptionHub};
 use crate::text_cache::TextCache;
@@ -51,6 +52,8 @@ use crate::turn_report::TurnReport;
 pub(crate) struct EngineShared {
     pub store: Arc<dyn Store>,
     pub flows: BTreeMap<FlowName, Arc<dyn DynFlow>>,
+    pub flow_loader: Option<Arc<dyn FlowLoader>>,
+    pub loaded_flows: LoadedFlows,
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
@@ -103,6 +106,8 @@ impl Engine {
         let shared = Arc::new(EngineShared {
             store: config.store,
             flows,
+            flow_loader: config.flow_loader,
+            loaded_flows: LoadedFlows::default(),
             models: config.models,
             model_assignment: config.model_assignment,
             tools: config.tools,
@@ -208,6 +213,7 @@ impl Engine {
         self.shared.validate_settings(&*flow, &settings)?;
         self.validate_role_models(flow.spec(), &options.role_models)?;
         let opened = SessionOpened {
+            flow_definition: flow.definition().map(Arc::from),
             format: codec::EVENT_FORMAT,
             session: session.clone(),
             flow: flow_name.clone(),
@@ -434,7 +440,7 @@ impl Engine {
     /// # Errors
     /// The session does not exist or cannot be read.
     pub async fn load_session(&self, session: &SessionId) -> Result<(Arc<dyn DynFlow>, SessionState), Error> {
-        let flow = self.shared.find_flow(read_flow_name(&self.shared, session).await?.as_ref())?;
+        let flow = read_session_flow(&self.shared, session).await?;
         let (state, _) = load_state(&*self.shared.store, &*flow, session).await?;
         Ok((flow, state))
     }
@@ -448,7 +454,7 @@ impl Engine {
         session: &SessionId,
         at: Seq,
     ) -> Result<(Arc<dyn DynFlow>, SessionState), Error> {
-        let flow = self.shared.find_flow(read_flow_name(&self.shared, session).await?.as_ref())?;
+        let flow = read_session_flow(&self.shared, session).await?;
         let state = load_state_at(&*self.shared.store, &*flow, session, at).await?;
         Ok((flow, state))
     }

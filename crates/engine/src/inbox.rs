@@ -168,6 +168,7 @@ impl EngineShared {
         let ChildToSpawn { spawned, request } = child;
         let flow = self.find_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
         let opened = SessionOpened {
+            flow_definition: flow.definition().map(std::sync::Arc::from),
             format: codec::EVENT_FORMAT,
             session: spawned.session.clone(),
             flow: spawned.flow.clone(),

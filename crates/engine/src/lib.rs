@@ -55,6 +55,7 @@ mod recompute;
 mod registry;
 mod repetition_guard;
 mod replay;
+mod session_flow;
 mod session_name;
 mod shutdown;
 mod subscriptions;
@@ -76,6 +77,7 @@ pub use segue_store::{
     ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
     SessionSummary, StoredSessionChange, StoredSessionEntry,
 };
+pub use session_flow::FlowLoader;
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;

@@ -88,3 +88,6 @@ pub(crate) const DIFF_CELLS_MAX: usize = 4_000_000;
 pub(crate) const ON_DEMAND_POLLS_MAX: u32 = 40;
 /// Wait between two looks at a session that another process opens on demand.
 pub(crate) const ON_DEMAND_POLL_MS: u64 = 50;
+
+/// Most flows that are kept in memory for sessions with a recorded definition of their own.
+pub const LOADED_FLOWS_MAX: usize = 256;

@@ -6,11 +6,11 @@ use segue_core::ids::{CallId, MessageId, SessionId};
 use segue_core::prompt::Prompt;
 use segue_core::session::{SessionState, ThreadPromptCache};
 
-use crate::actor::read_flow_name;
 use crate::engine::{Engine, EngineShared};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
 use crate::load::read_events;
+use crate::session_flow::read_session_flow;
 use crate::text_cache::TextCache;
 use crate::turn_report::TurnReport;
 
@@ -21,7 +21,7 @@ impl Engine {
     /// # Errors
     /// There is no such call, or the session cannot be read.
     pub async fn rebuild_prompt(&self, session: &SessionId, call: CallId) -> Result<Prompt, Error> {
-        let flow = self.shared().find_flow(read_flow_name(self.shared(), session).await?.as_ref())?;
+        let flow = read_session_flow(self.shared(), session).await?;
         let mut state = SessionState::new(&*flow);
         loop {
             let events = read_events(&*self.shared().store, session, state.session.last_seq, READ_EVENTS_MAX).await?;
@@ -62,7 +62,7 @@ impl EngineShared {
         session: &SessionId,
         message: MessageId,
     ) -> Result<TurnReport, Error> {
-        let flow = self.find_flow(read_flow_name(self, session).await?.as_ref())?;
+        let flow = read_session_flow(self, session).await?;
         let mut state = SessionState::new(&*flow);
         let (mut running, mut report, mut reply_ids) = (None, None, Vec::new());
         loop {

@@ -83,7 +83,7 @@ impl Engine {
     ) -> Result<SessionId, Error> {
         let SessionExportContent { opened, mut events, mut bodies, .. } = import;
         let session = validate_session_name(session)?;
-        let flow = self.shared().find_flow(Some(&opened.flow))?;
+        let flow = self.shared().find_opened_flow(&opened)?;
         let problems = invalid_settings(&*flow, &opened.settings);
         if !problems.is_empty() {
             return Err(Error::BadSettings { flow: opened.flow, why: problems });

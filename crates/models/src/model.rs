@@ -94,6 +94,9 @@ pub struct RehearsalHints {
     /// The reply of the rehearsal model, with placeholders such as `{{last}}` and `{{topic}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_template: Option<String>,
+    /// The tools that the rehearsal model calls in its reply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
 }
 
 /// A part of a reply.

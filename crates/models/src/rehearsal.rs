@@ -83,7 +83,7 @@ impl LanguageModel for RehearsalModel {
             ReplyPlaybackStep::Wait(Duration::from_millis(self.speed.first_chunk_ms)),
             ReplyPlaybackStep::Text(TextChunks::split_every(reply.text, self.speed.chunk_chars)),
         ];
-        steps.extend(reply.tool_call.map(ReplyPlaybackStep::ToolCall));
+        steps.extend(reply.tool_calls.into_iter().map(ReplyPlaybackStep::ToolCall));
         steps.push(ReplyPlaybackStep::Finish(ReplyFinish { stop: reply.stop, ..ReplyFinish::default() }));
         ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(self.speed.chunk_ms)).into_stream()
     }
@@ -100,7 +100,7 @@ impl LanguageModel for RehearsalModel {
 #[derive(Debug, Default)]
 struct RehearsalReply {
     text: String,
-    tool_call: Option<ToolCall>,
+    tool_calls: Vec<ToolCall>,
     stop: StopReason,
 }
 
@@ -113,11 +113,15 @@ impl RehearsalReply {
 fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply {
     let parsed = ParsedPrompt::from_prompt(prompt);
     if let Some(reply_template) = &call.hints.reply_template {
-        return RehearsalReply::from_text(render_reply_template(reply_template, prompt, call, &parsed));
+        let tool_calls = call.hints.tool_calls.clone();
+        let stop = if tool_calls.is_empty() { StopReason::default() } else { StopReason::ToolCalls };
+        let text = render_reply_template(reply_template, prompt, call, &parsed);
+        return RehearsalReply { text, tool_calls, stop };
     }
     let mut rng = SeededRng::from_call(prompt, call);
     if let Some(tool_call) = tool_choice::choose_tool_call(prompt, &parsed, &mut rng) {
-        return RehearsalReply { tool_call: Some(tool_call), stop: StopReason::ToolCalls, ..RehearsalReply::default() };
+        let tool_calls = vec![tool_call];
+        return RehearsalReply { tool_calls, stop: StopReason::ToolCalls, ..RehearsalReply::default() };
     }
     if let ModelOutputFormat::Json(schema) = &prompt.output_format {
         return RehearsalReply::from_text(json_generator::generate_json(schema, &parsed, &mut rng).to_string());

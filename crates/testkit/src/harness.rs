@@ -110,6 +110,7 @@ impl SessionHarness {
 
     fn open_configured(flow: impl Flow, policy: MidTurnPolicy, settings: serde_json::Value) -> Self {
         let opened = SessionOpened {
+            flow_definition: None,
             format: codec::EVENT_FORMAT,
             session: "test".into(),
             flow: Flow::spec(&flow).name.clone(),
@@ -493,6 +494,12 @@ impl SessionHarness {
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.state.session
+    }
+
+    /// Returns the flow's own state as JSON.
+    #[must_use]
+    pub fn flow_state_json(&self) -> serde_json::Value {
+        self.flow.serialize_state(&self.state.flow).unwrap_or_default()
     }
 
     #[must_use]

@@ -495,6 +495,15 @@ impl<'a> DecisionDraft<'a> {
         true
     }
 
+    /// Ends a tool round at the flow's request. Its tools must have finished, so that none of their results is lost.
+    pub(super) fn end_tool_round(&mut self, call: CallId, reason: String) {
+        match self.session().tool_rounds.get(&call) {
+            Some(round) if round.is_complete() => self.record_event(Event::ToolRoundDropped { call, reason }),
+            Some(_) => self.refuse_step(format!("end of the tool round of {call}"), "its tools are still running"),
+            None => self.refuse_step(format!("end of the tool round of {call}"), "there is none"),
+        }
+    }
+
     fn drop_unfollowed_tool_round(&mut self, call: CallId) {
         let session = self.session();
         let waits = session.deferred_calls.values().any(|wait| wait.continues == Some(call));

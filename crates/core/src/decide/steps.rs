@@ -106,6 +106,7 @@ impl DecisionDraft<'_> {
                 }
             }
             FlowStep::CountRound { phase } => self.count_round(phase),
+            FlowStep::EndToolRound { call, reason } => self.end_tool_round(call, reason),
             FlowStep::Spawn(request) => self.spawn_child(request),
             FlowStep::CloseChild { child, reason } => {
                 if self.session().open_children.contains_key(&child) {

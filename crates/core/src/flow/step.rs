@@ -89,6 +89,9 @@ pub enum FlowStep {
     },
     /// Abandons a call. An answer that still arrives is recorded and its cost is counted, but the flow does not see it.
     CancelCall { call: CallId, reason: String },
+    /// Ends the tool round of an answer, so that no call continues with the results of its tools. They stay in the
+    /// thread, and the next call of the thread sees them.
+    EndToolRound { call: CallId, reason: String },
     /// Starts a child session. The flow sees its end as an event.
     Spawn(ChildRequest),
     /// Tells a child session to close.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
+use crate::body::BodyId;
 use crate::context::{CallThread, PromptAskStatus, PromptOutline};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
@@ -185,6 +186,7 @@ impl Session {
     fn apply_session_opened(&mut self, spec: &FlowSpec, opened: &SessionOpened, at: UnixMillis) {
         self.id = Some(opened.session.clone());
         self.flow = Some(opened.flow.clone());
+        self.flow_definition = opened.flow_definition.as_deref().map(BodyId::hash_text);
         self.title = opened.title.clone().unwrap_or_default();
         self.mid_turn_policy = opened.mid_turn_policy;
         self.settings = Arc::new(opened.settings.clone());

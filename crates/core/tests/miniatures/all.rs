@@ -259,6 +259,7 @@ fn long() -> String {
 /// Produces every kind of event at least once.
 pub(crate) fn play_all() -> SessionHarness {
     let opened = SessionOpened {
+        flow_definition: None,
         format: 1,
         session: "golden".into(),
         flow: "all".into(),

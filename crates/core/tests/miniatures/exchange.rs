@@ -61,6 +61,7 @@ pub(crate) fn play() -> SessionHarness {
     let mut harness = SessionHarness::open_session(
         flow(),
         SessionOpened {
+            flow_definition: None,
             format: 1,
             session: "boss~3".into(),
             flow: "puppet".into(),

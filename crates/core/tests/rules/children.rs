@@ -38,6 +38,7 @@ fn parent(children: Vec<ChildRequest>) -> SessionHarness {
 /// The opening of the fourth child of `boss`.
 fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
     SessionOpened {
+        flow_definition: None,
         format: 1,
         session: "boss~4".into(),
         flow: "puppet".into(),

@@ -112,6 +112,7 @@ fn fork_before_a_turn_starts_the_turn() {
 fn a_session_is_opened_once_and_before_anything_else() {
     let mut harness = chat();
     let opened = SessionOpened {
+        flow_definition: None,
         format: 1,
         session: "again".into(),
         flow: "puppet".into(),

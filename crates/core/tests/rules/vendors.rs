@@ -338,6 +338,7 @@ fn backoff_starts_again_with_the_fallback_model() {
 #[test]
 fn model_overrides_of_a_session_replace_the_configuration() {
     let opened = SessionOpened {
+        flow_definition: None,
         format: codec::EVENT_FORMAT,
         session: "s".into(),
         flow: "puppet".into(),

@@ -96,7 +96,9 @@ impl SessionActor {
         let texts = TextResolver::new(&self.cached.texts);
         let (state, subject) = (&self.cached.state, EventSubject::default());
         let context = DynFlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
-        RehearsalHints { reply_template: self.flow.rehearsal_reply(context, opened, prompt) }
+        let reply = self.flow.rehearsal_reply(context, opened, prompt);
+        let tool_calls = reply.as_ref().map(|reply| reply.tool_calls.clone()).unwrap_or_default();
+        RehearsalHints { reply_template: reply.map(|reply| reply.text), tool_calls }
     }
 
     async fn start_call(

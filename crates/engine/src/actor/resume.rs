@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use segue_core::event::Event;
 use segue_core::flow::DynFlow;
-use segue_core::ids::{FlowName, LeaseEpoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_store::{InboxStatus, Lease, TakeoverPolicy};
 
 use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::load::{load_state, read_events};
 use crate::registry::CachedSession;
+use crate::session_flow::read_session_flow;
 use crate::text_cache::TextCache;
 
 /// Where a resumed session's state comes from.
@@ -39,7 +39,7 @@ pub(super) async fn resume_session(
 ) -> Result<ResumedSession, Error> {
     let parked = match parked {
         Some(cached) if cached.lease_epoch.is_some() => {
-            let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
+            let flow = find_parked_flow(shared, session, &cached).await?;
             let epoch = cached.lease_epoch.unwrap_or_default();
             let (source, inbox) = (ResumedStateSource::Memory, InboxStatus::Empty);
             return Ok(ResumedSession { source, flow, cached, epoch, inbox });
@@ -53,7 +53,7 @@ pub(super) async fn resume_session(
         && cached.state.session.is_at_rest()
         && is_cache_current(shared, session, &cached, lease).await?
     {
-        let flow = shared.find_flow(cached.state.session.flow.as_ref())?;
+        let flow = find_parked_flow(shared, session, &cached).await?;
         return Ok(ResumedSession {
             source: ResumedStateSource::Memory,
             flow,
@@ -62,7 +62,7 @@ pub(super) async fn resume_session(
             inbox: lease.inbox,
         });
     }
-    let flow = shared.find_flow(read_flow_name(shared, session).await?.as_ref())?;
+    let flow = read_session_flow(shared, session).await?;
     let (state, snapshot_seq) = load_state(&*shared.store, &*flow, session).await?;
     let cached = CachedSession { state, texts: TextCache::default(), lease_epoch: Some(lease.epoch), snapshot_seq };
     Ok(ResumedSession {
@@ -90,11 +90,13 @@ async fn is_cache_current(
     Ok(last.first().is_some_and(|event| event.at == session_state.last_event_at))
 }
 
-/// Reads the name of a session's flow from its first event.
-pub(crate) async fn read_flow_name(shared: &EngineShared, session: &SessionId) -> Result<Option<FlowName>, Error> {
-    let first = read_events(&*shared.store, session, Seq(0), 1).await?;
-    Ok(first.first().and_then(|event| match &event.event {
-        Event::SessionOpened(opened) => Some(opened.flow.clone()),
-        _ => None,
-    }))
+async fn find_parked_flow(
+    shared: &EngineShared,
+    session: &SessionId,
+    parked: &CachedSession,
+) -> Result<Arc<dyn DynFlow>, Error> {
+    match shared.find_cached_flow(&parked.state.session)? {
+        Some(flow) => Ok(flow),
+        None => read_session_flow(shared, session).await,
+    }
 }

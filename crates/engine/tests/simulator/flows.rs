@@ -7,8 +7,8 @@ use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
 use segue_core::flow::Artifact;
 use segue_core::flow::{
-    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowSpec, FlowStep, FragmentRenderContext, RetryPolicy,
-    UnknownOutcomePolicy,
+    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
+    RetryPolicy, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
@@ -61,6 +61,10 @@ impl DynFlow for TunedFlow {
         &self.spec
     }
 
+    fn definition(&self) -> Option<&str> {
+        self.inner.definition()
+    }
+
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
         self.inner.validate_settings(settings)
     }
@@ -107,7 +111,12 @@ impl DynFlow for TunedFlow {
         self.inner.artifacts(context)
     }
 
-    fn rehearsal_reply(&self, context: DynFlowContext<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
+    fn rehearsal_reply(
+        &self,
+        context: DynFlowContext<'_>,
+        opened: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply> {
         self.inner.rehearsal_reply(context, opened, prompt)
     }
 
