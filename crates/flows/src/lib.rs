@@ -1,5 +1,5 @@
-//! The built-in flows: [`chat`], [`concierge`] and [`assistant`], with their prompts in `prompts/<flow>/`, and
-//! [`workspace`], which calls no model.
+//! The built-in flows: [`chat`], [`concierge`], [`assistant`] and [`project`], with their prompts in `prompts/<flow>/`,
+//! and [`workspace`], which calls no model.
 //!
 //! A flow is a pure function from recorded events to the next steps of a conversation. This crate does not know the engine,
 //! the store or any model, so a flow can be tried without them:
@@ -29,6 +29,7 @@ pub mod chat;
 pub mod concierge;
 mod fact;
 pub mod limits;
+pub mod project;
 mod template;
 pub mod workspace;
 pub mod workspace_tools;
@@ -55,5 +56,6 @@ pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
         Arc::new(concierge::ConciergeFlow::new()),
         Arc::new(AssistantFlow::with_domains(domains)),
         Arc::new(workspace::WorkspaceFlow::new()),
+        Arc::new(project::ProjectFlow::new()),
     ]
 }

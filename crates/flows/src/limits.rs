@@ -258,3 +258,98 @@ pub(crate) const CLAIMS_MAX: usize = 64;
 pub(crate) const CLAIM_NAME_CHARS_MAX: usize = 64;
 /// Most rows of each table that shows a workspace.
 pub(crate) const WORKSPACE_ROWS_SHOWN_MAX: usize = 500;
+
+/// Largest flow file, in bytes.
+pub const DEFINITION_BYTES_MAX: usize = 128 * 1024;
+/// Most mistakes in a flow file that are reported.
+pub const DEFINITION_ERRORS_MAX: usize = 50;
+/// Most agents of a flow file.
+pub const DEFINITION_AGENTS_MAX: usize = 32;
+/// Most phases of a flow file.
+pub const DEFINITION_PHASES_MAX: usize = 32;
+/// Most checks of a flow file or of a session's settings.
+pub const DEFINITION_CHECKS_MAX: usize = 16;
+/// Longest name in a flow file, in characters.
+pub const DEFINITION_NAME_CHARS_MAX: usize = 40;
+/// Longest text in a flow file, in characters.
+pub const DEFINITION_TEXT_CHARS_MAX: usize = 8_000;
+/// Largest `routing_turns_max` of a flow file.
+pub const ROUTING_TURNS_MAX: u32 = 200;
+/// Largest `turns_max` of a phase.
+pub const PHASE_TURNS_MAX: u32 = 200;
+/// Largest `visits_max` of a phase.
+pub const PHASE_VISITS_MAX: u32 = 100;
+/// Largest `tool_rounds_max` of a flow file.
+pub const AGENT_TOOL_ROUNDS_MAX: u32 = 200;
+/// Most calls of an agent or of the router in one turn.
+pub const AGENT_CALLS_PER_TURN_MAX: u32 = 2_000;
+/// Longest answer of an agent, in tokens.
+pub const AGENT_REPLY_TOKENS_MAX: u32 = 8_192;
+/// Longest command line of a check, in characters.
+pub const CHECK_COMMAND_CHARS_MAX: usize = 400;
+/// Most checks that the user can name in a session.
+pub const CONFIRMED_CHECKS_MAX: usize = 16;
+/// Routing turns that the router is shown in full; older ones are counted.
+pub const ROUTING_TURNS_IN_FULL: usize = 10;
+/// Most different routings that are counted.
+pub const ROUTING_TURN_KINDS_MAX: usize = 64;
+/// Most agents in one routing decision.
+pub const ROUTED_AGENTS_MAX: usize = 8;
+/// Longest reason of a routing decision, in characters.
+pub const ROUTING_REASON_CHARS_MAX: usize = 300;
+/// How often the router is asked again after an unusable answer.
+pub const ROUTING_REPAIRS_MAX: u32 = 1;
+/// How many decisions in a row may be refused before the default agent works.
+pub const REFUSED_DECISIONS_MAX: u32 = 2;
+/// Most complaints that the router is shown.
+pub const FEEDBACK_LINES_MAX: usize = 8;
+/// Most lessons that the router keeps from its own mistakes.
+pub const ROUTER_LESSONS_MAX: usize = 16;
+/// The last routing turns among which repetitions are counted.
+pub const LOOP_WINDOW_TURNS: usize = 5;
+/// Repetitions of which the router is informed.
+pub const LOOP_TIMES_WARN: u32 = 2;
+/// Repetitions without progress after which the user is asked.
+pub const LOOP_TIMES_MAX: u32 = 3;
+/// Equal tool calls with equal results of which an agent is warned.
+pub const REPEATED_CALLS_WARN: u32 = 2;
+/// Equal tool calls with equal results after which an agent's turn ends.
+pub const REPEATED_CALLS_MAX: u32 = 3;
+/// How often a request to complete work is refused for the same agent and turn before it may insist.
+pub const REFUSED_COMPLETIONS_MAX: u32 = 2;
+/// How old the newest transition may be for its summary to be handed over, in milliseconds.
+pub const HANDOFF_WINDOW_MS: u64 = 30_000;
+/// Longest summary that is handed over, in characters.
+pub const HANDOFF_SUMMARY_CHARS_MAX: usize = 4_000;
+/// Longest summary of an agent's work, in characters.
+pub const COMPLETION_SUMMARY_CHARS_MAX: usize = 2_000;
+/// Most issues in one completion.
+pub const ISSUES_MAX: usize = 20;
+/// Longest text of an issue, in characters.
+pub const ISSUE_TEXT_CHARS_MAX: usize = 1_000;
+/// Lessons that a session keeps for each agent.
+pub const PROJECT_LESSONS_MAX: usize = 50;
+/// Longest title of a lesson that an agent records, in characters.
+pub const PROJECT_LESSON_TITLE_CHARS_MAX: usize = 120;
+/// Longest lesson that an agent records, in characters.
+pub const PROJECT_LESSON_TEXT_CHARS_MAX: usize = 1_000;
+/// Most entries of the log that agents are shown.
+pub const PROJECT_LOG_ENTRIES_MAX: usize = 200;
+/// Longest entry of the log in a prompt, in characters.
+pub const LOG_ENTRY_CHARS_MAX: usize = 2_000;
+/// Most files that the state keeps of a workspace.
+pub const PROJECT_FILES_LISTED_MAX: usize = 500;
+/// Most files that are listed in a prompt.
+pub const PROMPT_FILES_MAX: usize = 100;
+/// Most files per agent whose digest is kept after reading.
+pub const READ_FILES_MAX: usize = 1_000;
+/// Most checkpoints that are listed.
+pub const CHECKPOINTS_LISTED_MAX: usize = 50;
+/// Longest output of a failed check in a prompt, in characters.
+pub const CHECK_OUTPUT_CHARS_MAX: usize = 4_000;
+/// Most lines of an account of the work.
+pub const ACCOUNT_LINES_MAX: usize = 12;
+/// Longest summary in an account of the work, in characters.
+pub const ACCOUNT_SUMMARY_CHARS_MAX: usize = 400;
+/// Most files that an account of the work lists.
+pub const ACCOUNT_FILES_MAX: usize = 20;

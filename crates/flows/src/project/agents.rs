@@ -1,0 +1,240 @@
+//! The agents' part in a routing turn: their calls, answers, completions, reminders and failures.
+
+use segue_core::event::{CallAnswered, CallOpened, ToolOutcome, ToolRunOpened, TurnOutcome};
+use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::ids::{AgentName, CallId};
+use serde_json::{Value, json};
+
+use super::completion::{self, CompletionRequest};
+use super::definition::CompletionMode;
+use super::facts::{AgentCompletion, AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
+use super::project_context::ProjectContext;
+use super::spec::{ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
+use super::text::truncate_chars;
+use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
+use crate::limits::{
+    COMPLETION_SUMMARY_CHARS_MAX, PROJECT_LESSON_TEXT_CHARS_MAX, PROJECT_LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX,
+    REPEATED_CALLS_WARN,
+};
+use crate::template::fill_template;
+
+/// Opens a routing turn and calls its agents, all at the same time.
+pub(super) fn open_turn(context: &ProjectContext<'_>, decision: &RoutingDecision) -> Vec<FlowStep> {
+    let turn = context.state().turns_total + 1;
+    let ask = match context.phase().completion {
+        CompletionMode::Answer => ASK_TALK,
+        CompletionMode::Complete => ASK_WORK,
+        CompletionMode::Reflection => ASK_REFLECT,
+    };
+    let opened = ProjectFact::TurnOpened { turn, decision: decision.clone() }.into_step();
+    let calls = decision.agents.iter().map(|agent| context.agent_call(agent, ask, json!({"turn": turn})));
+    std::iter::once(opened).chain(calls).collect()
+}
+
+/// Returns the routing turn in which a call was made, if it still waits for the agent.
+fn waiting_turn(context: &ProjectContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
+    let turn = call.metadata.get("turn").and_then(Value::as_u64).and_then(|turn| u32::try_from(turn).ok())?;
+    let open = context.state().open_turn().filter(|open| open.id == turn && open.is_waiting_for(agent))?;
+    context.is_about_current_turn().then_some(open.id)
+}
+
+/// Handles an agent's answer. An answer with tool calls is continued by the engine when the tools have ended.
+pub(super) fn handle_agent_answer(
+    context: &ProjectContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
+    let Some(agent) = &call.agent else { return Vec::new() };
+    let Some(turn) = waiting_turn(context, call, agent) else { return Vec::new() };
+    if !answered.tool_calls.is_empty() {
+        return Vec::new();
+    }
+    let text = context.view.read_text(answered.text);
+    if context.phase().completion == CompletionMode::Answer {
+        return handle_talk_answer(context, (turn, agent), call, answered, &text);
+    }
+    if context.state().current_work(agent).reminded {
+        let summary = truncate_chars(text.trim(), COMPLETION_SUMMARY_CHARS_MAX);
+        return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, summary)];
+    }
+    vec![
+        ProjectFact::AgentReminded { turn, agent: agent.clone() }.into_step(),
+        context.agent_call(agent, ASK_REMIND, json!({"turn": turn})),
+    ]
+}
+
+/// An answer to the user completes the agent's part.
+fn handle_talk_answer(
+    context: &ProjectContext<'_>,
+    (turn, agent): (u32, &AgentName),
+    call: &CallOpened,
+    answered: &CallAnswered,
+    text: &str,
+) -> Vec<FlowStep> {
+    if text.trim().is_empty() {
+        if context.state().current_work(agent).reminded {
+            return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, String::new())];
+        }
+        let reminded = ProjectFact::AgentReminded { turn, agent: agent.clone() }.into_step();
+        return vec![reminded, context.agent_call(agent, ASK_TALK, json!({"turn": turn}))];
+    }
+    let reply = FlowStep::Reply {
+        text: ReplyTextSource::Stored(answered.text),
+        // Replies are listed under the agent, whatever role it has in the phase.
+        role: Some(agent.as_str().into()),
+        call: Some(call.call),
+    };
+    vec![reply, done_step(turn, agent, AgentDoneKind::Answered, String::new())]
+}
+
+fn done_step(turn: u32, agent: &AgentName, how: AgentDoneKind, summary: String) -> FlowStep {
+    let completion = AgentCompletion { summary, ..AgentCompletion::default() };
+    ProjectFact::AgentDone { turn, agent: agent.clone(), how, completion }.into_step()
+}
+
+/// Handles an agent's call that failed for good. The routing turn continues without the agent.
+pub(super) fn handle_agent_failure(context: &ProjectContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+    let Some(agent) = &call.agent else { return Vec::new() };
+    let Some(turn) = waiting_turn(context, call, agent) else { return Vec::new() };
+    let others_work = context.state().open_turn().is_some_and(|open| open.decision.agents.len() > 1);
+    let failed = done_step(turn, agent, AgentDoneKind::Failed, format!("failed: {why}"));
+    if others_work {
+        return vec![failed];
+    }
+    // Nobody else works, so the turn fails with the agent and can be retried.
+    let reason = format!("{} failed: {why}", context.display_name(agent));
+    vec![failed, FlowStep::EndTurn(TurnOutcome::Failed { reason })]
+}
+
+/// Ends the part of agents that can do nothing more, because a limit of the engine was reached.
+pub(super) fn end_stranded_agents(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+    let is_running = context.view.session.current_turn.is_some();
+    let Some(open) = context.state().open_turn().filter(|_| is_running) else { return Vec::new() };
+    let session = context.view.session;
+    let has_work = |agent: &AgentName| {
+        if context.state().current_work(agent).is_steered {
+            return true;
+        }
+        let is_agent = |other: &Option<AgentName>| other.as_ref() == Some(agent);
+        session.open_calls.values().any(|call| is_agent(&call.opened.agent))
+            || session.deferred_calls.values().any(|wait| is_agent(&wait.request.agent))
+            || session.tool_rounds.values().any(|round| is_agent(&round.request.agent))
+            || session.open_tool_runs.values().any(|run| is_agent(&run.agent))
+    };
+    let stranded = open.decision.agents.iter().filter(|agent| open.is_waiting_for(agent) && !has_work(agent));
+    stranded.map(|agent| done_step(open.id, agent, AgentDoneKind::Failed, format!("stopped: {why}"))).collect()
+}
+
+/// Answers the tools that the flow runs itself.
+pub(super) fn handle_flow_tool(context: &ProjectContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+    let Some(agent) = &opened.agent else { return Vec::new() };
+    match opened.tool.as_str() {
+        COMPLETE_TOOL => handle_complete(context, opened, agent),
+        LEARN_TOOL => handle_learn(opened, agent),
+        _ => Vec::new(),
+    }
+}
+
+fn handle_complete(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
+    let answer = |outcome: ToolOutcome, text: String| FlowStep::AnswerTool { run: opened.run, outcome, text };
+    let Some(turn) = context.state().turn_waiting_for(agent).map(|turn| turn.id) else {
+        let summary = opened.arguments.get("summary").and_then(Value::as_str).unwrap_or_default();
+        let late = ProjectFact::LateCompletion {
+            agent: agent.clone(),
+            summary: truncate_chars(summary, COMPLETION_SUMMARY_CHARS_MAX),
+        };
+        return vec![late.into_step(), answer(ToolOutcome::Refused, "your turn is already over".to_owned())];
+    };
+    match completion::check_completion(context, agent, &opened.arguments) {
+        CompletionRequest::Accepted { completion, plan, message } => {
+            let plan = plan.map(|plan| ProjectFact::PlanSubmitted(plan).into_step());
+            let accepted = ProjectFact::CompletionAccepted { turn, agent: agent.clone(), completion }.into_step();
+            plan.into_iter().chain([accepted, answer(ToolOutcome::Done, message)]).collect()
+        }
+        CompletionRequest::Refused { why } => {
+            let refused = ProjectFact::CompletionRefused { turn, agent: agent.clone(), why: why.clone() }.into_step();
+            vec![refused, answer(ToolOutcome::Refused, why)]
+        }
+    }
+}
+
+fn handle_learn(opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
+    let answer =
+        |outcome: ToolOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
+    let text = |name: &str, chars_max: usize| {
+        let text = opened.arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+        text.map(|text| truncate_chars(text, chars_max))
+    };
+    match (text("title", PROJECT_LESSON_TITLE_CHARS_MAX), text("lesson", PROJECT_LESSON_TEXT_CHARS_MAX)) {
+        (Some(title), Some(text)) => {
+            let lesson = ProjectLesson { title, text };
+            let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson }.into_step();
+            let noted =
+                answer(ToolOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
+            vec![learned, noted]
+        }
+        _ => vec![answer(ToolOutcome::Failed, "`title` and `lesson` must both be texts")],
+    }
+}
+
+/// Looks at an agent after one of its tools has ended. If all tools of its answer have, it may be done, be stopped, or be
+/// told something before it continues.
+pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+    let (Some(agent), Some((call, _))) = (&opened.agent, &opened.requested_by) else { return Vec::new() };
+    let Some(turn) = context.state().turn_waiting_for(agent).map(|turn| turn.id) else { return Vec::new() };
+    let session = context.view.session;
+    let of_same_answer = |call: &CallId| {
+        let is_same = |run: &&ToolRunOpened| run.requested_by.as_ref().is_some_and(|(of, _)| of == call);
+        session.open_tool_runs.values().find(is_same).is_some()
+    };
+    if of_same_answer(call) || !session.tool_rounds.contains_key(call) {
+        return Vec::new();
+    }
+    let work = context.state().current_work(agent);
+    let end_round = |reason: &str| FlowStep::EndToolRound { call: *call, reason: reason.to_owned() };
+    if let Some(completion) = work.accepted {
+        let how = AgentDoneKind::Completed;
+        let done = ProjectFact::AgentDone { turn, agent: agent.clone(), how, completion };
+        return vec![done.into_step(), end_round("the agent has completed its work")];
+    }
+    if let Some(repeated) = work.last_tool_call.as_ref().filter(|repeated| repeated.times >= REPEATED_CALLS_WARN) {
+        if repeated.times >= REPEATED_CALLS_MAX {
+            let summary =
+                format!("stopped: `{}` was called {} times with the same result", repeated.tool, repeated.times);
+            let done = done_step(turn, agent, AgentDoneKind::Stopped, summary);
+            return vec![done, end_round("the same tool call was repeated")];
+        }
+        if !work.warned_of_repetition {
+            return steer(context, (turn, agent), SteerReason::RepeatedCall, end_round("the agent is warned"));
+        }
+    }
+    let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
+    if context.state().log.has_user_message_after(seen) {
+        return steer(context, (turn, agent), SteerReason::UserMessage, end_round("the user sent a message"));
+    }
+    Vec::new()
+}
+
+fn steer(
+    context: &ProjectContext<'_>,
+    (turn, agent): (u32, &AgentName),
+    why: SteerReason,
+    end_round: FlowStep,
+) -> Vec<FlowStep> {
+    let steered = ProjectFact::AgentSteered { turn, agent: agent.clone(), why }.into_step();
+    vec![steered, end_round, context.agent_call(agent, ASK_STEER, json!({"turn": turn, "why": why}))]
+}
+
+/// Renders what an agent is told in the middle of its work.
+pub(super) fn render_notice(context: &ProjectContext<'_>, ask: &str, metadata: &Value, agent: &AgentName) -> String {
+    let why: Option<SteerReason> = metadata.get("why").and_then(|why| serde_json::from_value(why.clone()).ok());
+    let work = context.state().current_work(agent);
+    let tool = work.last_tool_call.map(|call| call.tool).unwrap_or_default();
+    let arguments = json!({"phase": context.phase_name(), "tool": tool});
+    let template = match (ask, why) {
+        (ASK_STEER, Some(SteerReason::RepeatedCall)) => include_str!("../../prompts/project/repeated_call.md"),
+        (ASK_STEER, _) => include_str!("../../prompts/project/steered.md"),
+        _ => include_str!("../../prompts/project/reminder.md"),
+    };
+    fill_template(template, &arguments)
+}

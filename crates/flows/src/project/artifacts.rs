@@ -1,0 +1,280 @@
+//! The artifacts of a session: the phase graph, the plan, the evidence, routing, checkpoints, lessons, and metrics.
+
+use segue_core::flow::{
+    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
+    ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
+};
+use serde_json::{Value, json};
+
+use super::commands::{APPROVE_COMMAND, CONFIRM_COMMAND, CONTINUE_COMMAND, RESTORE_COMMAND};
+use super::facts::{AgentDoneKind, StopReasonKind};
+use super::project_context::ProjectContext;
+use super::spec::PHASES_GRAPH;
+use crate::limits::ARTIFACT_ROWS_MAX;
+
+/// Returns all artifacts that have content.
+pub(super) fn build_artifacts(context: &ProjectContext<'_>) -> Vec<Artifact> {
+    [
+        decision_artifact(context),
+        phases_artifact(context),
+        plan_artifact(context),
+        evidence_artifact(context),
+        routing_artifact(context),
+        files_artifact(context),
+        checkpoints_artifact(context),
+        lessons_artifact(context),
+        metrics_artifact(context),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn cells<const N: usize>(cells: [String; N]) -> Vec<String> {
+    cells.into()
+}
+
+fn columns<const N: usize>(titles: [&str; N]) -> Vec<String> {
+    titles.map(str::to_owned).into()
+}
+
+fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
+    ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
+}
+
+/// What the user is asked, with the commands that answer.
+fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let why = context.state().stopped?;
+    let (question, commands) = match why {
+        StopReasonKind::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
+        StopReasonKind::Confirmation => {
+            ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)])
+        }
+        StopReasonKind::Loop => {
+            ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
+        StopReasonKind::Visits => {
+            ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
+        StopReasonKind::RoutingTurns | StopReasonKind::PhaseLimit => {
+            ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
+    };
+    let row = ArtifactTableRow {
+        id: "decision".to_owned(),
+        group: "waiting for you".to_owned(),
+        cells: cells([question.to_owned(), context.phase_name().to_string()]),
+        why: String::new(),
+        commands,
+    };
+    let content = ArtifactContent::Table { columns: columns(["question", "phase"]), rows: vec![row] };
+    Some(Artifact::new("decision", "Your decision", content))
+}
+
+fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let current = context.phase_name();
+    let state = context.state();
+    let nodes = context.definition.phases.iter().map(|phase| {
+        let metrics = state.metrics.get(phase.name.as_str()).cloned().unwrap_or_default();
+        let is_current = phase.name == current.as_str();
+        ArtifactNode {
+            id: phase.name.clone(),
+            label: if is_current { format!("▶ {}", phase.name) } else { phase.name.clone() },
+            text: phase.purpose.clone(),
+            kind: "phase".to_owned(),
+            role: if is_current {
+                "current"
+            } else if metrics.visits > 0 {
+                "visited"
+            } else {
+                "open"
+            }
+            .to_owned(),
+            weight: if is_current { 1.0 } else { 0.4 },
+            sources: phase.agents.clone(),
+        }
+    });
+    let edges = context.definition.edges.iter().flat_map(|edge| {
+        let kind = match edge.when.names() {
+            [] => "leads to".to_owned(),
+            conditions => conditions.join(" and "),
+        };
+        let to = edge.to.names().iter();
+        to.map(move |to| ArtifactEdge { from: edge.from.clone(), to: to.clone(), kind: kind.clone() })
+    });
+    let working = state.open_turn().map(|turn| {
+        let names: Vec<String> = turn.decision.agents.iter().map(|agent| context.display_name(agent)).collect();
+        format!("working in {}: {} ({})", turn.decision.phase, names.join(", "), turn.decision.reason)
+    });
+    let gates = context.phase_state().into_iter().flat_map(|phase| &phase.open_gates);
+    let gates = gates.map(|gate| format!("gate `{gate}` is open"));
+    let content = ArtifactContent::Graph {
+        nodes: nodes.collect(),
+        edges: edges.collect(),
+        notes: working.into_iter().chain(gates).collect(),
+        metrics: vec![ArtifactMetric { name: "routing turns".to_owned(), value: json!(state.turns_total) }],
+    };
+    Some(Artifact::new(PHASES_GRAPH, "Phases", content))
+}
+
+fn plan_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let status = context.state().plan.as_ref()?;
+    let items = status.plan.steps.iter().map(|step| ChecklistItem {
+        title: step.title.clone(),
+        detail: step.detail.clone(),
+        done_when: step.done_when.clone(),
+        status: ChecklistItemStatus::Pending,
+    });
+    let approved = if status.approved_by.is_some() { "approved" } else { "not approved yet" };
+    let goal = format!("{} ({approved})", status.plan.goal);
+    Some(Artifact::new("plan", "Plan", ArtifactContent::Checklist { goal, items: items.collect() }))
+}
+
+fn evidence_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let state = context.state();
+    let verdict = state.verdict.as_ref()?;
+    let is_current = state.current_verdict().is_some();
+    let group = match (verdict.passed, is_current) {
+        (true, true) => "passed on the current content",
+        (true, false) => "passed on earlier content",
+        (false, _) => "not passed",
+    };
+    let checks = verdict.commands.iter().enumerate().map(|(index, run)| ArtifactTableRow {
+        id: format!("check-{index}"),
+        group: group.to_owned(),
+        cells: cells([
+            run.command.clone(),
+            if run.passed() { "passed".to_owned() } else { serde_json::to_string(&run.end).unwrap_or_default() },
+            format!("{} ms", run.duration_ms),
+        ]),
+        why: if run.passed() { String::new() } else { run.output_tail.clone() },
+        commands: Vec::new(),
+    });
+    let issues = verdict.issues.iter().enumerate().map(|(index, issue)| ArtifactTableRow {
+        id: format!("issue-{index}"),
+        group: "reported issues".to_owned(),
+        cells: cells([issue.title.clone(), "issue".to_owned(), String::new()]),
+        why: issue.steps_to_reproduce.clone(),
+        commands: Vec::new(),
+    });
+    let rows: Vec<ArtifactTableRow> = checks.chain(issues).collect();
+    let content = ArtifactContent::Table { columns: columns(["check", "result", "time"]), rows };
+    Some(Artifact::new("evidence", "Evidence", content))
+}
+
+fn routing_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let rows = context.state().turns.iter().rev().map(|turn| {
+        let agents = turn.decision.agents.iter().map(|agent| {
+            let how = match turn.completions.get(agent).map(|done| done.how) {
+                None if turn.is_closed => "given up",
+                None => "working",
+                Some(AgentDoneKind::Completed) => "completed",
+                Some(AgentDoneKind::Answered) => "answered",
+                Some(AgentDoneKind::AutoCompleted) => "auto-completed",
+                Some(AgentDoneKind::Failed) => "failed",
+                Some(AgentDoneKind::Stopped) => "stopped",
+            };
+            format!("{} ({how})", context.display_name(agent))
+        });
+        let agents = agents.collect::<Vec<_>>().join(", ");
+        ArtifactTableRow {
+            id: turn.id.to_string(),
+            group: if turn.is_closed { "closed" } else { "open" }.to_owned(),
+            cells: cells([turn.id.to_string(), turn.decision.phase.to_string(), agents]),
+            why: turn.decision.reason.clone(),
+            commands: Vec::new(),
+        }
+    });
+    let mut rows: Vec<ArtifactTableRow> = rows.collect();
+    rows.sort_by(|one, other| other.group.cmp(&one.group));
+    let content = ArtifactContent::Table { columns: columns(["turn", "phase", "agents"]), rows: rows.clone() };
+    (!rows.is_empty()).then(|| Artifact::new("routing", "Routing turns", content))
+}
+
+fn files_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let changes = context.state().changed_files.values().take(ARTIFACT_ROWS_MAX);
+    let rows: Vec<ArtifactTableRow> = changes
+        .map(|change| ArtifactTableRow {
+            id: change.path.clone(),
+            group: serde_json::to_value(change.kind)
+                .ok()
+                .and_then(|kind| kind.as_str().map(str::to_owned))
+                .unwrap_or_default(),
+            cells: cells([change.path.clone(), format!("+{} −{}", change.lines_added, change.lines_removed)]),
+            why: String::new(),
+            commands: Vec::new(),
+        })
+        .collect();
+    let content = ArtifactContent::Table { columns: columns(["file", "lines"]), rows: rows.clone() };
+    (!rows.is_empty()).then(|| Artifact::new("files", "Changed files", content))
+}
+
+fn checkpoints_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let state = context.state();
+    let rows: Vec<ArtifactTableRow> = state
+        .checkpoints
+        .iter()
+        .rev()
+        .map(|entry| {
+            let is_current = state.content.digest() == Some(entry.checkpoint.as_str());
+            let restore = command("Restore files", RESTORE_COMMAND, json!({"checkpoint": entry.checkpoint}));
+            ArtifactTableRow {
+                id: entry.checkpoint.clone(),
+                group: if is_current { "current content" } else { "earlier content" }.to_owned(),
+                cells: cells([
+                    entry.label.clone(),
+                    entry.checkpoint.chars().take(12).collect(),
+                    entry.visit.to_string(),
+                ]),
+                why: String::new(),
+                commands: if is_current { Vec::new() } else { vec![restore] },
+            }
+        })
+        .collect();
+    let content = ArtifactContent::Table { columns: columns(["checkpoint", "content", "visit"]), rows: rows.clone() };
+    (!rows.is_empty()).then(|| Artifact::new("checkpoints", "Checkpoints", content))
+}
+
+fn lessons_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let lessons =
+        context.state().lessons.iter().flat_map(|(agent, lessons)| lessons.iter().map(move |lesson| (agent, lesson)));
+    let items: Vec<ArtifactNote> = lessons
+        .map(|(agent, lesson)| ArtifactNote {
+            title: format!("{}: {}", context.display_name(agent), lesson.title),
+            text: lesson.text.clone(),
+            turn: None,
+        })
+        .collect();
+    (!items.is_empty()).then(|| Artifact::new("lessons", "Lessons", ArtifactContent::Notes { items }))
+}
+
+fn metrics_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+    let ledger = &context.view.session.ledger.by_phase;
+    let rows: Vec<ArtifactTableRow> = context
+        .state()
+        .metrics
+        .iter()
+        .map(|(phase, metrics)| {
+            let usage = ledger.get(&format!("{PHASES_GRAPH}/{phase}")).copied().unwrap_or_default();
+            ArtifactTableRow {
+                id: phase.to_string(),
+                group: "phases".to_owned(),
+                cells: cells([
+                    phase.to_string(),
+                    metrics.visits.to_string(),
+                    format!("{} s", metrics.duration_ms / 1_000),
+                    metrics.routing_turns.to_string(),
+                    metrics.loops.to_string(),
+                    metrics.refusals.to_string(),
+                    (usage.input_tokens + usage.output_tokens).to_string(),
+                    format!("{:.4} USD", usage.cost_microusd as f64 / 1e6),
+                ]),
+                why: String::new(),
+                commands: Vec::new(),
+            }
+        })
+        .collect();
+    let columns = columns(["phase", "visits", "time", "routing turns", "loops", "refusals", "tokens", "cost"]);
+    (!rows.is_empty())
+        .then(|| Artifact::new("metrics", "Phases in numbers", ArtifactContent::Table { columns, rows: rows.clone() }))
+}

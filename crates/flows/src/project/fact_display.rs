@@ -1,0 +1,95 @@
+//! Describes the flow's facts for people.
+
+use segue_core::flow::FactDisplay;
+use serde_json::Value;
+
+use super::definition::FlowDefinition;
+use super::facts::{AgentDoneKind, PlanApprover, ProjectFact, RoutedBy, SteerReason};
+use crate::fact::parse_fact;
+
+/// Describes a fact.
+pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, value: &Value) -> FactDisplay {
+    let Some(fact) = parse_fact::<ProjectFact>(kind, value) else { return FactDisplay::Raw };
+    let name = |agent: &segue_core::ids::AgentName| {
+        definition.find_agent(agent.as_str()).map_or_else(|| agent.to_string(), |agent| agent.display_name().to_owned())
+    };
+    let names = |agents: &[segue_core::ids::AgentName]| agents.iter().map(name).collect::<Vec<_>>().join(", ");
+    match fact {
+        ProjectFact::Decided(_) | ProjectFact::CompletionAccepted { .. } | ProjectFact::LessonsLoaded { .. } => {
+            FactDisplay::Hidden
+        }
+        ProjectFact::DecisionRejected { complaints, .. } => {
+            FactDisplay::Detail(format!("the router's answer was not usable: {}", complaints.join("; ")))
+        }
+        ProjectFact::TurnOpened { turn, decision } => {
+            let by = match decision.by {
+                RoutedBy::Router => "chosen by the router",
+                RoutedBy::Code => "the only possibility",
+                RoutedBy::Default => "by default",
+                RoutedBy::User => "at your request",
+            };
+            let who = names(&decision.agents);
+            FactDisplay::Notice(format!("{}: {who} ({by}; routing turn {turn})", decision.phase))
+        }
+        ProjectFact::CompletionRefused { agent, why, .. } => {
+            FactDisplay::Detail(format!("{} may not complete yet: {why}", name(&agent)))
+        }
+        ProjectFact::AgentDone { agent, how, completion, .. } => {
+            let ending = match how {
+                AgentDoneKind::Answered => return FactDisplay::Hidden,
+                AgentDoneKind::Completed if completion.empty => "completed without any change",
+                AgentDoneKind::Completed => "completed",
+                AgentDoneKind::AutoCompleted => "did not complete its work itself",
+                AgentDoneKind::Failed => "failed",
+                AgentDoneKind::Stopped => "was stopped",
+            };
+            FactDisplay::Notice(format!("{} {ending}: {}", name(&agent), completion.summary))
+        }
+        ProjectFact::LateCompletion { agent, .. } => {
+            FactDisplay::Detail(format!("{} completed after its turn was over", name(&agent)))
+        }
+        ProjectFact::TurnAbandoned { why, .. } => FactDisplay::Notice(format!("the work was given up: {why}")),
+        ProjectFact::AgentReminded { agent, .. } => {
+            FactDisplay::Detail(format!("{} was reminded to complete its work", name(&agent)))
+        }
+        ProjectFact::AgentSteered { agent, why, .. } => FactDisplay::Detail(match why {
+            SteerReason::UserMessage => format!("{} was given your message", name(&agent)),
+            SteerReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),
+        }),
+        ProjectFact::UnknownAgents { names, phase } => {
+            FactDisplay::Detail(format!("the router named agents that cannot work in {phase}: {}", names.join(", ")))
+        }
+        ProjectFact::LoopNoticed { phase, agents, times } => {
+            FactDisplay::Notice(format!("{phase} with {} was routed {times} times", names(&agents)))
+        }
+        ProjectFact::PlanSubmitted(plan) => {
+            FactDisplay::Notice(format!("a plan with {} steps was made", plan.steps.len()))
+        }
+        ProjectFact::PlanEdited(plan) => {
+            FactDisplay::Notice(format!("you changed the plan: {} steps", plan.steps.len()))
+        }
+        ProjectFact::PlanApproved { by: PlanApprover::User } => FactDisplay::Notice("you approved the plan".to_owned()),
+        ProjectFact::PlanApproved { by: PlanApprover::Auto } => {
+            FactDisplay::Notice("the plan was approved automatically (plan_approval = auto)".to_owned())
+        }
+        ProjectFact::CheckConfirmed { command } => FactDisplay::Notice(format!("you named a check: {command}")),
+        ProjectFact::ContentConfirmed { .. } => FactDisplay::Notice("you confirmed the content".to_owned()),
+        ProjectFact::VisitConfirmed => FactDisplay::Detail("you confirmed the current phase".to_owned()),
+        ProjectFact::VerdictReached(verdict) => {
+            let failed = verdict.commands.iter().filter(|command| !command.passed()).count();
+            FactDisplay::Notice(match verdict.passed {
+                true => format!("verdict: passed ({} checks)", verdict.commands.len()),
+                false => format!("verdict: not passed ({failed} failed checks, {} issues)", verdict.issues.len()),
+            })
+        }
+        ProjectFact::ContentRestored { why, .. } => FactDisplay::Notice(why),
+        ProjectFact::LessonLearned { agent, lesson } => {
+            FactDisplay::Notice(format!("{} learned: {}", name(&agent), lesson.title))
+        }
+        ProjectFact::UserAsked { .. } => FactDisplay::Hidden,
+        ProjectFact::EndedEarly { open_gates } => match open_gates.as_slice() {
+            [] => FactDisplay::Detail("you ended the session".to_owned()),
+            gates => FactDisplay::Notice(format!("you ended the session with open obligations: {}", gates.join(", "))),
+        },
+    }
+}

@@ -1,0 +1,246 @@
+//! Decides which phase and agents come next. Where only one answer is possible, code decides; otherwise the router is asked,
+//! with a schema that lists exactly the possible phases and agents.
+
+mod answer;
+
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
+use segue_core::flow::FlowStep;
+use segue_core::ids::{AgentName, PhaseName};
+use segue_core::phase::{PhaseProposal, Proposer, TransitionNote};
+use serde_json::{Value, json};
+
+use super::definition::{CompletionMode, PhaseDefinition, PhaseKindDefinition};
+use super::facts::{ProjectFact, RoutedBy, RoutingDecision, StopReasonKind};
+use super::project_context::ProjectContext;
+use super::spec::{ASK_ROUTE, is_talk_phase, phases_key};
+use super::tools::ROUTER_ROLE;
+use super::{account, conditions};
+use crate::limits::{HANDOFF_SUMMARY_CHARS_MAX, REFUSED_DECISIONS_MAX, ROUTING_REPAIRS_MAX};
+use crate::project::text::truncate_chars;
+
+pub(super) use answer::{RoutingAnswerError, parse_routing_answer};
+
+/// A phase that may come next, with the agents that may work in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RouteOption {
+    pub(super) phase: PhaseName,
+    /// The agents, the default one first. Empty if the phase ends the flow.
+    pub(super) agents: Vec<AgentName>,
+    /// Whether all agents work, so that there is nothing to choose.
+    pub(super) all_agents: bool,
+    /// Whether the phase ends the flow.
+    pub(super) ends: bool,
+}
+
+impl RouteOption {
+    /// Returns whether code can carry it out without asking.
+    fn is_determined(&self) -> bool {
+        self.all_agents || self.agents.len() <= 1
+    }
+}
+
+/// Returns the agents that may work in a phase now.
+fn phase_option(context: &ProjectContext<'_>, phase: &PhaseDefinition) -> RouteOption {
+    let name: PhaseName = phase.name.as_str().into();
+    if phase.kind != PhaseKindDefinition::Work {
+        return RouteOption { phase: name, agents: Vec::new(), all_agents: true, ends: true };
+    }
+    if phase.completion == CompletionMode::Reflection {
+        let agents = context.state().agents_to_reflect();
+        return RouteOption { phase: name, agents, all_agents: true, ends: false };
+    }
+    let agents = phase.agents.iter().map(|agent| agent.as_str().into()).collect();
+    RouteOption { phase: name, agents, all_agents: false, ends: false }
+}
+
+/// Returns what may come next, in the order of the definition, with the current phase first if it may continue.
+pub(super) fn route_options(context: &ProjectContext<'_>) -> Vec<RouteOption> {
+    let phase = context.phase();
+    let state = context.state();
+    let stay = phase_option(context, phase);
+    let reflects = phase.completion == CompletionMode::Reflection;
+    // A phase that was entered is worked in before it is left.
+    let is_untouched = state.visit.turns_closed == 0 && !context.has_new_message();
+    if is_untouched && !is_talk_phase(phase) && !stay.agents.is_empty() {
+        return vec![stay];
+    }
+    let may_stay = match phase.completion {
+        CompletionMode::Answer => true,
+        CompletionMode::Reflection => !stay.agents.is_empty(),
+        CompletionMode::Complete => !state.visit.completed || phase.agents.len() > 1 || context.has_new_message(),
+    };
+    if reflects && may_stay {
+        return vec![stay];
+    }
+    let has_queued_messages = !context.view.session.queued_messages.is_empty();
+    let legal = context.legal_phases();
+    let next = context.definition.phases.iter().filter(|next| legal.contains(&next.name.as_str().into()));
+    // A message that waits is answered before the session is closed.
+    let next = next.filter(|next| next.kind == PhaseKindDefinition::Work || !has_queued_messages);
+    let next = next.map(|next| phase_option(context, next)).filter(|option| option.phase.as_str() != phase.name);
+    Some(stay).filter(|_| may_stay).into_iter().chain(next).collect()
+}
+
+/// Returns whether a phase could be entered if it had not been entered too often, and no other way leads on.
+fn is_out_of_visits(context: &ProjectContext<'_>, options: &[RouteOption]) -> bool {
+    let phase = context.phase();
+    let targets = context.definition.edges.iter().filter(|edge| edge.from == phase.name);
+    let exhausted = targets.flat_map(|edge| edge.to.names()).any(|to| !conditions::has_visits_left(context, to));
+    let leads_on = |option: &RouteOption| {
+        let definition = context.definition.find_phase(option.phase.as_str());
+        option.phase.as_str() != phase.name && definition.is_some_and(|phase| !is_talk_phase(phase))
+    };
+    exhausted && !is_talk_phase(phase) && !options.iter().any(leads_on)
+}
+
+/// Decides what comes next, or asks the router.
+pub(super) fn route(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let state = context.state();
+    if let Some(grant) = context.phase_state().and_then(|phase| phase.grants.first())
+        && let Some(phase) = context.definition.find_phase(grant.to.as_str())
+        && !is_talk_phase(context.phase())
+    {
+        let option = phase_option(context, phase);
+        let agents = option.agents.iter().take(if option.all_agents { usize::MAX } else { 1 }).cloned().collect();
+        return decide(context, option.phase, agents, "the user granted it", RoutedBy::User, None);
+    }
+    let options = route_options(context);
+    if is_out_of_visits(context, &options) {
+        return context.stop(StopReasonKind::Visits);
+    }
+    if state.refused_decisions >= REFUSED_DECISIONS_MAX {
+        return route_by_default(context, "two proposals in a row were refused");
+    }
+    match options.as_slice() {
+        [] => context.stop(StopReasonKind::Loop),
+        [only] if only.is_determined() => {
+            let agents = only.agents.clone();
+            decide(context, only.phase.clone(), agents, "the only possibility", RoutedBy::Code, None)
+        }
+        options => vec![FlowStep::Call(CallRequest {
+            output_schema: routing_schema(options),
+            metadata: json!({"turns": state.turns_total}),
+            ..CallRequest::new(ROUTER_ROLE, ASK_ROUTE)
+        })],
+    }
+}
+
+/// Has the default agent of the current phase work, because the router gave no usable answer.
+fn route_by_default(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+    let option = phase_option(context, context.phase());
+    let agents: Vec<AgentName> =
+        if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
+    if agents.is_empty() {
+        return context.stop(StopReasonKind::Loop);
+    }
+    decide(context, option.phase, agents, why, RoutedBy::Default, None)
+}
+
+/// Returns the JSON schema of the router's answer.
+pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
+    let phases: Vec<&str> = options.iter().map(|option| option.phase.as_str()).collect();
+    let mut agents: Vec<&str> = Vec::new();
+    for agent in options.iter().flat_map(|option| &option.agents) {
+        if !agents.contains(&agent.as_str()) {
+            agents.push(agent.as_str());
+        }
+    }
+    json!({
+        "type": "object",
+        "required": ["phase", "agents", "reason"],
+        "properties": {
+            "phase": {"enum": phases},
+            "agents": {"type": "array", "items": {"enum": agents}},
+            "reason": {"type": "string"},
+            "user_words": {"type": ["string", "null"]},
+        },
+    })
+}
+
+/// Records a decision and proposes its phase. The agents start when the phase was entered.
+fn decide(
+    context: &ProjectContext<'_>,
+    phase: PhaseName,
+    agents: Vec<AgentName>,
+    reason: &str,
+    by: RoutedBy,
+    user_words: Option<String>,
+) -> Vec<FlowStep> {
+    let proposer = match by {
+        RoutedBy::Router => Proposer::Role(ROUTER_ROLE.into()),
+        RoutedBy::Code | RoutedBy::Default | RoutedBy::User => Proposer::Engine,
+    };
+    let finished_by = context.state().turns.back().and_then(|turn| turn.completions.iter().next_back());
+    let label = match (by, finished_by) {
+        (RoutedBy::Router, _) => "router".to_owned(),
+        (_, Some((agent, _))) => context.display_name(agent),
+        (_, None) => "engine".to_owned(),
+    };
+    let summary = account::handoff_summary(context);
+    let note = TransitionNote {
+        proposer_label: Some(label),
+        reason: Some(reason.to_owned()),
+        message: Some(account::transition_message(context, &phase, &agents, reason)),
+        summary: summary.map(|summary| truncate_chars(&summary, HANDOFF_SUMMARY_CHARS_MAX)),
+    };
+    let decision = RoutingDecision { phase: phase.clone(), agents, reason: reason.to_owned(), by, user_words };
+    vec![
+        ProjectFact::Decided(decision).into_step(),
+        FlowStep::ProposePhase { phase: phases_key(), proposal: PhaseProposal { to: phase, by: proposer, note } },
+    ]
+}
+
+/// Handles the router's answer.
+pub(super) fn handle_router_answer(
+    context: &ProjectContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
+    if !context.is_about_current_turn() || context.state().open_turn().is_some() {
+        return Vec::new();
+    }
+    let options = route_options(context);
+    let text = context.view.read_text(answered.text);
+    let parsed = match parse_routing_answer(&text, &options, &context.phase_name(), &context.user_text()) {
+        Ok(parsed) => parsed,
+        Err(errors) => {
+            let complaints = errors.iter().map(ToString::to_string).collect();
+            return reject_decision(context, call, complaints);
+        }
+    };
+    let mut steps = Vec::new();
+    if !parsed.unknown_agents.is_empty() {
+        let fact = ProjectFact::UnknownAgents { names: parsed.unknown_agents, phase: parsed.phase.clone() };
+        steps.push(fact.into_step());
+        if parsed.agents.is_empty() {
+            let complaint = RoutingAnswerError::NoKnownAgent { phase: parsed.phase };
+            steps.extend(reject_decision(context, call, vec![complaint.to_string()]));
+            return steps;
+        }
+    }
+    let decided = decide(context, parsed.phase, parsed.agents, &parsed.reason, RoutedBy::Router, parsed.user_words);
+    steps.into_iter().chain(decided).collect()
+}
+
+/// Asks the router once more, or has the default agent work.
+fn reject_decision(context: &ProjectContext<'_>, call: &CallOpened, complaints: Vec<String>) -> Vec<FlowStep> {
+    let rejected = ProjectFact::DecisionRejected { call: call.call, complaints }.into_step();
+    let next = if context.state().rejected_decisions < ROUTING_REPAIRS_MAX {
+        vec![FlowStep::Call(CallRequest {
+            output_schema: routing_schema(&route_options(context)),
+            metadata: json!({"turns": context.state().turns_total}),
+            ..CallRequest::new(ROUTER_ROLE, ASK_ROUTE)
+        })]
+    } else {
+        route_by_default(context, "the router gave no usable answer")
+    };
+    std::iter::once(rejected).chain(next).collect()
+}
+
+/// Handles a call of the router that failed for good. The user can retry the turn.
+pub(super) fn handle_router_failure(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+    if !context.is_about_current_turn() {
+        return Vec::new();
+    }
+    vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: format!("the router cannot be reached: {why}") })]
+}

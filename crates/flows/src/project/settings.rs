@@ -1,0 +1,65 @@
+//! The settings of a session.
+
+use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
+use serde_json::{Value, json};
+
+use super::definition::{FlowDefinition, PlanApprovalMode};
+use crate::limits::{CHECK_COMMAND_CHARS_MAX, DEFINITION_CHECKS_MAX};
+use crate::workspace_tools::{COPY_SETTING, WORKSPACE_SETTING};
+
+const PLAN_APPROVAL_SETTING: &str = "plan_approval";
+const CHECKS_SETTING: &str = "checks";
+
+/// The settings of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The workspace in which agents work; `None` if the session has none.
+    pub(super) workspace: Option<String>,
+    pub(super) plan_approval: PlanApprovalMode,
+    /// Commands that test the content, besides those of the workspace.
+    pub(super) checks: Vec<String>,
+}
+
+/// Returns the declarations of all settings.
+pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<SettingSpec> {
+    let approval = match definition.defaults.plan_approval {
+        PlanApprovalMode::User => "user",
+        PlanApprovalMode::Auto => "auto",
+    };
+    let checks: Vec<&str> = definition.checks.iter().map(|check| check.command.as_str()).collect();
+    let command = Box::new(SettingType::LongText(CHECK_COMMAND_CHARS_MAX));
+    vec![
+        SettingSpec::new(
+            PLAN_APPROVAL_SETTING,
+            SettingType::Choice(vec!["user".to_owned(), "auto".to_owned()]),
+            "who approves a plan before it is carried out",
+        )
+        .with_default(approval),
+        SettingSpec::new(
+            CHECKS_SETTING,
+            SettingType::List { item: command, items_max: DEFINITION_CHECKS_MAX },
+            "commands that test the content of the workspace, besides its own",
+        )
+        .with_default(json!(checks)),
+        SettingSpec::new(WORKSPACE_SETTING, SettingType::Text, "the workspace in which agents work").with_default(""),
+        SettingSpec::new(COPY_SETTING, SettingType::Text, "the isolated copy of the workspace to work in")
+            .with_default(""),
+    ]
+}
+
+impl Settings {
+    /// Reads settings. Invalid values were refused when the session was opened.
+    pub(super) fn parse(definition: &FlowDefinition, value: &Value) -> Self {
+        let (resolved, _) = resolve_settings(&setting_specs(definition), value);
+        let text = |name: &str| resolved[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let checks = resolved[CHECKS_SETTING].as_array().into_iter().flatten();
+        Self {
+            workspace: text(WORKSPACE_SETTING),
+            plan_approval: match resolved[PLAN_APPROVAL_SETTING].as_str() {
+                Some("auto") => PlanApprovalMode::Auto,
+                _ => PlanApprovalMode::User,
+            },
+            checks: checks.filter_map(|check| check.as_str().map(str::to_owned)).collect(),
+        }
+    }
+}

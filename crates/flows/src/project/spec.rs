@@ -1,0 +1,259 @@
+//! Turns a definition into the declaration that the engine reads: a phase graph, a role for each agent, and the tools.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
+use segue_core::flow::{FlowSpec, RoleLimits, RoleSpec};
+use segue_core::ids::{PhaseName, RoleName, ToolName};
+use segue_core::phase::{
+    Guard, PhaseAllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec,
+    ProposerKind,
+};
+use segue_core::scope::Scope;
+use segue_core::signal::BlockSet;
+
+use super::commands::command_specs;
+use super::definition::{
+    AgentDefinition, CompletionMode, FlowCondition, FlowDefinition, PhaseDefinition, PhaseKindDefinition, PhaseMemory,
+};
+use super::settings::setting_specs;
+use super::tools::{
+    COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, complete_declaration, expand_tool_names, learn_declaration, phase_tools,
+};
+use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
+use crate::workspace_tools::WorkspaceTool;
+
+/// The name of the phase graph.
+pub(super) const PHASES_GRAPH: &str = "phases";
+/// The prefix of the condition that a phase may still be entered.
+pub(super) const VISITS_LEFT_PREFIX: &str = "visits_left:";
+
+/// An ask that the user sees, in phases that are completed by an answer.
+pub(super) const ASK_TALK: &str = "talk";
+pub(super) const ASK_WORK: &str = "work";
+pub(super) const ASK_REFLECT: &str = "reflect";
+pub(super) const ASK_REMIND: &str = "remind";
+/// Tells an agent at a tool boundary what it must know before it continues.
+pub(super) const ASK_STEER: &str = "steer";
+pub(super) const ASK_ROUTE: &str = "route";
+
+pub(super) const INSTRUCTION_FRAGMENT: &str = "instruction";
+pub(super) const GUIDE_FRAGMENT: &str = "guide";
+pub(super) const LESSONS_FRAGMENT: &str = "lessons";
+pub(super) const PHASE_FRAGMENT: &str = "phase";
+pub(super) const HANDOFF_FRAGMENT: &str = "handoff";
+pub(super) const UNSEEN_FRAGMENT: &str = "unseen";
+pub(super) const PLAN_FRAGMENT: &str = "plan";
+pub(super) const EVIDENCE_FRAGMENT: &str = "evidence";
+pub(super) const FILES_FRAGMENT: &str = "files";
+pub(super) const TASK_FRAGMENT: &str = "task";
+pub(super) const NOTICE_FRAGMENT: &str = "notice";
+pub(super) const MESSAGE_FRAGMENT: &str = "message";
+pub(super) const OPTIONS_FRAGMENT: &str = "options";
+pub(super) const ROUTING_HISTORY_FRAGMENT: &str = "history";
+pub(super) const FEEDBACK_FRAGMENT: &str = "feedback";
+
+/// Returns the key of the phase graph.
+pub(super) fn phases_key() -> PhaseGraphKey {
+    PhaseGraphKey { graph: PHASES_GRAPH.into(), owner: PhaseStateOwner::Session }
+}
+
+/// Returns the role in which an agent works in a phase.
+pub(super) fn agent_role(agent: &str, phase: &PhaseDefinition) -> RoleName {
+    match phase.memory {
+        PhaseMemory::Session => agent.into(),
+        PhaseMemory::Visit => format!("{agent}-{}", phase.name).into(),
+    }
+}
+
+/// Returns the declaration of the flow.
+pub(super) fn definition_to_spec(definition: &FlowDefinition) -> FlowSpec {
+    let mut spec = FlowSpec::new(&definition.name, &definition.description)
+        .with_graph(phase_graph(definition))
+        .with_role(router_role())
+        .with_tool(complete_declaration())
+        .with_tool(learn_declaration());
+    for tool in WorkspaceTool::ALL {
+        spec = spec.with_tool(tool.declaration());
+    }
+    for agent in &definition.agents {
+        spec = spec.with_role(agent_role_spec(definition, agent, None));
+        let judged = definition.phases.iter().filter(|phase| phase.memory == PhaseMemory::Visit);
+        for phase in judged.filter(|phase| phase.agents.contains(&agent.name)) {
+            spec = spec.with_role(agent_role_spec(definition, agent, Some(phase)));
+        }
+    }
+    FlowSpec { settings: setting_specs(definition), commands: command_specs(), ..spec }
+}
+
+fn phase_graph(definition: &FlowDefinition) -> PhaseGraph {
+    let edges = definition.edges.iter().flat_map(|edge| {
+        edge.to.names().iter().map(|to| {
+            let conditions = edge.conditions().map(condition_guard);
+            let visits = definition.find_phase(to).and_then(|phase| phase.visits_max);
+            let visits = visits.map(|_| Guard::Condition(format!("{VISITS_LEFT_PREFIX}{to}")));
+            let mut guards: Vec<Guard> = conditions.chain(visits).collect();
+            let guard = match guards.len() {
+                0 => Guard::Always,
+                1 => guards.remove(0),
+                _ => Guard::All(guards),
+            };
+            PhaseEdge { from: edge.from.as_str().into(), to: to.as_str().into(), guard }
+        })
+    });
+    let on_message = definition.phases.iter().filter_map(|phase| {
+        let to = phase.on_message.as_ref()?;
+        let declared =
+            |edge: &super::definition::EdgeDefinition| edge.from == phase.name && edge.to.names().contains(to);
+        let edge = || PhaseEdge { from: phase.name.as_str().into(), to: to.as_str().into(), guard: Guard::Always };
+        (!definition.edges.iter().any(declared)).then(edge)
+    });
+    let gates = definition.gates.iter().map(|gate| PhaseGate {
+        name: gate.name.clone(),
+        opened_by: gate.opened_by.as_str().into(),
+        satisfied_by: gate.satisfied_by.as_str().into(),
+        condition: Some(gate.evidence.as_str().to_owned()),
+        blocks: gate.blocks.iter().map(|phase| PhaseName::from(phase.as_str())).collect(),
+    });
+    PhaseGraph {
+        name: PHASES_GRAPH.into(),
+        owner_kind: PhaseGraphOwnerKind::Session,
+        start: definition.start.as_str().into(),
+        phases: definition.phases.iter().map(|phase| phase_spec(definition, phase)).collect(),
+        edges: edges.chain(on_message).collect(),
+        gates: gates.collect(),
+    }
+}
+
+/// The user's own command is a request of the user, so it needs no further one.
+fn condition_guard(condition: FlowCondition) -> Guard {
+    let guard = Guard::Condition(condition.as_str().to_owned());
+    match condition {
+        FlowCondition::UserAsked => {
+            Guard::Any(vec![Guard::ProposedBy([ProposerKind::User, ProposerKind::Operator].into()), guard])
+        }
+        _ => guard,
+    }
+}
+
+fn phase_spec(definition: &FlowDefinition, phase: &PhaseDefinition) -> PhaseSpec {
+    let tools: BTreeSet<ToolName> = phase_tools(phase).into_iter().map(ToolName::from).collect();
+    let mut models = BTreeMap::new();
+    for agent in &definition.agents {
+        let model = phase.models.get(&agent.name).or(phase.model.as_ref()).or(agent.model.as_ref());
+        models.extend(model.map(|model| (agent_role(&agent.name, phase), model.as_str().into())));
+    }
+    models.extend(definition.router.model.as_ref().map(|model| (ROUTER_ROLE.into(), model.as_str().into())));
+    let limit = phase.limit.as_ref().map(|limit| PhaseLimit {
+        rounds_max: limit.turns_max,
+        ms_max: limit.minutes_max.map(|minutes| minutes.saturating_mul(60_000)),
+        ..PhaseLimit::new(limit.exit.as_str())
+    });
+    PhaseSpec {
+        purpose: phase.purpose.clone(),
+        entry: phase.entry.clone(),
+        activities: phase.activities.clone(),
+        criteria: phase.criteria.clone(),
+        constraints: phase.constraints.clone(),
+        agents: phase.agents.iter().map(|agent| agent.as_str().into()).collect(),
+        tools: PhaseAllowedTools::Only(tools),
+        models,
+        limit,
+        kind: match phase.kind {
+            PhaseKindDefinition::Work => PhaseKind::Work,
+            PhaseKindDefinition::End => PhaseKind::End,
+            PhaseKindDefinition::Failure => PhaseKind::Failure,
+        },
+        ..PhaseSpec::new(phase.name.as_str())
+    }
+}
+
+fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
+}
+
+/// For fragments that list the oldest content first.
+fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
+}
+
+fn message_fragment() -> FragmentSpec {
+    fragment_keeping_start(MESSAGE_FRAGMENT, ContextLayer::UserWords, USER_MESSAGE_TOKENS_MAX)
+}
+
+fn router_role() -> RoleSpec {
+    let mut role = RoleSpec::new(ROUTER_ROLE, Scope::Fresh)
+        .with_phase_graph(PHASES_GRAPH)
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
+        .with_ask(
+            ASK_ROUTE,
+            [
+                fragment_keeping_end(ROUTING_HISTORY_FRAGMENT, ContextLayer::Reasoning, 6_000),
+                fragment_keeping_end(UNSEEN_FRAGMENT, ContextLayer::Conversation, 3_000),
+                fragment_keeping_start(EVIDENCE_FRAGMENT, ContextLayer::Knowledge, 2_000),
+                fragment_keeping_start(FEEDBACK_FRAGMENT, ContextLayer::Task, 2_000),
+                message_fragment(),
+                fragment_keeping_start(OPTIONS_FRAGMENT, ContextLayer::Task, 4_000),
+            ],
+        );
+    role.reply_tokens_max = DECISION_TOKENS_MAX;
+    role.limits = RoleLimits { calls_per_turn_max: AGENT_CALLS_PER_TURN_MAX, ..RoleLimits::default() };
+    role
+}
+
+fn agent_role_spec(
+    definition: &FlowDefinition,
+    agent: &AgentDefinition,
+    judged_phase: Option<&PhaseDefinition>,
+) -> RoleSpec {
+    let (name, scope) = match judged_phase {
+        None => (RoleName::from(agent.name.as_str()), Scope::per_session()),
+        Some(phase) => (agent_role(&agent.name, phase), Scope::per_phase()),
+    };
+    let context = || {
+        vec![
+            fragment_keeping_start(PHASE_FRAGMENT, ContextLayer::Task, 2_000),
+            fragment_keeping_start(HANDOFF_FRAGMENT, ContextLayer::Handover, 2_000),
+            fragment_keeping_end(UNSEEN_FRAGMENT, ContextLayer::Conversation, 6_000),
+            fragment_keeping_start(PLAN_FRAGMENT, ContextLayer::Reasoning, 4_000),
+            fragment_keeping_start(FILES_FRAGMENT, ContextLayer::Knowledge, 2_000),
+            fragment_keeping_end(EVIDENCE_FRAGMENT, ContextLayer::Knowledge, 4_000),
+            fragment_keeping_start(TASK_FRAGMENT, ContextLayer::Task, 1_000),
+            message_fragment(),
+        ]
+    };
+    let notice = || fragment_keeping_start(NOTICE_FRAGMENT, ContextLayer::Task, 4_000);
+    let unseen = || fragment_keeping_end(UNSEEN_FRAGMENT, ContextLayer::Conversation, 4_000);
+    let mut role = RoleSpec::new(name.as_str(), scope)
+        .with_phase_graph(PHASES_GRAPH)
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
+        .with_opening_fragment(fragment_keeping_start(GUIDE_FRAGMENT, ContextLayer::Knowledge, 3_000))
+        .with_opening_fragment(fragment_keeping_end(LESSONS_FRAGMENT, ContextLayer::Knowledge, 3_000))
+        .with_ask(ASK_TALK, context())
+        .with_private_ask(ASK_WORK, context())
+        .with_private_ask(ASK_REFLECT, context())
+        .with_private_ask(ASK_REMIND, [notice()])
+        .with_private_ask(ASK_STEER, [unseen(), notice()])
+        .visible_to_user(BlockSet::new());
+    let mut tools: BTreeSet<&str> = definition.phases.iter().flat_map(phase_tools).collect();
+    if let Some(own) = &agent.tools {
+        let own = expand_tool_names(own);
+        tools.retain(|tool| own.contains(tool) || [COMPLETE_TOOL, LEARN_TOOL].contains(tool));
+    }
+    for tool in tools {
+        role = role.with_tool(tool);
+    }
+    role.reply_tokens_max = AGENT_REPLY_TOKENS_MAX;
+    role.limits = RoleLimits {
+        tool_rounds_max: definition.limits.tool_rounds_max,
+        calls_per_turn_max: AGENT_CALLS_PER_TURN_MAX,
+        ..RoleLimits::default()
+    };
+    role
+}
+
+/// Returns whether agents answer the user in this phase.
+pub(super) fn is_talk_phase(phase: &PhaseDefinition) -> bool {
+    phase.completion == CompletionMode::Answer
+}

@@ -1,0 +1,159 @@
+//! What the results of tools mean for the state: which files were read and changed, the content's digest, and checkpoints.
+
+use segue_core::body::{BodyId, TextRef};
+use segue_core::event::{ToolOutcome, ToolRunOpened};
+use segue_core::ids::{ToolRunId, UnixMillis};
+use segue_core::signal::canonical_json;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{CheckProgress, CheckpointEntry, ContentState, OpenRunEntry, ProjectState, RepeatedToolCall};
+use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
+use crate::workspace_tools::{
+    CheckpointCreated, CheckpointRestored, ChecksResult, CommandResult, FileChange, FileChanges, FileRead,
+    WorkspaceStatus, WorkspaceTool,
+};
+
+fn parse<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
+    value.and_then(|value| serde_json::from_value(value.clone()).ok())
+}
+
+impl ProjectState {
+    pub(super) fn apply_run_opened(&mut self, opened: &ToolRunOpened) {
+        let entry = OpenRunEntry {
+            tool: opened.tool.clone(),
+            agent: opened.agent.clone().filter(|_| opened.requested_by.is_some()),
+            digest: BodyId::hash_text(&format!("{} {}", opened.tool, canonical_json(&opened.arguments))),
+            label: opened.arguments.get("label").and_then(Value::as_str).map(str::to_owned),
+        };
+        self.runs.insert(opened.run, entry);
+        let runs_checks = opened.tool.as_str() == WorkspaceTool::RunChecks.name();
+        if runs_checks {
+            let is_unstable =
+                |checks: &ChecksResult| checks.passed && checks.content_digest != checks.content_digest_after;
+            let has_run = [self.visit.entry_checks, self.visit.exit_checks].contains(&CheckProgress::Done);
+            self.visit.checks_rerun |= has_run && self.last_checks.as_ref().is_some_and(is_unstable);
+            let progress = self.running_checks_mut();
+            *progress = CheckProgress::Running;
+        }
+    }
+
+    /// Returns the checks that a run of the checks belongs to: those before the agents work, or those after it.
+    fn running_checks_mut(&mut self) -> &mut CheckProgress {
+        let visit = &mut self.visit;
+        if visit.turns_closed == 0 { &mut visit.entry_checks } else { &mut visit.exit_checks }
+    }
+
+    pub(super) fn apply_run_ended(
+        &mut self,
+        run: ToolRunId,
+        outcome: ToolOutcome,
+        text: TextRef,
+        value: Option<&Value>,
+        at: UnixMillis,
+    ) {
+        let Some(entry) = self.runs.remove(&run) else { return };
+        self.count_repetition(&entry, text);
+        let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
+        // The tool may have had its effect.
+        if outcome == ToolOutcome::Unknown && tool.may_change_files() {
+            self.content = ContentState::Unknown;
+            self.mark_changed(&entry);
+        }
+        match tool {
+            WorkspaceTool::ReadFile => {
+                if let (Some(read), Some(agent)) = (parse::<FileRead>(value), &entry.agent) {
+                    let files = &mut self.agents.entry(agent.clone()).or_default().read_files;
+                    if files.len() < READ_FILES_MAX || files.contains_key(&read.path) {
+                        files.insert(read.path, read.digest);
+                    }
+                }
+            }
+            WorkspaceTool::WriteFile
+            | WorkspaceTool::EditFile
+            | WorkspaceTool::DeleteFile
+            | WorkspaceTool::MoveFile => {
+                let changes = parse::<FileChanges>(value).map(|result| result.changes).unwrap_or_default();
+                self.apply_changes(&entry, changes);
+            }
+            WorkspaceTool::RunCommand => {
+                let changes = parse::<CommandResult>(value).map(|result| result.changes).unwrap_or_default();
+                self.apply_changes(&entry, changes);
+            }
+            WorkspaceTool::RunChecks => {
+                let result = parse::<ChecksResult>(value);
+                if let Some(result) = &result {
+                    self.content = ContentState::At(result.content_digest_after.clone());
+                }
+                self.last_checks = result;
+                *self.running_checks_mut() = CheckProgress::Done;
+            }
+            WorkspaceTool::Status => {
+                self.is_prepared = true;
+                if let Some(status) = parse::<WorkspaceStatus>(value) {
+                    self.content = ContentState::At(status.content_digest);
+                    self.workspace_checks = status.checks;
+                    self.guide = status.agents_md;
+                    self.files_total = status.files_total;
+                    let files = status.files.into_iter().map(|file| file.path);
+                    self.files = files.take(PROJECT_FILES_LISTED_MAX).collect();
+                }
+            }
+            WorkspaceTool::CreateCheckpoint => match parse::<CheckpointCreated>(value) {
+                Some(created) => self.apply_checkpoint(created.checkpoint, entry.label.unwrap_or_default(), at),
+                None => self.visit.checkpoint_failed = true,
+            },
+            WorkspaceTool::RestoreCheckpoint => {
+                if let Some(restored) = parse::<CheckpointRestored>(value) {
+                    self.apply_changes(&entry, restored.changes);
+                    self.content = ContentState::At(restored.checkpoint);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn apply_checkpoint(&mut self, checkpoint: String, label: String, at: UnixMillis) {
+        self.content = ContentState::At(checkpoint.clone());
+        if self.visit.checkpoint.is_none() {
+            self.visit.checkpoint = Some(checkpoint.clone());
+        }
+        if self.checkpoints.back().is_none_or(|last| last.checkpoint != checkpoint) {
+            self.checkpoints.push_back(CheckpointEntry { checkpoint, label, visit: self.visit.number, at });
+        }
+        while self.checkpoints.len() > CHECKPOINTS_LISTED_MAX {
+            self.checkpoints.pop_front();
+        }
+    }
+
+    fn apply_changes(&mut self, entry: &OpenRunEntry, changes: Vec<FileChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.content = ContentState::Unknown;
+        self.mark_changed(entry);
+        for change in changes {
+            if self.changed_files.len() < PROJECT_FILES_LISTED_MAX || self.changed_files.contains_key(&change.path) {
+                self.changed_files.insert(change.path.clone(), change);
+            }
+        }
+    }
+
+    fn mark_changed(&mut self, entry: &OpenRunEntry) {
+        self.visit.changed = true;
+        if let Some(agent) = &entry.agent {
+            self.current_work_mut(agent).changed = true;
+        }
+    }
+
+    /// Counts how often an agent made the same tool call with the same result in a row.
+    fn count_repetition(&mut self, entry: &OpenRunEntry, text: TextRef) {
+        let Some(agent) = &entry.agent else { return };
+        let digest = entry.digest.chain_hash(text.body);
+        let tool = entry.tool.to_string();
+        let current = self.current_work_mut(agent);
+        let repeated =
+            current.last_tool_call.as_ref().filter(|last| last.digest == digest).map_or(0, |last| last.times);
+        current.last_tool_call = Some(RepeatedToolCall { digest, tool, times: repeated + 1 });
+    }
+}

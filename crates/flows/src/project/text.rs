@@ -1,0 +1,9 @@
+//! Small helpers for texts.
+
+/// Returns the text, cut to `chars_max` characters.
+pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
+}

@@ -1,0 +1,158 @@
+//! Moves a session forward: after every event that ends something, decides what is next.
+
+use segue_core::event::{PhaseEntered, TurnOutcome};
+use segue_core::flow::FlowStep;
+use segue_core::ids::PhaseName;
+use segue_core::phase::{PhaseProposal, Proposer, TransitionCause};
+
+use super::definition::{CompletionMode, PhaseKindDefinition, PlanApprovalMode};
+use super::facts::{PlanApprover, ProjectFact, StopReasonKind};
+use super::project_context::{ProjectContext, reply_step};
+use super::routing::route;
+use super::spec::{is_talk_phase, phases_key};
+use super::tools::ROUTER_ROLE;
+use super::{account, agents, evidence};
+use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
+
+/// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
+pub(super) fn handle_turn_started(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let phase = context.phase();
+    let reflected = phase.completion != CompletionMode::Reflection || context.state().agents_to_reflect().is_empty();
+    let is_done = context.state().visit.turns_closed > 0 && reflected;
+    match phase.on_message.as_ref().filter(|_| is_done && context.has_user_message()) {
+        Some(to) => {
+            let proposal = PhaseProposal::new(to.as_str(), Proposer::Engine);
+            vec![FlowStep::ProposePhase { phase: phases_key(), proposal }]
+        }
+        None => advance(context),
+    }
+}
+
+/// Returns whether something that the flow waits for is still pending.
+fn is_waiting(context: &ProjectContext<'_>) -> bool {
+    let session = context.view.session;
+    let routes =
+        session.open_calls.values().any(|call| call.opened.role == *ROUTER_ROLE && call.opened.recomputation.is_none())
+            || session.deferred_calls.values().any(|wait| wait.request.role == *ROUTER_ROLE);
+    routes || evidence::has_open_flow_run(context) || !session.open_asks.is_empty()
+}
+
+/// Decides what is next, if nothing is pending.
+pub(super) fn advance(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let (session, state) = (context.view.session, context.state());
+    let is_idle = session.current_turn.is_none() || session.closed_reason.is_some();
+    if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
+        return Vec::new();
+    }
+    if let Some(steps) = evidence::prepare_turn(context) {
+        return steps;
+    }
+    let phase = context.phase();
+    if let Some(decision) = &state.decision {
+        if decision.phase.as_str() != phase.name {
+            return Vec::new();
+        }
+        return evidence::prepare_visit(context).unwrap_or_else(|| agents::open_turn(context, decision));
+    }
+    if phase.kind != PhaseKindDefinition::Work {
+        return finish(context);
+    }
+    if let Some(steps) = decide_on_plan(context).or_else(|| evidence::finish_visit(context)) {
+        return steps;
+    }
+    if is_talk_phase(phase) && state.answered_turn == session.current_turn.as_ref().map(|turn| turn.id) {
+        return vec![FlowStep::EndTurn(TurnOutcome::Done)];
+    }
+    if state.turns_since_message >= context.definition.limits.routing_turns_max {
+        return context.stop(StopReasonKind::RoutingTurns);
+    }
+    route(context)
+}
+
+/// Has a submitted plan approved, by the user or by the setting.
+fn decide_on_plan(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+    let state = context.state();
+    let waits = context.phase().plan && state.visit.plan_submitted && state.visit.completed;
+    state.plan.as_ref().filter(|status| waits && status.approved_by.is_none())?;
+    if context.settings.plan_approval == PlanApprovalMode::Auto {
+        return Some(vec![ProjectFact::PlanApproved { by: PlanApprover::Auto }.into_step()]);
+    }
+    // A message of the user that is newer than the plan is feedback, which the agent works on first.
+    (!context.has_new_message()).then(|| context.stop(StopReasonKind::PlanApproval))
+}
+
+/// Reacts to a routing turn that was counted: notices loops, then continues.
+pub(super) fn handle_turn_counted(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let state = context.state();
+    let Some(turn) = state.turns.back().filter(|turn| turn.decision.phase == context.phase_name()) else {
+        return Vec::new();
+    };
+    let (times, has_progress) = state.count_repetitions(LOOP_WINDOW_TURNS);
+    if times < LOOP_TIMES_WARN || is_talk_phase(context.phase()) {
+        return advance(context);
+    }
+    let (phase, agents) = (turn.decision.phase.clone(), turn.decision.agents.clone());
+    let noticed = ProjectFact::LoopNoticed { phase, agents, times }.into_step();
+    if times >= LOOP_TIMES_MAX && !has_progress {
+        // The flow has stopped before it reacts to the loop.
+        let mut steps = context.stop(StopReasonKind::Loop);
+        steps.insert(1, noticed);
+        return steps;
+    }
+    vec![noticed]
+}
+
+/// Reacts to a transition.
+pub(super) fn handle_phase_entered(context: &ProjectContext<'_>, entered: &PhaseEntered) -> Vec<FlowStep> {
+    let transition = &entered.transition;
+    let is_running = context.view.session.current_turn.is_some();
+    match &transition.cause {
+        TransitionCause::Expired { .. } => handle_expired(context),
+        TransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
+        TransitionCause::RolledBack { to_visit } => {
+            vec![reply_step(account::render_rolled_back(context, *to_visit))]
+        }
+        _ if context.state().decision.is_some() => carry_out(context),
+        _ if !transition.begins_visit() => Vec::new(),
+        _ if is_running && context.state().open_turn().is_some() => interrupt_turn(&transition.to),
+        _ if is_running => advance(context),
+        _ => vec![FlowStep::StartTurn],
+    }
+}
+
+/// Continues with the decision whose phase was entered.
+fn carry_out(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    if context.phase().kind != PhaseKindDefinition::Work { finish(context) } else { advance(context) }
+}
+
+/// The user moved to another phase while agents worked: their work is cancelled, and the phase is worked in.
+fn interrupt_turn(to: &PhaseName) -> Vec<FlowStep> {
+    let why = format!("the user entered `{to}`");
+    vec![
+        ProjectFact::TurnAbandoned { turn: 0, why }.into_step(),
+        FlowStep::EndTurn(TurnOutcome::Cancelled),
+        FlowStep::StartTurn,
+    ]
+}
+
+fn handle_expired(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let is_running = context.view.session.current_turn.is_some();
+    match (is_running, is_talk_phase(context.phase())) {
+        (true, true) => context.stop(StopReasonKind::PhaseLimit),
+        (true, false) => advance(context),
+        (false, true) => vec![reply_step(account::render_stop(context, StopReasonKind::PhaseLimit))],
+        (false, false) => vec![FlowStep::StartTurn],
+    }
+}
+
+/// Ends the session with an account of what was done.
+fn finish(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+    let reason =
+        "the work has ended; start a new session, or fork this one to continue from an earlier point".to_owned();
+    vec![
+        reply_step(account::render_end(context)),
+        FlowStep::SetResult(account::result_json(context)),
+        FlowStep::EndTurn(TurnOutcome::Done),
+        FlowStep::CloseSession { reason },
+    ]
+}

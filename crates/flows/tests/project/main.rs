@@ -1,0 +1,12 @@
+//! Tests of the project flow, without an engine. A fake workspace answers the tools.
+
+mod checklist_evidence;
+mod checklist_phases;
+mod checklist_routing;
+mod commands;
+mod crashes;
+mod definitions;
+mod loops;
+mod properties;
+mod support;
+mod support_desk;
