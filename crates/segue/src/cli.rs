@@ -1,5 +1,6 @@
 //! The command line: every command, argument and help text. What the commands do is in [`crate::commands`].
 
+mod flow_args;
 pub(crate) mod help;
 
 use std::net::IpAddr;
@@ -7,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use segue_core::ids::{ToolRunId, TurnId};
+
+pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
@@ -56,6 +59,12 @@ pub(crate) enum CliCommand {
     /// Send one message and print the reply
     #[command(after_help = "Example:\n  segue send --session home \"Should we rent or buy?\"")]
     Send(SendArgs),
+    /// Carry out one request without asking anybody, and exit with a code
+    #[command(
+        after_help = "Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n\n\
+                            Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified"
+    )]
+    Run(RunArgs),
     /// List sessions, newest first
     #[command(after_help = "Example:\n  segue sessions --search \"rent or buy\"")]
     Sessions(SessionsArgs),
@@ -110,8 +119,8 @@ pub(crate) enum CliCommand {
     /// Show or change the phases of a session
     #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
     Phase(PhaseArgs),
-    /// List the flows, or describe one
-    #[command(after_help = "Example:\n  segue flows concierge")]
+    /// List the flows, describe one, or write one of your own
+    #[command(after_help = "Example:\n  segue flows concierge\n  segue flows new support-desk")]
     Flows(FlowsArgs),
     /// List, add or revoke API keys of the server
     #[command(after_help = "Example:\n  segue keys add laptop --owner acme")]
@@ -547,15 +556,6 @@ pub(crate) struct PhaseGraphSelectorArgs {
     /// Role or agent that owns the phase graph, if several have one.
     #[arg(long, value_name = "NAME")]
     pub owner: Option<String>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct FlowsArgs {
-    /// Flow to describe [default: list all].
-    pub name: Option<String>,
-    /// Print the phase graphs as Mermaid diagrams.
-    #[arg(long, requires = "name")]
-    pub mermaid: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -13,6 +13,7 @@ mod keys;
 mod models;
 pub(crate) mod phase;
 pub(crate) mod recompute;
+mod run;
 mod send;
 mod serve;
 pub(crate) mod session_actions;
@@ -35,6 +36,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::Keys(arguments) => keys::run_keys(global, arguments),
         CliCommand::Chat(arguments) => chat::run_chat(global, arguments).await,
         CliCommand::Send(arguments) => send::run_send(global, arguments).await,
+        CliCommand::Run(arguments) => run::run_request(global, arguments).await,
         CliCommand::Sessions(arguments) => sessions::run_sessions(global, arguments).await,
         CliCommand::Show(arguments) => show::run_show(global, arguments).await,
         CliCommand::Explain(arguments) => explain::run_explain(global, arguments).await,

@@ -2,6 +2,7 @@
 //! new session. Every value has an origin. Parsing is here; starting an engine from it is in [`crate::setup`].
 
 mod approval;
+mod flow_files;
 mod locations;
 mod parser;
 mod records;
@@ -23,6 +24,7 @@ use segue_tools::WorkspaceConfig;
 use serde_json::Value;
 
 pub(crate) use approval::ApprovalConfig;
+pub(crate) use flow_files::{DefinitionLoader, FlowFile};
 pub(crate) use locations::{ConfigFileLocation, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_from_settings, parse_config, validate_config};
 pub(crate) use records::{DomainFile, default_records_path};
@@ -70,6 +72,8 @@ pub(crate) struct Config {
     pub domains: Vec<ConfigValue<DomainFile>>,
     /// The folders in which agents work, by name.
     pub workspaces: BTreeMap<String, ConfigValue<WorkspaceConfig>>,
+    /// The user's own flows.
+    pub flow_files: Vec<ConfigValue<FlowFile>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
     pub server_limits: ServerLimitsConfig,
     /// Which tool runs wait for a person.
@@ -199,6 +203,7 @@ impl Config {
             records: None,
             domains: Vec::new(),
             workspaces: BTreeMap::new(),
+            flow_files: Vec::new(),
             model_limits: BTreeMap::new(),
             server_limits: ServerLimitsConfig::default(),
             approval: ApprovalConfig::default(),

@@ -16,6 +16,7 @@ use segue_engine::{Engine, EngineConfig, RecomputeResult, SessionOptions, Sessio
 use segue_models::ModelRegistry;
 use serde_json::{Value, json};
 
+use crate::config::DefinitionLoader;
 use crate::setting_values;
 
 pub(crate) use client::{RemoteServerProblem, ServerClient};
@@ -37,6 +38,7 @@ impl RemoteEngine {
         check_version(url, about["version"].as_str())?;
         let store = Arc::new(store::RemoteStore::new(client.clone()));
         let setup = EngineConfig {
+            flow_loader: Some(Arc::new(DefinitionLoader)),
             recovery: SessionResumePolicy::Never,
             ..EngineConfig::new(store, flows, ModelRegistry::new(), "remote")
         };

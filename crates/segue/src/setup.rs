@@ -20,7 +20,7 @@ use segue_store::sqlite::SqliteStore;
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
-use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, UserDirs};
+use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::suggest::suggestion_hint;
@@ -160,6 +160,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         model_limits: engine_model_limits(&config),
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
+        flow_loader: Some(Arc::new(DefinitionLoader)),
         recovery: start.effective_recovery(),
         ..EngineConfig::new(Arc::new(store), flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
@@ -201,6 +202,7 @@ pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result
     }
     let store = Arc::new(open_store(&store.value)?);
     let setup = EngineConfig {
+        flow_loader: Some(Arc::new(DefinitionLoader)),
         recovery: SessionResumePolicy::Never,
         ..EngineConfig::new(store, config.flows(), ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };

@@ -7,7 +7,7 @@ use super::Cli;
 
 /// The commands by purpose, in the order in which the help page lists them. A test checks that none is missing.
 pub(crate) const COMMAND_GROUPS: [(&str, &[&str]); 4] = [
-    ("Talk", &["chat", "send"]),
+    ("Talk", &["chat", "send", "run"]),
     ("Inspect", &["sessions", "show", "explain", "flows", "phase"]),
     (
         "Operate",

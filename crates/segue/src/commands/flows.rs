@@ -1,4 +1,6 @@
-//! `segue flows`: lists the flows, or describes the roles, phases, tools, settings and commands of one.
+//! `segue flows`: lists the flows, describes the roles, phases, tools, settings and commands of one, or works on a flow file.
+
+mod flow_file;
 
 use anyhow::bail;
 use segue_core::flow::SettingSpec;
@@ -16,6 +18,9 @@ use crate::setup;
 use crate::suggest::suggestion_hint;
 
 pub(crate) fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
+    if let Some(action) = arguments.action {
+        return flow_file::run_flows_action(global, action);
+    }
     let flows = setup::available_flows(global);
     let Some(name) = &arguments.name else {
         let specs: Vec<&FlowSpec> = flows.iter().map(|flow| flow.spec()).collect();

@@ -24,7 +24,7 @@ use crate::{SilentExit, image, name_lookup, setting_values};
 pub(crate) const EXIT_CODE_INTERRUPTED: u8 = 130;
 
 pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Result<()> {
-    let text = if arguments.message == "-" { read_message_from_stdin()? } else { arguments.message.clone() };
+    let text = read_message(&arguments.message)?;
     let images = arguments.image.iter().map(|file| image::load_image(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
     if running.uses_rehearsal_model {
@@ -131,6 +131,11 @@ async fn send_and_follow(
     // A message that repeats an idempotency key was answered earlier, so the whole journal is read.
     let after = if id > before.last_ids.message { before.last_seq } else { segue_core::ids::Seq(0) };
     SessionFollower::start_after(engine, session, after, live).await?.follow_message(id).await
+}
+
+/// Returns the text of a message; `-` reads it from standard input.
+pub(super) fn read_message(message: &str) -> anyhow::Result<String> {
+    if message == "-" { read_message_from_stdin() } else { Ok(message.to_owned()) }
 }
 
 fn read_message_from_stdin() -> anyhow::Result<String> {

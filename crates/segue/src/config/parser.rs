@@ -14,6 +14,7 @@ use segue_models::card::TokenPrice;
 use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
+use super::flow_files::{self, FLOW_FILE_KEY};
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
@@ -46,7 +47,7 @@ pub(super) const REHEARSAL_KEYS: [&str; 1] = ["speed"];
 pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
 pub(super) const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 pub(super) const CATALOG_KEYS: [&str; 1] = ["file"];
-/// The only key of `[flows.NAME]` that is not a setting of the flow.
+/// A key of `[flows.NAME]` that is not a setting of the flow.
 pub(super) const ROLES_KEY: &str = "roles";
 pub(super) const ROLE_KEYS: [&str; 3] = ["default", "phases", "fallback"];
 pub(super) const MODEL_LIMIT_KEYS: [&str; 3] = ["calls_max", "calls_per_minute_max", "idle_s_max"];
@@ -120,7 +121,9 @@ pub(crate) fn parse_config(
             if let Some(roles) = flow.subtable(ROLES_KEY)? {
                 read_role_models(&roles, Some(&name), &mut config)?;
             }
-            for setting in flow.entries().iter().filter(|setting| setting.name != ROLES_KEY) {
+            flow_files::read_flow_file(&flow, &name, file, read_file, &mut config)?;
+            let is_setting = |name: &str| name != ROLES_KEY && name != FLOW_FILE_KEY;
+            for setting in flow.entries().iter().filter(|setting| is_setting(&setting.name)) {
                 let value = ConfigValue { value: toml_to_json(setting.value), origin: flow.origin_at(setting.offset) };
                 config.flow_settings.push(FlowSettingConfig { flow: name.clone(), name: setting.name.clone(), value });
             }

@@ -86,7 +86,7 @@ impl Config {
 
     /// Returns all flows, with these domains.
     pub(crate) fn flows(&self) -> Vec<Arc<dyn DynFlow>> {
-        segue_flows::flows_with_domains(self.all_domains())
+        self.with_flow_files(segue_flows::flows_with_domains(self.all_domains()))
     }
 
     /// Returns the path of the records database: the configured path, or else a file next to the store.

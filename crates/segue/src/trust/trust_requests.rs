@@ -54,6 +54,12 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         let description = describe_workspace_access(&workspace.value);
         requests.push(request(ActionRequiringTrustKind::Workspace, format!("{description} (workspace `{name}`)")));
     }
+    for own in &config.flow_files {
+        for check in &own.value.definition.checks {
+            let description = format!("run the command `{}` as a check (flow `{}`)", check.command, own.value.name);
+            requests.push(request(ActionRequiringTrustKind::ToolApproval, description));
+        }
+    }
     for pattern in &config.approval.allow {
         let description = format!("run tools without asking you (`approval.allow` has `{}`)", pattern.value);
         requests.push(request(ActionRequiringTrustKind::ToolApproval, description));

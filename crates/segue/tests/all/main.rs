@@ -8,6 +8,7 @@ mod crash;
 mod doc;
 mod errors;
 mod file_modes;
+mod flow_files;
 mod logging;
 mod models;
 mod plain_http;
