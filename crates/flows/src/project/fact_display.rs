@@ -15,9 +15,7 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
     };
     let names = |agents: &[segue_core::ids::AgentName]| agents.iter().map(name).collect::<Vec<_>>().join(", ");
     match fact {
-        ProjectFact::Decided(_) | ProjectFact::CompletionAccepted { .. } | ProjectFact::LessonsLoaded { .. } => {
-            FactDisplay::Hidden
-        }
+        ProjectFact::Decided(_) | ProjectFact::CompletionAccepted { .. } => FactDisplay::Hidden,
         ProjectFact::DecisionRejected { complaints, .. } => {
             FactDisplay::Detail(format!("the router's answer was not usable: {}", complaints.join("; ")))
         }

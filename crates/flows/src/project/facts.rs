@@ -104,10 +104,6 @@ pub enum ProjectFact {
         agent: AgentName,
         lesson: ProjectLesson,
     },
-    /// The lessons of the workspace, as its session listed them.
-    LessonsLoaded {
-        lessons: Vec<(AgentName, ProjectLesson)>,
-    },
     /// The flow stopped to ask the user.
     UserAsked {
         why: StopReasonKind,

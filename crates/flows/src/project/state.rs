@@ -68,8 +68,6 @@ pub struct ProjectState {
     pub(super) last_checks: Option<ChecksResult>,
     pub(super) last_transition: Option<TransitionEntry>,
     pub(super) lessons: BTreeMap<AgentName, Vec<ProjectLesson>>,
-    /// Whether the lessons of the workspace were requested.
-    pub(super) lessons_requested: bool,
     pub(super) stopped: Option<StopReasonKind>,
     pub(super) metrics: BTreeMap<PhaseName, PhaseMetrics>,
     /// The number of the first routing turn after the user's last message.

@@ -8,7 +8,6 @@ mod crash;
 mod doc;
 mod errors;
 mod file_modes;
-mod flow_files;
 mod logging;
 mod models;
 mod plain_http;

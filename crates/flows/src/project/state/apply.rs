@@ -234,9 +234,6 @@ impl ProjectState {
             ProjectFact::VerdictReached(verdict) => self.verdict = Some(*verdict),
             ProjectFact::ContentRestored { .. } => self.verdict = self.visit.entry_verdict.clone(),
             ProjectFact::LessonLearned { agent, lesson } => self.add_lesson(agent, lesson),
-            ProjectFact::LessonsLoaded { lessons } => {
-                lessons.into_iter().for_each(|(agent, lesson)| self.add_lesson(agent, lesson));
-            }
             ProjectFact::UserAsked { why, .. } => self.stopped = Some(why),
             ProjectFact::LateCompletion { .. } | ProjectFact::EndedEarly { .. } => {}
         }
