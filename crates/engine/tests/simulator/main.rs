@@ -29,11 +29,14 @@ use store::SimAppendFault;
 /// Number of seeds in an ordinary run.
 const SEEDS: u64 = 2_000;
 
+/// Number of seeds in an ordinary run of sessions that talk to each other, each of which takes longer.
+const EXCHANGE_SEEDS: u64 = 500;
+
 /// Failures after which the run ends.
 const FAILURES_MAX: usize = 10;
 
 /// Returns the seeds from the environment, or those of an ordinary run.
-fn seeds() -> Range<u64> {
+fn seeds(ordinary: u64) -> Range<u64> {
     let number =
         |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("`{text}` is not a seed; expected a number"));
     if let Ok(seed) = std::env::var("SEGUE_SEED") {
@@ -45,7 +48,7 @@ fn seeds() -> Range<u64> {
             Some((first, end)) => number(first)..number(end),
             None => 0..number(&seeds),
         },
-        Err(_) => 0..SEEDS,
+        Err(_) => 0..ordinary,
     }
 }
 
@@ -59,7 +62,7 @@ fn find_failure(plan: &SimPlan) -> Option<String> {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_done_twice() {
-    let failures = seeds().filter_map(|seed| Some((seed, find_failure(&SimPlan::random(seed))?)));
+    let failures = seeds(SEEDS).filter_map(|seed| Some((seed, find_failure(&SimPlan::random(seed))?)));
     let failures: Vec<String> = failures
         .take(FAILURES_MAX)
         .map(|(seed, failure)| {
@@ -71,7 +74,7 @@ fn nothing_is_lost_and_nothing_is_done_twice() {
 
 #[test]
 fn sessions_that_talk_lose_nothing_and_share_claims_in_order() {
-    let failures = seeds().filter_map(|seed| {
+    let failures = seeds(EXCHANGE_SEEDS).filter_map(|seed| {
         let cause = catch_unwind(|| exchange::simulate_exchange(seed)).err()?;
         let message = cause.downcast_ref::<String>().cloned();
         let message = message.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default();
