@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use self::claims::Claimant;
 use self::requests::{WORKSPACE_FLOW, WorkspaceQuestion};
-use self::state::{WorkspaceFact, WorkspaceState};
+use self::state::{WorkspaceContents, WorkspaceFact};
 use crate::fact::{fact_step, parse_fact};
 use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 
@@ -31,7 +31,7 @@ use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 pub(crate) const RELEASE_COMMAND: &str = "release";
 const CLAIM_ARGUMENT: &str = "claim";
 
-type WorkspaceContext<'a> = FlowContext<'a, WorkspaceState>;
+type WorkspaceContext<'a> = FlowContext<'a, WorkspaceContents>;
 
 /// The flow of workspaces.
 #[derive(Debug)]
@@ -71,13 +71,13 @@ impl Default for WorkspaceFlow {
 }
 
 impl Flow for WorkspaceFlow {
-    type State = WorkspaceState;
+    type State = WorkspaceContents;
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn apply(&self, state: &mut WorkspaceState, event: &RecordedEvent) {
+    fn apply(&self, state: &mut WorkspaceContents, event: &RecordedEvent) {
         state.apply(event);
     }
 
@@ -121,7 +121,7 @@ impl Flow for WorkspaceFlow {
         find_commanded_claim(view, arguments).map(|_| ())
     }
 
-    fn describe_fact(&self, _state: &WorkspaceState, kind: &str, value: &Value) -> FactDisplay {
+    fn describe_fact(&self, _state: &WorkspaceContents, kind: &str, value: &Value) -> FactDisplay {
         parse_fact::<WorkspaceFact>(kind, value)
             .map_or(FactDisplay::Raw, |fact| FactDisplay::Notice(artifacts::describe_workspace_fact(&fact)))
     }

@@ -4,11 +4,11 @@ use segue_core::flow::{Artifact, ArtifactButton, ArtifactContent, ArtifactTableR
 use serde_json::json;
 
 use super::claims::ClaimStatus;
-use super::state::{WorkspaceFact, WorkspaceState};
+use super::state::{WorkspaceContents, WorkspaceFact};
 use super::{CLAIM_ARGUMENT, RELEASE_COMMAND};
 use crate::limits::WORKSPACE_ROWS_SHOWN_MAX;
 
-pub(super) fn list_artifacts(state: &WorkspaceState) -> Vec<Artifact> {
+pub(super) fn list_artifacts(state: &WorkspaceContents) -> Vec<Artifact> {
     let mut artifacts = Vec::new();
     let mut add_table = |name: &str, title: &str, columns: &[&str], rows: Vec<ArtifactTableRow>| {
         if !rows.is_empty() {

@@ -11,14 +11,14 @@ use super::requests::{
     ExistingEntryPolicy, KnowledgeCursor, KnowledgeEntry, KnowledgePage, KnowledgeQuery, KnowledgeRevision,
     KnowledgeStored, KnowledgeToAdd, KnowledgeToRemove, NewKnowledgeEntry,
 };
-use super::state::{StoredDocument, WorkspaceFact, WorkspaceState, document_bytes};
+use super::state::{StoredDocument, WorkspaceContents, WorkspaceFact, document_bytes};
 use crate::limits::{
     KNOWLEDGE_BYTES_MAX, KNOWLEDGE_DOCUMENT_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, KNOWLEDGE_ENTRIES_PER_REQUEST_MAX,
     KNOWLEDGE_KEY_CHARS_MAX, KNOWLEDGE_KIND_CHARS_MAX, WORKSPACE_REPLY_BYTES_MAX,
 };
 
 pub(super) fn store_entries(
-    state: &WorkspaceState,
+    state: &WorkspaceContents,
     request: KnowledgeToAdd,
     from: &SessionId,
 ) -> Result<WorkspaceAnswer, String> {
@@ -59,7 +59,7 @@ pub(super) fn store_entries(
     Ok(WorkspaceAnswer::new(fact, &KnowledgeStored { changed, revision }))
 }
 
-fn check_entry(state: &WorkspaceState, entry: &NewKnowledgeEntry) -> Result<(), String> {
+fn check_entry(state: &WorkspaceContents, entry: &NewKnowledgeEntry) -> Result<(), String> {
     let NewKnowledgeEntry { kind, key, document, if_exists } = entry;
     check_length("the kind of an entry", kind, KNOWLEDGE_KIND_CHARS_MAX)?;
     check_length("the key of an entry", key, KNOWLEDGE_KEY_CHARS_MAX)?;
@@ -86,7 +86,7 @@ fn check_entry(state: &WorkspaceState, entry: &NewKnowledgeEntry) -> Result<(), 
 }
 
 pub(super) fn remove_entries(
-    state: &WorkspaceState,
+    state: &WorkspaceContents,
     request: &KnowledgeToRemove,
     from: &SessionId,
 ) -> Result<WorkspaceAnswer, String> {
@@ -102,7 +102,7 @@ pub(super) fn remove_entries(
     Ok(WorkspaceAnswer::new(fact, &KnowledgeStored { changed, revision }))
 }
 
-pub(super) fn list_entries(state: &WorkspaceState, query: &KnowledgeQuery) -> Result<WorkspaceAnswer, String> {
+pub(super) fn list_entries(state: &WorkspaceContents, query: &KnowledgeQuery) -> Result<WorkspaceAnswer, String> {
     let is_selected = |entry: &&KnowledgeEntry| {
         let cursor = (&entry.kind, &entry.key);
         query.kind.as_ref().is_none_or(|kind| *kind == entry.kind)

@@ -4,14 +4,14 @@ use segue_core::ids::SessionId;
 
 use super::WorkspaceAnswer;
 use super::requests::{Lesson, LessonList, LessonQuery, LessonStored, LessonToAdd};
-use super::state::{WorkspaceFact, WorkspaceState};
+use super::state::{WorkspaceContents, WorkspaceFact};
 use crate::limits::{
     AGENT_NAME_CHARS_MAX, LESSON_AGENTS_MAX, LESSON_TEXT_CHARS_MAX, LESSON_TITLE_CHARS_MAX, LESSONS_PER_AGENT_MAX,
     WORKSPACE_REPLY_BYTES_MAX,
 };
 
 pub(super) fn store_lesson(
-    state: &WorkspaceState,
+    state: &WorkspaceContents,
     lesson: LessonToAdd,
     from: &SessionId,
 ) -> Result<WorkspaceAnswer, String> {
@@ -31,7 +31,7 @@ pub(super) fn store_lesson(
     Ok(WorkspaceAnswer::new(fact, &LessonStored { is_new, lessons }))
 }
 
-pub(super) fn list_lessons(state: &WorkspaceState, query: &LessonQuery) -> Result<WorkspaceAnswer, String> {
+pub(super) fn list_lessons(state: &WorkspaceContents, query: &LessonQuery) -> Result<WorkspaceAnswer, String> {
     let agents = state.lessons.iter().filter(|(agent, _)| query.agent.as_ref().is_none_or(|wanted| wanted == *agent));
     let mut lessons: Vec<&Lesson> = agents.flat_map(|(_, lessons)| lessons.iter().map(|lesson| &**lesson)).collect();
     // The sort is stable, so lessons of the same time stay in the order of agents.

@@ -16,7 +16,7 @@ use crate::limits::LESSONS_PER_AGENT_MAX;
 
 /// The state of a workspace.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct WorkspaceState {
+pub struct WorkspaceContents {
     /// The lessons of each agent, oldest first.
     pub(super) lessons: BTreeMap<String, VecDeque<Arc<Lesson>>>,
     /// By kind and key.
@@ -76,7 +76,7 @@ pub(super) struct StoredDocument {
     pub document: Value,
 }
 
-impl WorkspaceState {
+impl WorkspaceContents {
     pub(super) fn apply(&mut self, recorded: &RecordedEvent) {
         if matches!(recorded.event, Event::SessionForked { .. }) {
             // The claims belong to the original workspace.
