@@ -35,7 +35,7 @@ use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDe
 use segue_core::flow::{
     Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
 };
-use segue_core::ids::{FragmentName, ToolName};
+use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -159,7 +159,7 @@ fn handle_tool_ended(context: &ProjectContext<'_>) -> Vec<FlowStep> {
     if opened.requested_by.is_some() {
         return agents::handle_agent_tool_ended(context, opened);
     }
-    if opened.tool == ToolName::from(WorkspaceTool::RestoreCheckpoint.name()) {
+    if opened.tool.as_str() == WorkspaceTool::RestoreCheckpoint.name() {
         return evidence::handle_restored(context).unwrap_or_else(|| commands::handle_user_restore(context));
     }
     turn::advance(context)

@@ -67,6 +67,3 @@ pub(crate) const NODE_DRAIN_MS_MAX: u64 = 20_000;
 pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;
 /// Most descendants of a session that a tree of sessions shows.
 pub(crate) const TREE_SESSIONS_MAX: usize = 1_000;
-
-/// Longest name of a workspace, in characters.
-pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;

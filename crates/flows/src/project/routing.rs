@@ -213,7 +213,7 @@ pub(super) fn handle_router_answer(
         let fact = ProjectFact::UnknownAgents { names: parsed.unknown_agents, phase: parsed.phase.clone() };
         steps.push(fact.into_step());
         if parsed.agents.is_empty() {
-            let complaint = RoutingAnswerError::NoKnownAgent { phase: parsed.phase };
+            let complaint = RoutingAnswerError::UnknownAgents { phase: parsed.phase };
             steps.extend(reject_decision(context, call, vec![complaint.to_string()]));
             return steps;
         }

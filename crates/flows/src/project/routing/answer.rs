@@ -15,13 +15,13 @@ const END_AGENT: &str = "end";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::project) enum RoutingAnswerError {
     #[error("the answer contains no JSON object; write only {{\"phase\": …, \"agents\": […], \"reason\": …}}")]
-    NoJson,
+    NotJson,
     #[error("`agents` is missing or empty; name at least one agent")]
-    NoAgents,
+    MissingAgents,
     #[error("`reason` is missing or empty; say in one sentence why")]
-    NoReason,
+    MissingReason,
     #[error("none of the named agents may work in `{phase}`; choose from the listed agents")]
-    NoKnownAgent { phase: PhaseName },
+    UnknownAgents { phase: PhaseName },
 }
 
 /// A router's answer.
@@ -48,7 +48,7 @@ pub(in crate::project) fn parse_routing_answer(
     user_text: &str,
 ) -> Result<ParsedRouting, Vec<RoutingAnswerError>> {
     let is_decision = |value: &Value| value.get("agents").is_some() || value.get("phase").is_some();
-    let Some(answer) = find_json_where(text, is_decision).value else { return Err(vec![RoutingAnswerError::NoJson]) };
+    let Some(answer) = find_json_where(text, is_decision).value else { return Err(vec![RoutingAnswerError::NotJson]) };
     let mut named = read_names(&answer["agents"]);
     let ends = |name: &str| name.eq_ignore_ascii_case(END_AGENT);
     let end_option = options.iter().find(|option| option.ends);
@@ -70,10 +70,10 @@ pub(in crate::project) fn parse_routing_answer(
     // A phase that is not offered will be refused, with or without agents.
     let needs_agents = option.is_some_and(|option| !option.all_agents);
     if named.is_empty() && needs_agents && !named_end {
-        errors.push(RoutingAnswerError::NoAgents);
+        errors.push(RoutingAnswerError::MissingAgents);
     }
     if reason.is_empty() {
-        errors.push(RoutingAnswerError::NoReason);
+        errors.push(RoutingAnswerError::MissingReason);
     }
     if !errors.is_empty() {
         return Err(errors);
