@@ -198,7 +198,7 @@ impl CommandRunner<'_> {
 }
 
 /// Makes the environment and the memory of this process, which contain API keys, unreadable for commands of the same user. Root can
-/// still read them; a sandbox of the kernel prevents that, too.
+/// still read them, also in a sandbox.
 fn hide_own_environment() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
