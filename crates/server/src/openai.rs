@@ -8,6 +8,8 @@ mod chat_completions;
 mod conversation;
 mod conversation_cache;
 mod fingerprint;
+#[cfg(test)]
+mod fuzz_tests;
 mod models;
 mod reply_stream;
 mod response_stream;

@@ -2,6 +2,7 @@
 
 mod closure_flow;
 mod fakes;
+mod fuzz;
 mod harness;
 mod injection;
 mod invariants;
@@ -12,6 +13,7 @@ mod transcript;
 
 pub use closure_flow::ClosureFlow;
 pub use fakes::{InMemoryTexts, WordCounter};
+pub use fuzz::run_fuzz_target;
 pub use harness::{SessionHarness, TEST_MODEL};
 pub use injection::{INJECTION_MARK, injection_corpus, unconfined_lines};
 pub use invariants::assert_invariants;

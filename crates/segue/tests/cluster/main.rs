@@ -5,6 +5,7 @@
 //! `SEGUE_SEED` selects the random choices.
 
 #![cfg(unix)]
+#![allow(clippy::print_stdout, reason = "the figures of a run are read by people")]
 
 mod checker;
 mod clients;
