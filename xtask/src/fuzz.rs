@@ -24,7 +24,9 @@ pub(crate) fn run_fuzz_targets(arguments: &[String]) -> Result<ExitCode> {
     }
     let mut command = checkout::cargo_command();
     command.args(["test", "--locked", "--no-fail-fast"]);
-    PACKAGES.iter().for_each(|package| drop(command.args(["--package", package])));
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
     // One target at a time, so that each gets a whole core.
     command.args([filter, "--", "--nocapture", "--test-threads", "1"]);
     let status = command.env("SEGUE_FUZZ_SECONDS", seconds).status().context("cargo could not be started")?;

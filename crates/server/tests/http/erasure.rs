@@ -38,7 +38,7 @@ fn files_with(folder: &Path, texts: &[&str]) -> Vec<String> {
 async fn nothing_of_a_deleted_session_is_left() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let model: ScriptedModel = DEFAULT_SCENARIO.parse().expect("a scenario");
-    let store = Arc::new(SqliteStore::open(&folder.path().join("segue.db")).expect("a store"));
+    let store = Arc::new(SqliteStore::open(folder.path().join("segue.db")).expect("a store"));
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let config = EngineConfig {
         call_policy: Arc::new(KeyCallPolicy::from_folder(folder.path(), Arc::new(segue_engine::clock::SystemClock))),

@@ -30,7 +30,7 @@ pub(crate) async fn priced_engine(disk: &MemoryDisk, folder: &TempDir, scenario:
     let script = |text: &str| Arc::new(text.parse::<ScriptedModel>().expect("a scenario"));
     let price = TokenPrice::flat(1_000_000, 1_000_000, 1_000_000);
     let card = ModelCard { price: Some(price), ..ModelCard::unpriced(100_000) };
-    let models = ModelRegistry::new().with_card("scripted", script(scenario), card.clone()).with_card(
+    let models = ModelRegistry::new().with_card("scripted", script(scenario), card).with_card(
         "other",
         script(DEFAULT_SCENARIO),
         card,
