@@ -222,7 +222,8 @@ fn handle_fact(context: &TeamContext<'_>, fact: TeamFact) -> Vec<FlowStep> {
         | TeamFact::StoryRequeued { .. }
         | TeamFact::ExpressQueued { .. }
         | TeamFact::Unassigned { .. } => dispatcher::dispatch(context),
-        TeamFact::Merged { .. } => dispatcher::dispatch(context),
+        TeamFact::Merged { .. } | TeamFact::DispatchEnded => dispatcher::dispatch(context),
+        TeamFact::DispatchBegun => dispatcher::handle_dispatch_begun(context),
         TeamFact::Resumed | TeamFact::GivenBack { .. } => commands::continue_team(context),
         TeamFact::ReviewPartRead { request, .. } => requests::handle_part_read(context, request),
         TeamFact::TaskGiven { agent, task } => tool_runs::handle_work_refused_task(context, &agent, &task),

@@ -14,8 +14,26 @@ use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
 use super::story::{Story, StoryKind, dependent_stories, startable_stories};
 use super::team_context::{TeamContext, propose_architect, propose_product_manager};
 
-/// Gives one story to one coder, or ends the spec if nothing is left. The fact comes first, so that the next decision sees it.
+/// Begins to give out work, if there is any. Several events of one decision may ask for it; the first one gets it.
 pub(super) fn dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    if context.state().pending_dispatches > 0 || plan_dispatch(context).is_empty() {
+        return Vec::new();
+    }
+    vec![TeamFact::DispatchBegun.into_step()]
+}
+
+/// Gives out work once.
+pub(super) fn handle_dispatch_begun(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    if context.state().pending_dispatches > 1 {
+        return Vec::new();
+    }
+    let mut steps = plan_dispatch(context);
+    steps.push(TeamFact::DispatchEnded.into_step());
+    steps
+}
+
+/// Gives one story to one coder, or ends the spec if nothing is left.
+fn plan_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     if !state.spec_is_running && state.updates.is_empty() && express_head(context).is_none() {
         return Vec::new();

@@ -90,7 +90,9 @@ pub(super) fn describe_team_fact(kind: &str, value: &Value) -> FactDisplay {
             FactDisplay::Detail(format!("{} entries were read from the knowledge file", graph.nodes.len()))
         }
         TeamFact::SpecAborted { reason } => FactDisplay::Notice(format!("the team cannot start: {reason}")),
-        TeamFact::SpecDrafted { .. }
+        TeamFact::DispatchBegun
+        | TeamFact::DispatchEnded
+        | TeamFact::SpecDrafted { .. }
         | TeamFact::StoryChanged { .. }
         | TeamFact::Unassigned { .. }
         | TeamFact::WorktreeReady { .. }

