@@ -106,12 +106,9 @@ async fn start_engine(
         .into_iter()
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with_model("cat", model));
+    let flows = vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))];
     let config = EngineConfig {
-        drain_ms_max: segue_engine::limits::DRAIN_MS_MAX,
-        live_updates: None,
         recovery: segue_engine::SessionResumePolicy::Immediate,
-        store: store.clone(),
-        flows: vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))],
         model_assignment: ModelAssignment::new(models.clone(), "sim".into()),
         models,
         tools: ToolRegistry::default().with_tool("look", Arc::new(SimTool::new(world, random.split()))),
@@ -119,11 +116,10 @@ async fn start_engine(
             "sim".into(),
             ModelCallLimits { concurrent_calls_max: plan.calls_max, ..Default::default() },
         )]),
-        approval_rules: segue_core::approval::ToolApprovalRules::default(),
-        default_settings: BTreeMap::new(),
         clock: Arc::new(clock),
         random: RandomSource::from_seed(random.next_u64()),
         token_counter: Arc::new(WordCounter),
+        ..EngineConfig::new(store.clone(), flows, ModelRegistry::new(), "sim")
     };
     (Engine::start(config).await.expect("an engine starts"), store)
 }
