@@ -15,12 +15,15 @@ use segue_models::{
 use segue_store::memory::MemoryStore;
 use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
 
+/// The prompts of calls, with the roles that were called.
+type SeenPrompts = Vec<(String, Arc<Prompt>)>;
+
 /// Answers like the rehearsal model, except for the roles that others repeat: these answer with a text of the corpus.
 #[derive(Debug)]
 struct InjectingModel {
     rehearsal: RehearsalModel,
     text: String,
-    prompts: Arc<Mutex<Vec<(String, Arc<Prompt>)>>>,
+    prompts: Arc<Mutex<SeenPrompts>>,
 }
 
 impl LanguageModel for InjectingModel {
