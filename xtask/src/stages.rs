@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{browser, checkout, clients, local_model, studio, supply_chain, tidy};
+use crate::{browser, checkout, clients, local_model, studio, tidy};
 
 /// All stages, in the order in which they run.
 const STAGES: &[TestStage] = &[
@@ -25,7 +25,6 @@ const STAGES: &[TestStage] = &[
         required_component: Some(CLIPPY),
         speed: StageSpeed::Quick,
     },
-    TestStage { name: "supply", work: StageWork::SupplyChain, required_component: None, speed: StageSpeed::Quick },
     TestStage { name: "tests", work: StageWork::Tests, required_component: None, speed: StageSpeed::Quick },
     TestStage { name: "studio", work: StageWork::Studio, required_component: None, speed: StageSpeed::Quick },
     TestStage { name: "browser", work: StageWork::Browser, required_component: None, speed: StageSpeed::Slow },
@@ -56,8 +55,6 @@ enum StageWork {
     Cargo(&'static [&'static str]),
     /// The rules in [`tidy`].
     Tidy,
-    /// The licences, sources and vulnerabilities of dependencies.
-    SupplyChain,
     /// The tests of all crates. Only this stage can be filtered.
     Tests,
     /// The type checks, tests and build of the web studio, and a comparison with the committed build.
@@ -191,7 +188,6 @@ fn run_stage(stage: &TestStage, options: &TestOptions) -> Result<StageOutcome> {
             print!("{report}");
             Ok(if report.is_empty() { StageOutcome::Passed } else { StageOutcome::Failed })
         }
-        StageWork::SupplyChain => supply_chain::check_dependencies(),
         StageWork::Tests => match &options.filter {
             None => run_command(checkout::cargo_command().args(TEST_ARGUMENTS)),
             Some(filter) => run_matching_tests(checkout::cargo_command().args(TEST_ARGUMENTS).arg(filter), filter),
@@ -249,7 +245,6 @@ fn stage_command_line(stage: &TestStage, options: &TestOptions) -> String {
     match stage.work {
         StageWork::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
         StageWork::Tidy => "cargo xtask tidy".to_owned(),
-        StageWork::SupplyChain => "cargo deny check".to_owned(),
         StageWork::Tests => {
             let filter = options.filter.as_deref().map(|filter| format!(" {filter}")).unwrap_or_default();
             format!("cargo {}{filter}", TEST_ARGUMENTS.join(" "))
@@ -312,11 +307,8 @@ mod tests {
 
     #[test]
     fn quick_skips_the_browser_the_clients_the_model_and_the_docs() {
-        assert_eq!(
-            names(&[]),
-            ["format", "tidy", "clippy", "supply", "tests", "studio", "browser", "clients", "model", "docs"]
-        );
-        assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "supply", "tests", "studio"]);
+        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "clients", "model", "docs"]);
+        assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests", "studio"]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) struct TestTeam {
     pub(crate) instructions: Option<String>,
     /// The commits of the integration branch, newest last.
     pub(crate) merged: Vec<String>,
-    commits: u32,
+    pub(crate) commits: u32,
 }
 
 pub(crate) fn spec() -> Value {
