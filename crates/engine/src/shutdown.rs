@@ -113,11 +113,14 @@ impl Engine {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let active = self.shared().registry.active_mailboxes();
-        for (session, mailbox) in &active {
+        for session in active.keys() {
             tracing::info!(%session, "session is not finished; it is resumed at the next start");
+        }
+        // They stay registered meanwhile: only the leases of registered sessions are renewed.
+        join_all(active.values().map(|mailbox| mailbox.drain_and_wait(self.shared().drain_ms_max))).await;
+        for (session, mailbox) in &active {
             self.shared().registry.remove_actor(session, mailbox);
         }
-        join_all(active.values().map(|mailbox| mailbox.drain_and_wait(self.shared().drain_ms_max))).await;
         // Turns that ended meanwhile may have abandoned more calls.
         self.shared().abandoned_calls.abort_all();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;

@@ -89,11 +89,19 @@ fn violations(prompt: &Prompt, text: &str) -> Vec<String> {
                 ChatRole::System => false,
             };
             if !is_authors_message {
-                found.extend(unconfined_lines(part).into_iter().map(|line| format!("{:?}: {line}", message.chat_role)));
+                // A field of a handover is one item of a list: its value cannot begin a line.
+                let lines = unconfined_lines(part).into_iter().filter(|line| !is_handover_field(line));
+                found.extend(lines.map(|line| format!("{:?}: {line}", message.chat_role)));
             }
         }
     }
     found
+}
+
+fn is_handover_field(line: &str) -> bool {
+    line.strip_prefix("- ")
+        .and_then(|item| item.split_once(": "))
+        .is_some_and(|(label, _)| !label.contains(INJECTION_MARK))
 }
 
 async fn check_flow(flow: &str) {

@@ -63,10 +63,10 @@ pub(crate) enum CliCommand {
     /// Send one message and print the reply
     #[command(after_help = "Example:\n  segue send --session home \"Should we rent or buy?\"")]
     Send(SendArgs),
-    /// Carry out one request without asking anybody, and exit with a code
+    /// Carry out one request without questions, and exit with a code
     #[command(
-        after_help = "Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n\n\
-                            Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified"
+        after_help = "Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified\n\n\
+                      Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00"
     )]
     Run(RunArgs),
     /// List sessions, newest first

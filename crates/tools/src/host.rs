@@ -306,6 +306,12 @@ impl WorkspaceRun {
         if checks.len() > CHECKS_MAX {
             return Err(format!("there are {} checks; at most {CHECKS_MAX} are allowed", checks.len()));
         }
+        // An owner is a client of the server: what it confirms must not be more than what the operator allows.
+        if self.invocation.owner().is_some() {
+            for check in &arguments.confirmed {
+                CommandLine::parse(check)?.check_allowed(&self.workspace.config.commands)?;
+            }
+        }
         let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before the checks")).await?;
         let deadline = tokio::time::Instant::now()
             + std::time::Duration::from_millis(self.context.run_ms_max.saturating_sub(AFTERWORK_MS));

@@ -89,8 +89,8 @@ pub struct RunCommandArguments {
 /// The arguments of `run_checks`. Without arguments, all checks of the workspace run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunChecksArguments {
-    /// Commands that the user confirmed as checks of this session. They run after the declared checks, and need not be in
-    /// the list of allowed commands.
+    /// Commands that the user confirmed as checks of this session. They run after the declared checks. In a session of
+    /// the operator they need not be in the list of allowed commands; in a session of an owner they must.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub confirmed: Vec<String>,
 }

@@ -112,7 +112,7 @@ async fn phases_can_be_proposed_granted_and_rolled_back() {
         stage: begin (visit 1, 0 turns, since DAY TIME)
           allowed         act
         — begin → act —
-        — refused: `end` cannot be entered from `act`: gate `looked over` is open, so after `act` `review` must be entered first (only the user can grant a skip); no other phase can be entered now —
+        — refused: `end` cannot be entered from `act`: gate `looked over` is open, so after `act` `review` must be completed first (only the user can grant a skip); no other phase can be entered now —
         — granted: `end` may be entered once; this may skip phase `review` (gate `looked over`) —
         — act → end —
           `end` was entered with a grant, which skipped phase `review` (gate `looked over`)

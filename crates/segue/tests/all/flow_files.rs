@@ -100,6 +100,7 @@ fn run_says_by_its_exit_code_that_it_waits_for_the_user() {
     assert_eq!(run.code, 2, "{} {}", run.out, run.err);
     let report: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
     assert_eq!((&report["outcome"], &report["ended"]), (&"done".into(), &false.into()));
-    assert!(place.fails(&["run", "--budget", "nothing", "x"]).contains("invalid value"));
+    let misused = place.run(&["run", "--budget", "nothing", "x"]);
+    assert!(misused.code == 2 && misused.err.contains("invalid value"), "{}", misused.err);
     assert!(place.fails(&["run", "--budget", "0", "x"]).contains("--budget must be an amount of dollars"));
 }

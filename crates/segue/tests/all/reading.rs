@@ -182,6 +182,8 @@ fn flows_are_described() {
         SETTING      DEFAULT  DESCRIPTION
         instruction the system prompt; by default a short instruction to answer directly: a text
                               of at most 20000 characters
+        prompts               your own prompt templates by name, in place of the built-in ones: a table of
+                              at most 131072 bytes
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));
     assert_eq!(place.json(&["flows", "chat", "--json"])["roles"][0]["memory"], "the whole session");

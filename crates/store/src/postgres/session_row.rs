@@ -127,7 +127,7 @@ pub(super) async fn free_name(
         return Err(exists());
     }
     // A node that inserted the row a lease ago and has not written the first record will not do so any more.
-    let sql = format!("SELECT changed_at < {NOW_MICROS} - $2 * 1000 FROM segue_sessions WHERE uid = $1");
+    let sql = format!("SELECT changed_at < {NOW_MICROS} - $2::bigint * 1000 FROM segue_sessions WHERE uid = $1");
     let row = query_opt(client, &sql, &[&old_row.uid, &to_bigint(db.lease_ms)]).await?;
     let is_abandoned = row.is_some_and(|row| row.get(0));
     match old_row.ensure_not_held(db, client, session, TakeoverPolicy::IfHolderDead).await {

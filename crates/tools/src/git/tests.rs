@@ -168,6 +168,8 @@ fn unusual_repositories_work_or_are_refused_clearly() {
     git(&empty, ["checkout", "--quiet", "--detach"]).expect("there is a commit");
     let found = team(&empty).inspect("k.dot").expect("it is usable");
     assert!(found.branch.is_none() && found.warnings[0].contains("not on a branch"));
+    // The clones are new to the team: they must not contain the branch that it has just created.
+    git(&empty, ["branch", "--quiet", "-D", "segue/tea"]).expect("it was created");
     let (bare, shallow) = (folder.path().join("bare"), folder.path().join("shallow"));
     let source = format!("file://{}", empty.display());
     git(folder.path(), ["clone", "--quiet", "--bare", &source, "bare"]).expect("it can be cloned");
