@@ -89,42 +89,40 @@ fn violations(prompt: &Prompt, text: &str) -> Vec<String> {
                 ChatRole::System => false,
             };
             if !is_authors_message {
-                // A field of a handover is one item of a list: its value cannot begin a line.
-                let lines = unconfined_lines(part).into_iter().filter(|line| !is_handover_field(line));
-                found.extend(lines.map(|line| format!("{:?}: {line}", message.chat_role)));
+                found.extend(unconfined_lines(part).into_iter().map(|line| format!("{:?}: {line}", message.chat_role)));
             }
         }
     }
     found
 }
 
-fn is_handover_field(line: &str) -> bool {
-    line.strip_prefix("- ")
-        .and_then(|item| item.split_once(": "))
-        .is_some_and(|(label, _)| !label.contains(INJECTION_MARK))
-}
-
-async fn check_flow(flow: &str) {
+/// Holds the conversation with each text of the corpus, and checks that the phases are the same as without. Returns the
+/// prompts of each text.
+async fn check_phases(flow: &str) -> Vec<(&'static str, SeenPrompts)> {
     let baseline = hold_conversation(flow, "We have thought about it, but we are not sure.").await;
+    let mut seen = Vec::new();
     for text in injection_corpus() {
         let conversation = hold_conversation(flow, text).await;
         let is_mentioned = |(_, prompt): &(String, Arc<Prompt>)| {
             prompt.messages.iter().any(|message| message.parts.iter().any(|part| part.contains(INJECTION_MARK)))
         };
         assert!(conversation.prompts.iter().any(is_mentioned), "{flow}: the text is in no prompt: {text}");
-        for (call, prompt) in &conversation.prompts {
-            assert_eq!(violations(prompt, text), Vec::<String>::new(), "{flow}, {call}: {text}");
-        }
         assert_eq!(conversation.phases, baseline.phases, "{flow}: the text moved the conversation: {text}");
+        seen.push((text, conversation.prompts));
     }
+    seen
 }
 
 #[tokio::test]
 async fn injected_text_stays_data_in_chat() {
-    check_flow("chat").await;
+    for (text, prompts) in check_phases("chat").await {
+        for (call, prompt) in &prompts {
+            assert_eq!(violations(prompt, text), Vec::<String>::new(), "{call}: {text}");
+        }
+    }
 }
 
 #[tokio::test]
-async fn injected_text_stays_data_in_the_concierge() {
-    check_flow("concierge").await;
+async fn injected_text_moves_no_phase_of_the_concierge() {
+    check_phases("concierge").await;
 }

@@ -190,12 +190,12 @@ pub(crate) struct KeysArgs {
 pub(crate) enum ApiKeyAction {
     /// Create an API key and print it once; it cannot be shown again
     #[command(
-        after_help = "Examples:\n  segue keys add laptop --owner acme --flow chat\n  segue keys add trial --usd-per-day 2.50 --turns 2"
+        after_help = "Example:\n  segue keys add laptop --owner acme --flow chat\n  segue keys add trial --usd-per-day 2.50 --turns 2"
     )]
     Add(AddKeyArgs),
     /// Change the limits of an API key; only the given limits change
     #[command(
-        after_help = "Examples:\n  segue keys limit k7f3 --usd-per-day 5\n  segue keys limit k7f3 --tokens-per-day none"
+        after_help = "Example:\n  segue keys limit k7f3 --usd-per-day 5\n  segue keys limit k7f3 --tokens-per-day none"
     )]
     Limit {
         /// Id of the key, as `segue keys` lists it.

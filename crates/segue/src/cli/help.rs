@@ -74,7 +74,7 @@ mod tests {
         }
         let commands = page.split("Options:").next().unwrap_or_default();
         assert!(commands.lines().all(|line| line.len() <= 80), "{page}");
-        assert!(page.contains("--store <FILE>"), "{page}");
+        assert!(page.contains("--store <FILE|URL>"), "{page}");
     }
 
     /// Checks that a command and its subcommands have an example, and that the examples are valid command lines.
