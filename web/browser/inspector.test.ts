@@ -166,6 +166,8 @@ describe('history', () => {
     await page.getByText('starter, now').waitFor();
     await expect.poll(() => new URL(page.url()).search).toBe('?at=30');
     await screenshot(page, 'past');
+    // The branch continues an unanswered message, so the studio asks first.
+    page.once('dialog', (dialog) => void dialog.accept());
     await page.getByRole('button', { name: 'Branch here' }).first().click();
     await page.waitForURL((url) => !url.pathname.startsWith('/s/split'));
     await page.getByRole('link', { name: 'branched from split' }).waitFor();
