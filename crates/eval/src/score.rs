@@ -1,6 +1,6 @@
 //! Computes what a conversation says about a model. A measure counts how often something went right, for one role. The
-//! measures of every flow are here and in [`replies`]; a flow with measures of its own has a module and an entry in
-//! [`FLOW_SCORERS`].
+//! measures of every flow are here and in `replies`; a flow with measures of its own has a module and an entry in
+//! `FLOW_SCORERS`.
 
 mod assistant;
 mod concierge;
