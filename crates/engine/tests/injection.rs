@@ -121,8 +121,3 @@ async fn injected_text_stays_data_in_chat() {
         }
     }
 }
-
-#[tokio::test]
-async fn injected_text_moves_no_phase_of_the_concierge() {
-    check_phases("concierge").await;
-}
