@@ -125,7 +125,7 @@ impl Project {
     /// Has a role call a tool of the workspace, which returns this value.
     pub(crate) fn use_tool(&mut self, role: &str, tool: &str, arguments: Value, value: Value) -> &mut Self {
         self.session.answer_with_tool_call(role, tool, arguments);
-        let mut runs = self.session.session().open_tool_runs.values();
+        let runs = self.session.session().open_tool_runs.values();
         let run = runs.filter(|run| run.requested_by.is_some()).map(|run| run.run).next().expect("it is running");
         self.finish(run, value);
         self.settle()
