@@ -1,5 +1,7 @@
 //! Fuzz targets of core; see `segue_testkit::run_fuzz_target`.
 
+#![allow(clippy::disallowed_methods, reason = "a test reads its corpus")]
+
 use std::path::{Path, PathBuf};
 
 use segue_core::codec::{decode_event, encode_event};
