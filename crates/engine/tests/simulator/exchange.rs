@@ -1,6 +1,9 @@
 //! Simulates sessions that talk to each other: several engines on one store, children, claims, a workspace, and tool runs
 //! that wait for approval, while processes crash and disks fail. At the end the journal of each session is checked.
 //!
+//! In a part of the runs leases expire. Then processes are also cut off from the store, longer than their leases last, and
+//! write when they come back; their clocks differ, and the store's clock jumps.
+//!
 //! Each turn of a *boss* requests the claim `execute`, starts children, and waits for their results; then it stores a
 //! lesson, releases the claim and replies. A child, a *worker*, runs a tool that needs approval, and reports a result.
 
@@ -16,7 +19,7 @@ use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, RecordedEv
 use segue_core::flow::{
     ChildRequest, DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, UnknownOutcomePolicy,
 };
-use segue_core::ids::{Seq, SessionId};
+use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_core::prompt::{CallFailure, FailureKind, ToolCall, ToolSpec};
 use segue_core::tool::ToolResult;
 use segue_engine::clock::{Clock, TokioClock};
@@ -28,7 +31,8 @@ use segue_flows::workspace::requests::{LessonToAdd, WorkspaceQuestion, workspace
 use segue_models::{
     LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
-use segue_store::{PendingWorkStatus, SessionQuery};
+use segue_store::memory::MemoryDisk;
+use segue_store::{PendingWorkStatus, SessionQuery, StoreClock};
 use segue_testkit::{ClosureFlow, WordCounter};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
@@ -43,12 +47,19 @@ const WAIT_MS: u64 = 24 * 3_600_000;
 /// How often, and at what interval, to check at the end whether all sessions rest.
 const REST_CHECKS_MAX: u32 = 2_000;
 const REST_CHECK_MS: u64 = 5_000;
+/// How long a lease lasts, where leases expire.
+const LEASE_MS: u64 = 800;
+/// By how much the clocks of two processes differ at most.
+const CLOCK_SKEW_MS_MAX: u64 = 30_000;
 
-/// Runs a seed and checks the result.
-pub(crate) fn simulate_exchange(seed: u64) {
+/// Runs a seed and checks the result. Returns how many leases were taken from a process that was alive.
+pub(crate) fn simulate_exchange(seed: u64) -> u64 {
     let mut random = SeededRandom::new(seed);
     let plan = ExchangePlan::random(&mut random);
-    let world = Arc::new(SimWorld::new());
+    let world = Arc::new(match plan.leases {
+        SimLeases::LastAsLongAsProcesses => SimWorld::new(),
+        SimLeases::Expire => SimWorld::with_disk(MemoryDisk::with_expiring_leases(LEASE_MS)),
+    });
     let mut accepted = BTreeMap::new();
     let mut processes = plan.processes;
     let mut ended = false;
@@ -64,6 +75,7 @@ pub(crate) fn simulate_exchange(seed: u64) {
         check_journals(&engine, &accepted).await;
         engine.shutdown().await;
     });
+    world.observations().lost_leases
 }
 
 /// How a run goes, apart from what is drawn on the way.
@@ -73,7 +85,15 @@ struct ExchangePlan {
     engines: u64,
     processes: u64,
     model_failures_percent: u64,
+    leases: SimLeases,
     faults: StoreFaults,
+}
+
+/// Whether leases expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SimLeases {
+    LastAsLongAsProcesses,
+    Expire,
 }
 
 impl ExchangePlan {
@@ -92,6 +112,7 @@ impl ExchangePlan {
             engines: random.between(1, 3),
             processes: random.between(1, 3),
             model_failures_percent: *random.pick(&[0, 0, 15]),
+            leases: *random.pick(&[SimLeases::LastAsLongAsProcesses, SimLeases::Expire]),
             faults,
         }
     }
@@ -261,12 +282,22 @@ fn run_period(
 ) -> bool {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let (ended, stores) = runtime.block_on(async {
-        let clock = TokioClock::starting_at(world.observations().now);
+        let started_at = world.observations().now;
+        let clock = TokioClock::starting_at(started_at);
         let (mut engines, mut stores) = (Vec::new(), Vec::new());
         for _ in 0..plan.engines {
-            let (engine, store) = start_engine(world, plan, clock, random).await;
+            let skew_ms = match plan.leases {
+                SimLeases::LastAsLongAsProcesses => 0,
+                SimLeases::Expire => random.below(CLOCK_SKEW_MS_MAX),
+            };
+            let own_clock = TokioClock::starting_at(started_at.plus_ms(skew_ms));
+            let (engine, store) = start_engine(world, plan, own_clock, random).await;
             engines.push(engine);
             stores.push(store);
+        }
+        if plan.leases == SimLeases::Expire {
+            stores.iter().for_each(|store| drop(tokio::spawn(cut_off_repeatedly(store.clone(), random.split()))));
+            tokio::spawn(move_store_clock(world.disk.clock(), random.split()));
         }
         let deaths = futures_util::future::select_all(stores.iter().map(|store| Box::pin(store.wait_for_death())));
         let ended = tokio::select! {
@@ -274,13 +305,33 @@ fn run_period(
             _ = deaths => false,
             () = act(plan, random, &engines, &stores, is_last, accepted) => is_last,
         };
-        world.observations().now = clock.now().plus_ms(1);
+        let now = clock.now().plus_ms(1);
+        world.observations().now = now;
+        world.observations().lost_leases += engines.iter().map(|engine| engine.lease_counts().lost).sum::<u64>();
+        // The next runtime starts at the real time again, and the store's clock with it.
+        world.disk.clock().advance_ms(now.0 - started_at.0);
         (ended, stores)
     });
     // Like kill -9: every task ends where it is.
     drop(runtime);
     stores.iter().for_each(|store| store.kill());
     ended
+}
+
+/// Cuts a process off from the store now and then, often longer than its leases last.
+async fn cut_off_repeatedly(store: Arc<SimStore>, mut random: SeededRandom) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(random.below(4 * LEASE_MS))).await;
+        store.pause(random.below(6 * LEASE_MS)).await;
+    }
+}
+
+/// Moves the store's clock forward now and then.
+async fn move_store_clock(clock: StoreClock, mut random: SeededRandom) {
+    for _ in 0..random.below(4) {
+        tokio::time::sleep(Duration::from_millis(random.below(4 * LEASE_MS))).await;
+        clock.advance_ms(random.below(2 * LEASE_MS));
+    }
 }
 
 async fn act(
@@ -314,6 +365,7 @@ async fn act(
     for _ in 0..REST_CHECKS_MAX {
         tokio::time::sleep(Duration::from_millis(REST_CHECK_MS)).await;
         let approved = approve_held_runs(random.pick(engines)).await;
+        wake_quarantined_sessions(random.pick(engines)).await;
         busy = busy_sessions(&engines[0]).await;
         if busy.is_empty() && approved == 0 {
             for engine in engines {
@@ -345,6 +397,17 @@ async fn approve_held_runs(engine: &Engine) -> usize {
     approved
 }
 
+/// Does what a person does about a session that was taken over too often: asks something of it. The command is refused,
+/// but the process that received it resumes the session.
+async fn wake_quarantined_sessions(engine: &Engine) {
+    let page = engine.list_sessions(&SessionQuery::newest(10_000)).await.expect("the disk can be read");
+    for entry in page.entries.iter().filter(|entry| entry.is_quarantined) {
+        let unknown_run = OperatorCommand::Deny { run: ToolRunId(u32::MAX), reason: String::new() };
+        let denied = engine.apply_command(&entry.session, unknown_run).await;
+        assert!(denied.is_err(), "{} has no such run", entry.session);
+    }
+}
+
 async fn busy_sessions(engine: &Engine) -> Vec<String> {
     let page = engine.list_sessions(&SessionQuery::newest(10_000)).await.expect("the disk can be read");
     let mut busy = Vec::new();
@@ -372,6 +435,9 @@ async fn check_journals(engine: &Engine, accepted: &AcceptedMessages) {
     }
     for (session, events) in journals.iter().filter(|(_, events)| flow_of(events) == "boss") {
         check_boss(session, events, &journals, accepted.get(session).copied().unwrap_or_default());
+    }
+    for (session, events) in journals.iter().filter(|(_, events)| flow_of(events) == "worker") {
+        check_worker(session, events);
     }
     if let Some(events) = journals.get(&SessionId::from(WORKSPACE)) {
         check_workspace(events, &journals);
@@ -421,6 +487,20 @@ fn check_boss(session: &SessionId, events: &[Event], journals: &BTreeMap<Session
         assert_eq!(flow_of(events), "worker");
         let reported = events.iter().filter(|event| matches!(event, Event::ResultReported)).count();
         assert_eq!(reported, 1, "{} reported {reported} times", spawned.session);
+    }
+}
+
+/// Checks that no call was answered and no tool run ended twice, whichever process did the work.
+fn check_worker(session: &SessionId, events: &[Event]) {
+    let (mut answered, mut finished) = (BTreeSet::new(), BTreeSet::new());
+    for event in events {
+        match event {
+            Event::CallAnswered(answer) => {
+                assert!(answered.insert(answer.call), "{session}: {} was answered twice", answer.call);
+            }
+            Event::ToolRunEnded { run, .. } => assert!(finished.insert(*run), "{session}: {run} ended twice"),
+            _ => {}
+        }
     }
 }
 

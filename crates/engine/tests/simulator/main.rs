@@ -122,6 +122,12 @@ fn the_simulation_produces_late_answers() {
 }
 
 #[test]
+fn the_simulation_takes_leases_from_living_processes() {
+    let lost_leases: u64 = (0..20).map(exchange::simulate_exchange).sum();
+    assert!(lost_leases >= 10, "only {lost_leases}: processes that come back are hardly tested");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_journals() {
     for seed in 0..150 {
         let plan = SimPlan::random(seed);

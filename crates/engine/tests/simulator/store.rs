@@ -16,7 +16,7 @@ use segue_store::{
     SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
     SubmissionStatus, TakeoverPolicy,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::seeded_random::SeededRandom;
 use crate::world::SimWorld;
@@ -64,6 +64,8 @@ pub(crate) struct SimStore {
     faults_stopped: AtomicBool,
     writes: Arc<AtomicU64>,
     crashed: Arc<Notify>,
+    /// Whether operations wait, as if the process was stopped or the network cut.
+    paused: watch::Sender<bool>,
 }
 
 impl SimStore {
@@ -76,12 +78,27 @@ impl SimStore {
             faults_stopped: AtomicBool::new(false),
             writes: Arc::default(),
             crashed: Arc::default(),
+            paused: watch::Sender::new(false),
         }
     }
 
     /// Disables all faults.
     pub(crate) fn stop_faults(&self) {
         self.faults_stopped.store(true, Ordering::Relaxed);
+        self.paused.send_replace(false);
+    }
+
+    /// Makes all operations wait for `ms`. They are carried out afterwards, also writes that began before.
+    pub(crate) async fn pause(&self, ms: u64) {
+        if !self.are_faults_stopped() {
+            self.paused.send_replace(true);
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+        self.paused.send_replace(false);
+    }
+
+    async fn wait_while_paused(&self) {
+        wait_while_set(self.paused.subscribe()).await;
     }
 
     /// Waits until the process crashes at a commit.
@@ -102,6 +119,7 @@ impl SimStore {
     }
 
     async fn delay(&self) {
+        self.wait_while_paused().await;
         let ms =
             if self.are_faults_stopped() { 0 } else { self.with_random(|random| random.below(self.faults.ms_max + 1)) };
         if ms > 0 {
@@ -127,6 +145,11 @@ pub(crate) fn expect_ready<T>(future: impl Future<Output = Result<T, Error>>) ->
 
 fn io_error(what: &str) -> Error {
     Error::Io { what: what.to_owned(), detail: "injected fault".to_owned() }
+}
+
+async fn wait_while_set(mut flag: watch::Receiver<bool>) {
+    // A closed channel is no reason to wait.
+    let _ = flag.wait_for(|is_set| !is_set).await;
 }
 
 async fn wait_forever() -> ! {
@@ -183,9 +206,10 @@ impl JournalWriter for SimStore {
             }
         };
         self.writes.fetch_add(1, Ordering::Relaxed);
-        let (inner, crashed) = (self.inner.clone(), self.crashed.clone());
+        let (inner, crashed, paused) = (self.inner.clone(), self.crashed.clone(), self.paused.subscribe());
         let write = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(before_ms)).await;
+            wait_while_set(paused).await;
             let result = match fault {
                 Some(SimAppendFault::Before) => Err(io_error("appending")),
                 Some(SimAppendFault::Full) => Err(Error::DiskFull { what: "a commit".to_owned() }),
@@ -269,6 +293,7 @@ impl InboxStore for SimStore {
     }
 
     async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+        self.wait_while_paused().await;
         self.inner.held_sessions_with_entries(limit).await
     }
 }
@@ -288,6 +313,7 @@ impl SessionCatalog for SimStore {
     }
 
     async fn sessions_with_pending_work(&self, query: &PendingWorkQuery) -> Result<PendingWorkPage, Error> {
+        self.wait_while_paused().await;
         self.inner.sessions_with_pending_work(query).await
     }
 

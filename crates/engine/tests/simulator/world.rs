@@ -43,6 +43,8 @@ pub(crate) struct Observations {
     pub appends: u64,
     /// Actions that have not ended.
     pub pending: BTreeSet<u64>,
+    /// Number of leases that were taken from a process that was alive.
+    pub lost_leases: u64,
 }
 
 /// A message that was sent.
@@ -112,8 +114,12 @@ pub(crate) struct ListenerLog {
 
 impl SimWorld {
     pub(crate) fn new() -> Self {
+        Self::with_disk(MemoryDisk::new())
+    }
+
+    pub(crate) fn with_disk(disk: MemoryDisk) -> Self {
         let observations = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
-        Self { disk: MemoryDisk::new(), observations: Mutex::new(observations) }
+        Self { disk, observations: Mutex::new(observations) }
     }
 
     pub(crate) fn observations(&self) -> MutexGuard<'_, Observations> {
