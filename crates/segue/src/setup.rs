@@ -253,9 +253,9 @@ pub(crate) async fn require_read_only_engine(global: &GlobalArgs) -> anyhow::Res
     }
 }
 
-/// Returns all flows; without the user's domains if the configuration is invalid.
-pub(crate) fn available_flows(global: &GlobalArgs) -> Vec<Arc<dyn DynFlow>> {
-    load_config(global).map_or_else(|_| segue_flows::built_in_flows(), |loaded| loaded.config.flows())
+/// Returns all flows: the built-in ones, and those of the configuration.
+pub(crate) fn available_flows(global: &GlobalArgs) -> anyhow::Result<Vec<Arc<dyn DynFlow>>> {
+    Ok(load_config(global)?.config.flows())
 }
 
 /// Loads and validates the configuration.

@@ -40,7 +40,7 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
 
 /// Runs the conversation with the engine of a server.
 async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &ConversationArgs) -> anyhow::Result<()> {
-    let remote = RemoteEngine::connect(url, setup::available_flows(global)).await?;
+    let remote = RemoteEngine::connect(url, setup::available_flows(global)?).await?;
     let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
     let mid_turn_policy =
         serde_json::from_value(remote.server_info["default_mid_turn_policy"].clone()).unwrap_or_default();

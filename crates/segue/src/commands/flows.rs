@@ -21,7 +21,7 @@ pub(crate) fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Re
     if let Some(action) = arguments.action {
         return flow_file::run_flows_action(global, action);
     }
-    let flows = setup::available_flows(global);
+    let flows = setup::available_flows(global)?;
     let Some(name) = &arguments.name else {
         let specs: Vec<&FlowSpec> = flows.iter().map(|flow| flow.spec()).collect();
         return print_flow_list(global, &specs);

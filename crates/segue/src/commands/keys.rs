@@ -83,7 +83,7 @@ async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &FileKeyUsag
 }
 
 fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
-    let known = setup::available_flows(global);
+    let known = setup::available_flows(global)?;
     for flow in &new.flow {
         if !known.iter().any(|known| known.spec().name == flow.as_str()) {
             let names = known.iter().map(|known| known.spec().name.as_str());

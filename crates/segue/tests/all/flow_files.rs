@@ -61,6 +61,9 @@ fn every_mistake_is_reported_with_file_line_and_column() {
     place.write("letters.toml", &broken);
     let errors = place.fails(&["send", "--flow", "letters", "hello"]);
     assert!(errors.contains("`flows.letters.file`: the flow file has mistakes"), "{errors}");
+    // The list would be incomplete without it.
+    let errors = place.fails(&["flows"]);
+    assert!(errors.contains("`flows.letters.file`: the flow file has mistakes"), "{errors}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn show_flow(global: &GlobalArgs, flow: &str, mermaid: bool) -> anyhow::Result<(
         let loaded = load_flow_file(Path::new(flow))?;
         return print_graphs(DynFlow::spec(&loaded), mermaid);
     }
-    let flows = setup::available_flows(global);
+    let flows = setup::available_flows(global)?;
     match flows.iter().find(|known| known.spec().name == flow) {
         Some(found) => print_graphs(found.spec(), mermaid),
         None => {
