@@ -28,6 +28,7 @@ pub mod assistant;
 pub mod chat;
 pub mod concierge;
 mod fact;
+mod fragment_specs;
 pub mod limits;
 pub mod project;
 pub mod prompt_overrides;

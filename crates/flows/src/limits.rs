@@ -333,6 +333,10 @@ pub const COMPLETION_SUMMARY_CHARS_MAX: usize = 2_000;
 pub const ISSUES_MAX: usize = 20;
 /// Longest text of an issue, in characters.
 pub const ISSUE_TEXT_CHARS_MAX: usize = 1_000;
+/// How long a session waits for an answer of its workspace.
+pub const WORKSPACE_WAIT_MS: u64 = 30_000;
+/// How long a session waits until it may work in its workspace.
+pub const CLAIM_WAIT_MS: u64 = 30 * 60 * 1_000;
 /// Lessons that a session keeps for each agent.
 pub const PROJECT_LESSONS_MAX: usize = 50;
 /// Longest title of a lesson that an agent records, in characters.

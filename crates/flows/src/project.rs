@@ -18,6 +18,7 @@ mod evidence;
 mod fact_display;
 pub mod facts;
 mod fragments;
+mod lessons;
 mod project_context;
 mod rehearsal;
 mod routing;
@@ -27,15 +28,16 @@ pub mod state;
 mod text;
 mod tools;
 mod turn;
+mod workspace_claim;
 
 use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
-use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::event::{AskOutcome, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
 };
-use segue_core::ids::FragmentName;
+use segue_core::ids::{AskId, FragmentName};
 use segue_core::phase::ConditionVerdict;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -123,10 +125,17 @@ fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<Fl
         (Event::ToolRunEnded { .. }, _) => handle_tool_ended(context),
         (Event::ToolRoundDropped { reason, .. }, _) => agents::end_stranded_agents(context, reason),
         (Event::StepRefused { reason, .. }, _) => handle_refused_step(context, reason),
-        (Event::PhaseEntered(entered), _) => turn::handle_phase_entered(context, entered),
+        (Event::PhaseEntered(entered), _) => {
+            let released = workspace_claim::release_after_transition(context);
+            released.into_iter().chain(turn::handle_phase_entered(context, entered)).collect()
+        }
         (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => turn::advance(context),
         (Event::PhaseRoundCounted { .. }, _) => turn::handle_turn_counted(context),
         (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.warning()),
+        (Event::AskEnded { ask, outcome }, _) => handle_ask_ended(context, *ask, outcome),
+        (Event::TurnEnded { .. }, _) => {
+            workspace_claim::release_claim(context, "the session waits for the user").into_iter().collect()
+        }
         (Event::CommandIssued { command, arguments }, _) => commands::run_command(context, command, arguments),
         (event, _) => ProjectFact::from_event(event).map(|fact| react_to_fact(context, &fact)).unwrap_or_default(),
     }
@@ -145,6 +154,16 @@ fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowSt
         | ProjectFact::LoopNoticed { .. } => turn::advance(context),
         _ => Vec::new(),
     }
+}
+
+/// Continues when the workspace has answered. What an answer changes was applied to the state.
+fn handle_ask_ended(context: &ProjectContext<'_>, ask: AskId, outcome: &AskOutcome) -> Vec<FlowStep> {
+    let claim = workspace_claim::handle_claim_answer(context, ask, outcome);
+    if !claim.is_empty() {
+        return claim;
+    }
+    let lost = lessons::report_lost_lesson(context, ask, outcome);
+    lost.into_iter().chain(turn::advance(context)).collect()
 }
 
 fn handle_call_failure(context: &ProjectContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {

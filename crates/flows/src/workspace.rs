@@ -56,6 +56,7 @@ impl WorkspaceFlow {
         .with_ask_topic("knowledge_add", "stores or replaces entries of knowledge")
         .with_ask_topic("knowledge_remove", "removes entries of knowledge")
         .with_ask_topic("knowledge_list", "lists entries of knowledge, in pages")
+        .with_ask_topic("claim_status", "says who holds a claim and who waits for it")
         .with_ask_topic(CLAIM_TOPIC, "requests a claim; the reply arrives when it is granted")
         .with_ask_topic(RELEASE_TOPIC, "releases a claim, or gives up waiting for it");
         spec.commands.insert(RELEASE_COMMAND.to_owned(), release);
@@ -149,6 +150,9 @@ fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<Fl
         WorkspaceQuestion::KnowledgeAdd(entries) => knowledge::store_entries(view.state, entries, &received.from),
         WorkspaceQuestion::KnowledgeRemove(keys) => knowledge::remove_entries(view.state, &keys, &received.from),
         WorkspaceQuestion::KnowledgeList(query) => knowledge::list_entries(view.state, &query),
+        WorkspaceQuestion::ClaimStatus(query) => {
+            Ok(WorkspaceAnswer::new(None, &view.state.claims.describe(&query.name)))
+        }
     });
     let (fact, reply) = match answered {
         Ok(WorkspaceAnswer { fact, reply }) => (fact, Ok(reply)),

@@ -99,7 +99,12 @@ impl ReceivedCall {
 
     /// Replies with a tool call.
     pub(crate) fn call_tool(self, tool: &str) {
-        let call = ToolCall { id: "w1".to_owned(), name: tool.into(), arguments: serde_json::json!({"at": 1}) };
+        let arguments = serde_json::json!({"at": 1});
+        self.call_tool_with(ToolCall { id: "w1".to_owned(), name: tool.into(), arguments });
+    }
+
+    /// Replies with this tool call.
+    pub(crate) fn call_tool_with(self, call: ToolCall) {
         let _ = self.chunks.send(Ok(ReplyChunk::ToolCall(call)));
         let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
     }

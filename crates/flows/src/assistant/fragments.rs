@@ -16,6 +16,7 @@ use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{self, PromptConversation, PromptTurnSummaries, RecordRenderer, sample_record_and_change};
 use super::spec::*;
 use super::tools::{AvailableMcpTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
+use crate::fragment_specs::MESSAGE_FRAGMENT;
 use crate::limits::{COMPACTED_WORDS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 

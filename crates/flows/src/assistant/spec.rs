@@ -12,7 +12,8 @@ use super::answer::STEP_ACTION_NAMES;
 use super::facts::AssistantPlanStepKind;
 use super::settings::{self, ConfiguredDomains};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
-use crate::limits::{ACT_TOKENS_MAX, DECISION_TOKENS_MAX, FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
+use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
+use crate::limits::{ACT_TOKENS_MAX, DECISION_TOKENS_MAX, FOLDED_TOKENS_MAX};
 
 /// The role that interprets the user's message.
 pub const UNDERSTAND_ROLE: &str = "understand";
@@ -53,7 +54,6 @@ pub(super) const PROGRESS_FRAGMENT: &str = "flow";
 pub(super) const EXECUTION_FRAGMENT: &str = "happened";
 pub(super) const UNCOMPACTED_FRAGMENT: &str = "older";
 pub(super) const REPAIR_FRAGMENT: &str = "repair";
-pub(super) const MESSAGE_FRAGMENT: &str = "message";
 
 /// Returns the declaration of the flow.
 #[must_use]
@@ -87,19 +87,6 @@ fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -
     let parameters = json!({"type": "object"});
     let spec = ToolSpec { name: name.into(), description: description.to_owned(), parameters };
     FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) }
-}
-
-fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
-}
-
-/// For fragments that list the oldest content first.
-fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
-}
-
-fn message_fragment() -> FragmentSpec {
-    fragment_keeping_start(MESSAGE_FRAGMENT, ContextLayer::UserWords, USER_MESSAGE_TOKENS_MAX)
 }
 
 /// The parts that all nodes but Summarize share. Each turn starts a new thread; a repair continues it.

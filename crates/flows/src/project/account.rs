@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::facts::{AgentDoneKind, StopReasonKind};
 use super::project_context::ProjectContext;
-use super::text::truncate_chars;
+use super::text::{count_of, truncate_chars};
 use crate::limits::{ACCOUNT_FILES_MAX, ACCOUNT_LINES_MAX, ACCOUNT_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
@@ -39,21 +39,17 @@ fn verification_line(context: &ProjectContext<'_>) -> String {
     }
     match (state.current_verdict(), &state.verdict) {
         (Some(verdict), _) if verdict.passed => {
-            format!("verified: {} passed on the current content", count(verdict.commands.len(), "check"))
+            format!("verified: {} passed on the current content", count_of(verdict.commands.len(), "check"))
         }
         (Some(verdict), _) => {
             let failed = verdict.commands.iter().filter(|command| !command.passed()).count();
-            let (checks, issues) = (count(failed, "failed check"), count(verdict.issues.len(), "reported issue"));
+            let (checks, issues) = (count_of(failed, "failed check"), count_of(verdict.issues.len(), "reported issue"));
             format!("not verified: {checks}, {issues}")
         }
         (None, _) if state.is_content_confirmed() => "confirmed by you; no check ran".to_owned(),
         (None, Some(_)) => "not verified: the content has changed since the checks ran".to_owned(),
         (None, None) => "not verified: no check ran".to_owned(),
     }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// The data of an account.
@@ -103,6 +99,7 @@ pub(super) fn render_stop(context: &ProjectContext<'_>, why: StopReasonKind) -> 
     let mut data = account_data(context);
     data["why"] = json!(why);
     data["plan"] = json!(context.state().plan.as_ref().map(|status| &status.plan));
+    data["holder"] = json!(context.state().claim_wait.as_ref().map(|wait| &wait.holder));
     data["turns_max"] = json!(context.definition.limits.routing_turns_max);
     fill_template(include_str!("../../prompts/project/stop.md"), &data)
 }

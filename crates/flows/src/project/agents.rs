@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::completion::{self, CompletionRequest};
 use super::definition::CompletionMode;
 use super::facts::{AgentCompletion, AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
+use super::lessons;
 use super::project_context::ProjectContext;
 use super::spec::{ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
 use super::text::truncate_chars;
@@ -130,7 +131,7 @@ pub(super) fn handle_flow_tool(context: &ProjectContext<'_>, opened: &ToolRunOpe
     let Some(agent) = &opened.agent else { return Vec::new() };
     match opened.tool.as_str() {
         COMPLETE_TOOL => handle_complete(context, opened, agent),
-        LEARN_TOOL => handle_learn(opened, agent),
+        LEARN_TOOL => handle_learn(context, opened, agent),
         _ => Vec::new(),
     }
 }
@@ -158,7 +159,7 @@ fn handle_complete(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: 
     }
 }
 
-fn handle_learn(opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
+fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
     let answer =
         |outcome: ToolOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
     let text = |name: &str, chars_max: usize| {
@@ -168,10 +169,11 @@ fn handle_learn(opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
     match (text("title", PROJECT_LESSON_TITLE_CHARS_MAX), text("lesson", PROJECT_LESSON_TEXT_CHARS_MAX)) {
         (Some(title), Some(text)) => {
             let lesson = ProjectLesson { title, text };
+            let kept = lessons::store_lesson(context, agent, &lesson);
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson }.into_step();
             let noted =
                 answer(ToolOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
-            vec![learned, noted]
+            [learned].into_iter().chain(kept).chain([noted]).collect()
         }
         _ => vec![answer(ToolOutcome::Failed, "`title` and `lesson` must both be texts")],
     }

@@ -7,7 +7,7 @@ use segue_core::flow::{
 use serde_json::{Value, json};
 
 use super::commands::{APPROVE_COMMAND, CONFIRM_COMMAND, CONTINUE_COMMAND, RESTORE_COMMAND};
-use super::facts::{AgentDoneKind, StopReasonKind};
+use super::facts::{AgentDoneKind, ClaimWait, StopReasonKind};
 use super::project_context::ProjectContext;
 use super::spec::PHASES_GRAPH;
 use crate::limits::ARTIFACT_ROWS_MAX;
@@ -44,7 +44,9 @@ fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
 
 /// What the user is asked, with the commands that answer.
 fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
-    let why = context.state().stopped?;
+    let Some(why) = context.state().stopped else {
+        return context.state().claim_wait.as_ref().map(|wait| claim_wait_artifact(context, wait));
+    };
     let (question, commands) = match why {
         StopReasonKind::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
         StopReasonKind::Confirmation => {
@@ -55,6 +57,9 @@ fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
         }
         StopReasonKind::Visits => {
             ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
+        StopReasonKind::WorkspaceClaim => {
+            ("another session works in the workspace", vec![command("Try again", CONTINUE_COMMAND, Value::Null)])
         }
         StopReasonKind::RoutingTurns | StopReasonKind::PhaseLimit => {
             ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
@@ -69,6 +74,19 @@ fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     };
     let content = ArtifactContent::Table { columns: columns(["question", "phase"]), rows: vec![row] };
     Some(Artifact::new("decision", "Your decision", content))
+}
+
+/// Says for whom the session waits.
+fn claim_wait_artifact(context: &ProjectContext<'_>, wait: &ClaimWait) -> Artifact {
+    let row = ArtifactTableRow {
+        id: "workspace".to_owned(),
+        group: "waiting for another session".to_owned(),
+        cells: cells([wait.describe(), context.phase_name().to_string()]),
+        why: String::new(),
+        commands: Vec::new(),
+    };
+    let content = ArtifactContent::Table { columns: columns(["workspace", "phase"]), rows: vec![row] };
+    Artifact::new("decision", "Waiting", content)
 }
 
 fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {

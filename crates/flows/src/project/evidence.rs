@@ -5,6 +5,7 @@ use segue_core::flow::FlowStep;
 
 use super::definition::CheckMoment;
 use super::facts::{CheckVerdict, ProjectFact, StopReasonKind};
+use super::lessons;
 use super::project_context::ProjectContext;
 use super::state::CheckProgress;
 use crate::workspace_tools::{
@@ -23,7 +24,8 @@ pub(super) fn prepare_turn(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>
         return None;
     }
     let label = context.state().turn.map_or_else(|| "turn".to_owned(), |turn| format!("turn {}", turn.0));
-    Some(vec![status_step(context), checkpoint_step(&label)])
+    let own = [status_step(context), checkpoint_step(&label)];
+    Some(lessons::request_lessons(context).into_iter().chain(own).collect())
 }
 
 fn status_step(context: &ProjectContext<'_>) -> FlowStep {
@@ -68,15 +70,17 @@ pub(super) fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>
     if phase.checks == CheckMoment::Never || state.visit.turns_closed == 0 || !state.visit.completed {
         return None;
     }
+    // A message of the user is routed before the user is asked again.
+    let may_ask = !context.has_new_message();
     if !context.has_workspace() {
-        let waits = !state.is_content_confirmed();
+        let waits = may_ask && !state.is_content_confirmed();
         return waits.then(|| context.stop(StopReasonKind::Confirmation));
     }
     if state.content.digest().is_none() && !state.visit.checkpoint_failed {
         return Some(vec![checkpoint_step(&format!("after {}", phase.name))]);
     }
     if context.known_checks().is_empty() {
-        let waits = !state.is_content_confirmed() && state.visit.issues.is_empty();
+        let waits = may_ask && !state.is_content_confirmed() && state.visit.issues.is_empty();
         return waits.then(|| context.stop(StopReasonKind::Confirmation));
     }
     match phase.checks {

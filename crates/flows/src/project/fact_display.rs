@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::definition::FlowDefinition;
 use super::facts::{AgentDoneKind, PlanApprover, ProjectFact, RoutedBy, SteerReason};
+use super::text::count_of;
 use crate::fact::parse_fact;
 
 /// Describes a fact.
@@ -58,13 +59,13 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
             FactDisplay::Detail(format!("the router named agents that cannot work in {phase}: {}", names.join(", ")))
         }
         ProjectFact::LoopNoticed { phase, agents, times } => {
-            FactDisplay::Notice(format!("{phase} with {} was routed {times} times", names(&agents)))
+            FactDisplay::Detail(format!("{phase} with {} was routed {times} times", names(&agents)))
         }
         ProjectFact::PlanSubmitted(plan) => {
-            FactDisplay::Notice(format!("a plan with {} steps was made", plan.steps.len()))
+            FactDisplay::Notice(format!("a plan with {} was made", count_of(plan.steps.len(), "step")))
         }
         ProjectFact::PlanEdited(plan) => {
-            FactDisplay::Notice(format!("you changed the plan: {} steps", plan.steps.len()))
+            FactDisplay::Notice(format!("you changed the plan: {}", count_of(plan.steps.len(), "step")))
         }
         ProjectFact::PlanApproved { by: PlanApprover::User } => FactDisplay::Notice("you approved the plan".to_owned()),
         ProjectFact::PlanApproved { by: PlanApprover::Auto } => {
@@ -74,16 +75,26 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::ContentConfirmed { .. } => FactDisplay::Notice("you confirmed the content".to_owned()),
         ProjectFact::VisitConfirmed => FactDisplay::Detail("you confirmed the current phase".to_owned()),
         ProjectFact::VerdictReached(verdict) => {
-            let failed = verdict.commands.iter().filter(|command| !command.passed()).count();
+            let failed = verdict.commands.iter().filter(|command| !command.passed());
+            let failed: Vec<String> = failed.map(|command| format!("`{}`", command.command)).collect();
+            let names = if failed.is_empty() { String::new() } else { format!(": {}", failed.join(", ")) };
             FactDisplay::Notice(match verdict.passed {
-                true => format!("verdict: passed ({} checks)", verdict.commands.len()),
-                false => format!("verdict: not passed ({failed} failed checks, {} issues)", verdict.issues.len()),
+                true => format!("verdict: passed ({})", count_of(verdict.commands.len(), "check")),
+                false => format!(
+                    "verdict: not passed ({}{names}, {})",
+                    count_of(failed.len(), "failed check"),
+                    count_of(verdict.issues.len(), "issue")
+                ),
             })
         }
         ProjectFact::ContentRestored { why, .. } => FactDisplay::Notice(why),
         ProjectFact::LessonLearned { agent, lesson } => {
             FactDisplay::Notice(format!("{} learned: {}", name(&agent), lesson.title))
         }
+        ProjectFact::LessonNotKept { why } => {
+            FactDisplay::Notice(format!("the workspace did not keep the lesson: {why}"))
+        }
+        ProjectFact::ClaimAwaited(wait) => FactDisplay::Notice(wait.describe()),
         ProjectFact::UserAsked { .. } => FactDisplay::Hidden,
         ProjectFact::EndedEarly { open_gates } => match open_gates.as_slice() {
             [] => FactDisplay::Detail("you ended the session".to_owned()),

@@ -6,6 +6,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId, PhaseName};
 use serde::{Deserialize, Serialize};
 
+pub use super::workspace_claim::ClaimWait;
 use crate::fact;
 use crate::workspace_tools::CommandRun;
 
@@ -104,6 +105,12 @@ pub enum ProjectFact {
         agent: AgentName,
         lesson: ProjectLesson,
     },
+    /// The workspace did not store a lesson.
+    LessonNotKept {
+        why: String,
+    },
+    /// Another session works in the workspace, so this one waits for its turn.
+    ClaimAwaited(ClaimWait),
     /// The flow stopped to ask the user.
     UserAsked {
         why: StopReasonKind,
@@ -255,6 +262,8 @@ pub enum StopReasonKind {
     RoutingTurns,
     /// A phase reached its limit.
     PhaseLimit,
+    /// Another session works in the workspace, or the workspace could not be asked.
+    WorkspaceClaim,
 }
 
 impl ProjectFact {

@@ -16,6 +16,7 @@ use super::spec::*;
 use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
 use super::text::truncate_chars;
 use super::tools::{ROUTER_ROLE, phase_tools};
+use crate::fragment_specs::MESSAGE_FRAGMENT;
 use crate::limits::{CHECK_OUTPUT_CHARS_MAX, HANDOFF_WINDOW_MS, LOG_ENTRY_CHARS_MAX, PROMPT_FILES_MAX};
 use crate::template::fill_template;
 

@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallRequest, TurnOutcome};
 use segue_core::flow::{FlowContext, FlowSpec, FlowStep, ReplyTextSource};
-use segue_core::ids::{AgentName, PhaseName, UnixMillis};
+use segue_core::ids::{AgentName, PhaseName, SessionId, UnixMillis};
 use segue_core::phase::{ConditionVerdict, PhaseState, Proposer};
 
 use super::definition::{FlowDefinition, PhaseDefinition};
@@ -12,6 +12,7 @@ use super::spec::{agent_role, phases_key};
 use super::state::ProjectState;
 use super::tools::ROUTER_ROLE;
 use super::{account, conditions};
+use crate::workspace::requests::workspace_session;
 
 /// The session's view, definition and settings.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +51,12 @@ impl<'a> ProjectContext<'a> {
 
     pub(super) fn has_workspace(&self) -> bool {
         self.settings.workspace.is_some()
+    }
+
+    /// Returns the session that keeps the lessons and claims of the workspace.
+    pub(super) fn workspace_session(&self) -> Option<SessionId> {
+        let workspace = self.settings.workspace.as_deref()?;
+        workspace_session(self.view.session.id.as_ref()?, workspace).ok()
     }
 
     /// Returns all commands that test the content, those of the workspace included.

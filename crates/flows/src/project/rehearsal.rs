@@ -30,6 +30,9 @@ const END_WORDS: [&str; 3] = ["bye", "stop", "enough"];
 const TOOL_PATH: &str = "greet.sh";
 const TEST_PATH: &str = "test.sh";
 const README_PATH: &str = "README.md";
+/// What it changes in a tool that is already there.
+const OLD_COMMENT: &str = "whose name is the first argument.";
+const NEW_COMMENT: &str = "whose name is the first argument, or else the world.";
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
 pub(super) fn rehearse_reply(context: &ProjectContext<'_>, call: &CallOpened) -> Option<RehearsedReply> {
@@ -137,8 +140,7 @@ impl AgentRehearsal<'_> {
     }
 
     fn talk(&self) -> RehearsedReply {
-        let arguments =
-            json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}", "topic": "{{topic}}"});
+        let arguments = json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}"});
         fill_template(include_str!("../../prompts/project/rehearsal/talk.md"), &arguments).into()
     }
 
@@ -163,6 +165,9 @@ impl AgentRehearsal<'_> {
         let state = self.context.state();
         let is_second_attempt = state.verdict.as_ref().is_some_and(|verdict| !verdict.passed);
         let has_changed = state.current_work(self.agent).changed;
+        if state.files.iter().any(|file| file == TOOL_PATH) && !is_second_attempt {
+            return self.extend_tool(has_changed);
+        }
         match (is_second_attempt, has_changed, self.last_tool().as_deref()) {
             (_, true, _) if is_second_attempt => self.complete("corrected the greeting", json!({})),
             (_, true, _) => self.complete("wrote the tool and its test", json!({})),
@@ -178,6 +183,18 @@ impl AgentRehearsal<'_> {
         }
     }
 
+    /// Changes the tool of an earlier session.
+    fn extend_tool(&self, has_changed: bool) -> RehearsedReply {
+        match (has_changed, self.last_tool()) {
+            (true, _) => self.complete("described the tool better", json!({})),
+            (false, None) => {
+                let arguments = json!({"path": TOOL_PATH, "old_text": OLD_COMMENT, "new_text": NEW_COMMENT});
+                self.call_tools(vec![(WorkspaceTool::EditFile.name(), arguments)])
+            }
+            (false, Some(_)) => self.complete("the tool is already there, and nothing has to change", json!({})),
+        }
+    }
+
     fn verify(&self) -> RehearsedReply {
         if self.may_use(WorkspaceTool::ReadFile) && self.last_tool().is_none() {
             return self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))]);
@@ -186,7 +203,8 @@ impl AgentRehearsal<'_> {
     }
 
     fn tidy(&self) -> RehearsedReply {
-        if self.may_use(WorkspaceTool::WriteFile) && self.last_tool().is_none() {
+        let is_documented = self.context.state().files.iter().any(|file| file == README_PATH);
+        if self.may_use(WorkspaceTool::WriteFile) && self.last_tool().is_none() && !is_documented {
             let content = include_str!("../../prompts/project/rehearsal/readme.md");
             let arguments = json!({"path": README_PATH, "content": content});
             return self.call_tools(vec![(WorkspaceTool::WriteFile.name(), arguments)]);

@@ -15,6 +15,8 @@ const CHECKS_SETTING: &str = "checks";
 pub(super) struct Settings {
     /// The workspace in which agents work; `None` if the session has none.
     pub(super) workspace: Option<String>,
+    /// Whether the session works in a copy of the workspace.
+    pub(super) has_copy: bool,
     pub(super) plan_approval: PlanApprovalMode,
     /// Commands that test the content, besides those of the workspace.
     pub(super) checks: Vec<String>,
@@ -55,6 +57,7 @@ impl Settings {
         let checks = resolved[CHECKS_SETTING].as_array().into_iter().flatten();
         Self {
             workspace: text(WORKSPACE_SETTING),
+            has_copy: text(COPY_SETTING).is_some(),
             plan_approval: match resolved[PLAN_APPROVAL_SETTING].as_str() {
                 Some("auto") => PlanApprovalMode::Auto,
                 _ => PlanApprovalMode::User,

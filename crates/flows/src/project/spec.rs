@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::context::{ContextLayer, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowSpec, RoleLimits, RoleSpec};
 use segue_core::ids::{PhaseName, RoleName, ToolName};
@@ -21,7 +21,8 @@ use super::settings::setting_specs;
 use super::tools::{
     COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, complete_declaration, expand_tool_names, learn_declaration, phase_tools,
 };
-use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
+use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
+use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX};
 use crate::workspace_tools::WorkspaceTool;
 
 /// The name of the phase graph.
@@ -49,7 +50,6 @@ pub(super) const EVIDENCE_FRAGMENT: &str = "evidence";
 pub(super) const FILES_FRAGMENT: &str = "files";
 pub(super) const TASK_FRAGMENT: &str = "task";
 pub(super) const NOTICE_FRAGMENT: &str = "notice";
-pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const OPTIONS_FRAGMENT: &str = "options";
 pub(super) const ROUTING_HISTORY_FRAGMENT: &str = "history";
 pub(super) const FEEDBACK_FRAGMENT: &str = "feedback";
@@ -167,19 +167,6 @@ fn phase_spec(definition: &FlowDefinition, phase: &PhaseDefinition) -> PhaseSpec
         },
         ..PhaseSpec::new(phase.name.as_str())
     }
-}
-
-fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
-}
-
-/// For fragments that list the oldest content first.
-fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
-}
-
-fn message_fragment() -> FragmentSpec {
-    fragment_keeping_start(MESSAGE_FRAGMENT, ContextLayer::UserWords, USER_MESSAGE_TOKENS_MAX)
 }
 
 fn router_role() -> RoleSpec {

@@ -7,13 +7,14 @@ mod tool_results;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use segue_core::body::BodyId;
-use segue_core::ids::{AgentName, CallId, PhaseName, ToolName, ToolRunId, TurnId, UnixMillis};
+use segue_core::ids::{AgentName, AskId, CallId, PhaseName, ToolName, ToolRunId, TurnId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
     AgentCompletion, AgentDoneKind, CheckVerdict, PlanApprover, ProjectLesson, ProjectPlan, RoutingDecision,
     StopReasonKind,
 };
+use super::workspace_claim::ClaimWait;
 use crate::workspace_tools::{ChecksResult, FileChange};
 
 pub(super) use log::{LogEntry, LogSpeaker, LogText, ProjectLog};
@@ -78,6 +79,14 @@ pub struct ProjectState {
     pub(super) turn: Option<TurnId>,
     /// Whether the content was saved and described in the current turn.
     pub(super) is_prepared: bool,
+    /// The topics of the questions to the workspace in the current turn.
+    pub(super) workspace_asks: BTreeMap<AskId, String>,
+    /// Whether the lessons of the workspace are known.
+    pub(super) lessons_loaded: bool,
+    /// The turn in which they were last requested.
+    pub(super) lessons_asked_in: Option<TurnId>,
+    /// The session that works in the workspace, while this one waits for its turn.
+    pub(super) claim_wait: Option<ClaimWait>,
 }
 
 /// A tool run that has not ended.

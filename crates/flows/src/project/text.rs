@@ -7,3 +7,8 @@ pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
     }
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
+
+/// Returns a number with its noun.
+pub(super) fn count_of(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

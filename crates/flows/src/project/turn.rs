@@ -11,7 +11,7 @@ use super::project_context::{ProjectContext, reply_step};
 use super::routing::route;
 use super::spec::{is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
-use super::{account, agents, evidence};
+use super::{account, agents, evidence, workspace_claim};
 use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
 
 /// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
@@ -52,12 +52,13 @@ pub(super) fn advance(context: &ProjectContext<'_>) -> Vec<FlowStep> {
         if decision.phase.as_str() != phase.name {
             return Vec::new();
         }
-        return evidence::prepare_visit(context).unwrap_or_else(|| agents::open_turn(context, decision));
+        let prepared = workspace_claim::request_claim(context).or_else(|| evidence::prepare_visit(context));
+        return prepared.unwrap_or_else(|| agents::open_turn(context, decision));
     }
     if phase.kind != PhaseKindDefinition::Work {
         return finish(context);
     }
-    if let Some(steps) = decide_on_plan(context).or_else(|| evidence::finish_visit(context)) {
+    if let Some(steps) = decide_on_plan(context).or_else(|| finish_visit(context)) {
         return steps;
     }
     if is_talk_phase(phase) && state.answered_turn == session.current_turn.as_ref().map(|turn| turn.id) {
@@ -67,6 +68,14 @@ pub(super) fn advance(context: &ProjectContext<'_>) -> Vec<FlowStep> {
         return context.stop(StopReasonKind::RoutingTurns);
     }
     route(context)
+}
+
+/// Does what must be done after the agents of a phase have completed. Work on the content needs the workspace's claim.
+fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+    let steps = evidence::finish_visit(context)?;
+    let uses_workspace = steps.iter().any(|step| matches!(step, FlowStep::RunTool { .. }));
+    let claim = if uses_workspace { workspace_claim::request_claim(context) } else { None };
+    Some(claim.unwrap_or(steps))
 }
 
 /// Has a submitted plan approved, by the user or by the setting.

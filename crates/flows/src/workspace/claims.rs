@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use segue_core::ids::{AskId, SessionId, SessionUid, UnixMillis};
 use serde::{Deserialize, Serialize};
 
+use super::requests::ClaimHolder;
+
 /// The claims that have a holder.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -66,6 +68,15 @@ impl ClaimTable {
 
     pub(super) fn get(&self, claim: &str) -> Option<&ClaimStatus> {
         self.by_name.get(claim)
+    }
+
+    /// Says who holds a claim and who waits for it.
+    pub(super) fn describe(&self, claim: &str) -> ClaimHolder {
+        let Some(status) = self.get(claim) else { return ClaimHolder::default() };
+        ClaimHolder {
+            holder: status.holder.as_ref().map(|holder| holder.session.clone()),
+            waiting: status.waiting.iter().map(|waiting| waiting.session.clone()).collect(),
+        }
     }
 
     /// Returns the claim that a session holds, as identified by its uid.

@@ -35,6 +35,8 @@ pub enum WorkspaceQuestion {
     KnowledgeRemove(KnowledgeToRemove),
     /// Lists knowledge; the reply is [`KnowledgePage`].
     KnowledgeList(KnowledgeQuery),
+    /// Says who holds a claim; the reply is [`ClaimHolder`].
+    ClaimStatus(ClaimStatusQuery),
 }
 
 impl WorkspaceQuestion {
@@ -116,6 +118,23 @@ pub struct Lesson {
     /// The session in which it was learned.
     pub session: SessionId,
     pub at: UnixMillis,
+}
+
+/// Selects a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimStatusQuery {
+    pub name: String,
+}
+
+/// Who holds a claim, and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClaimHolder {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<SessionId>,
+    /// The sessions that wait, the next one first.
+    #[serde(default)]
+    pub waiting: Vec<SessionId>,
 }
 
 /// Entries of knowledge to store, all or none of them.

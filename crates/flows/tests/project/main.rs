@@ -10,3 +10,4 @@ mod loops;
 mod properties;
 mod support;
 mod support_desk;
+mod workspace;

@@ -1,9 +1,10 @@
 //! A session of the project flow with a fake workspace, whose content is a number that rises with each change.
 
-use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::event::{Event, PhaseGraphKey, PhaseStateOwner, PhaseTransitionRefused};
-use segue_core::ids::ToolRunId;
+use segue_core::decide::{CLAIM_TOPIC, OperatorCommand, SessionInput};
+use segue_core::event::{AskOutcome, Event, PhaseGraphKey, PhaseStateOwner, PhaseTransitionRefused};
+use segue_core::ids::{AskId, SessionUid, SubmissionId, ToolRunId};
 use segue_core::phase::PhaseTransition;
+use segue_core::submission::{InboxInput, Submission, SubmissionSender};
 use segue_core::tool::ToolResult;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::facts::ProjectFact;
@@ -22,6 +23,10 @@ pub(crate) struct Project {
     pub(crate) agents_md: Option<&'static str>,
     /// The number of times that the checks ran.
     pub(crate) check_runs: u32,
+    /// The lessons that the workspace keeps, newest first.
+    pub(crate) lessons: Vec<Value>,
+    /// The session that works in the workspace; while there is one, the claim is not granted.
+    pub(crate) holder: Option<&'static str>,
 }
 
 pub(crate) fn phases_key() -> PhaseGraphKey {
@@ -39,7 +44,17 @@ impl Project {
 
     pub(crate) fn open_flow(flow: ProjectFlow, settings: Value) -> Self {
         let session = SessionHarness::open_with_settings(flow, settings);
-        Self { session, content: 1, checks: vec!["make test"], passes: true, agents_md: None, check_runs: 0 }
+        let checks = vec!["make test"];
+        Self {
+            session,
+            content: 1,
+            checks,
+            passes: true,
+            agents_md: None,
+            check_runs: 0,
+            lessons: vec![],
+            holder: None,
+        }
     }
 
     /// Sends a message, and lets the workspace answer.
@@ -48,9 +63,12 @@ impl Project {
         self.settle()
     }
 
-    /// Answers the tools that the flow itself has started.
+    /// Answers the tools that the flow itself has started, and its questions to the workspace.
     pub(crate) fn settle(&mut self) -> &mut Self {
         loop {
+            if self.answer_as_workspace() {
+                continue;
+            }
             let mut runs = self.session.session().open_tool_runs.values();
             let own = runs.find(|run| run.requested_by.is_none());
             let Some((run, tool, arguments)) = own.map(|run| (run.run, run.tool.to_string(), run.arguments.clone()))
@@ -60,6 +78,36 @@ impl Project {
             let value = self.run_own_tool(&tool, &arguments);
             self.finish(run, value);
         }
+    }
+
+    /// Answers a question to the workspace, if there is one that can be answered.
+    fn answer_as_workspace(&mut self) -> bool {
+        let is_answered = |topic: &str| topic != CLAIM_TOPIC || self.holder.is_none();
+        let mut asks = self.session.session().open_asks.values();
+        let Some(sent) = asks.find(|sent| is_answered(&sent.topic)).cloned() else { return false };
+        let body = match sent.topic.as_str() {
+            "lessons" => json!({"lessons": self.lessons, "omitted": 0}),
+            "lesson_add" => {
+                let mut lesson = sent.body.clone();
+                lesson["session"] = json!("test");
+                lesson["at"] = json!(0);
+                self.lessons.insert(0, lesson);
+                json!({"is_new": true, "lessons": self.lessons.len()})
+            }
+            "claim_status" => json!({"holder": self.holder, "waiting": []}),
+            CLAIM_TOPIC => json!({"name": "execute"}),
+            other => panic!("a workspace has no topic `{other}`"),
+        };
+        self.reply_as_workspace(sent.ask, AskOutcome::Answered { body });
+        true
+    }
+
+    /// Ends a question to the workspace.
+    pub(crate) fn reply_as_workspace(&mut self, ask: AskId, reply: AskOutcome) {
+        let to = self.session.session().open_asks[&ask].to.clone();
+        let sender = Some(SubmissionSender { session: to, uid: SessionUid(7) });
+        let entry = InboxInput { id: SubmissionId(1), sender, content: Ok(Submission::Reply { ask, reply }) };
+        self.session.apply_input(SessionInput::Submitted(Box::new(entry)));
     }
 
     fn run_own_tool(&mut self, tool: &str, arguments: &Value) -> Value {

@@ -14,6 +14,7 @@ mod kill_rounds;
 mod logging;
 mod models;
 mod plain_http;
+mod project;
 mod prompts;
 mod reading;
 mod settings;

@@ -12,7 +12,7 @@ use super::{
 use crate::limits::{
     FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
 };
-use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
+use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition, PhaseKindDefinition};
 use crate::project::facts::{AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
 use crate::project::tools::phase_changes_files;
 
@@ -20,6 +20,7 @@ impl ProjectState {
     /// Applies an event.
     pub(in crate::project) fn apply_event(&mut self, definition: &FlowDefinition, recorded: &RecordedEvent) {
         let at = recorded.at;
+        self.apply_claim_event(&recorded.event);
         match &recorded.event {
             Event::SessionOpened(_) => self.visit.number = 1,
             Event::UserMessageReceived(received) => {
@@ -37,7 +38,11 @@ impl ProjectState {
                 self.refused_decisions = 0;
                 self.stopped = None;
             }
-            Event::TurnEnded { .. } => self.close_open_turn(),
+            Event::TurnEnded { .. } => {
+                self.close_open_turn();
+                self.workspace_asks.clear();
+            }
+            event @ (Event::AskSent(_) | Event::AskEnded { .. }) => self.apply_workspace_ask(event),
             Event::CallOpened(opened) => {
                 if let Some(agent) = opened.agent.as_ref().filter(|_| opened.continues.is_none()) {
                     self.agent_calls.insert(opened.call, agent.clone());
@@ -106,7 +111,8 @@ impl ProjectState {
         let left = definition.find_phase(transition.from.as_str());
         let next = definition.find_phase(transition.to.as_str());
         self.count_visit(&transition.from, &transition.to, at);
-        if left.is_some_and(|phase| phase.completion == CompletionMode::Reflection) {
+        let is_continued = next.is_some_and(|phase| phase.kind == PhaseKindDefinition::Work);
+        if is_continued && left.is_some_and(|phase| phase.completion == CompletionMode::Reflection) {
             self.start_new_cycle();
         }
         if let TransitionCause::RolledBack { .. } | TransitionCause::Expired { .. } = transition.cause {
@@ -235,11 +241,13 @@ impl ProjectState {
             ProjectFact::ContentRestored { .. } => self.verdict = self.visit.entry_verdict.clone(),
             ProjectFact::LessonLearned { agent, lesson } => self.add_lesson(agent, lesson),
             ProjectFact::UserAsked { why, .. } => self.stopped = Some(why),
-            ProjectFact::LateCompletion { .. } | ProjectFact::EndedEarly { .. } => {}
+            ProjectFact::ClaimAwaited(wait) => self.claim_wait = Some(wait),
+            ProjectFact::LateCompletion { .. } | ProjectFact::EndedEarly { .. } | ProjectFact::LessonNotKept { .. } => {
+            }
         }
     }
 
-    fn add_lesson(&mut self, agent: AgentName, lesson: ProjectLesson) {
+    pub(in crate::project) fn add_lesson(&mut self, agent: AgentName, lesson: ProjectLesson) {
         let lessons = self.lessons.entry(agent).or_default();
         if lessons.contains(&lesson) {
             return;
