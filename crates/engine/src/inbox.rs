@@ -85,8 +85,11 @@ impl Engine {
         }
     }
 
-    /// Waits for the end of the turn of a message that another process handles.
-    pub(crate) async fn follow_turn(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
+    /// Waits for the end of the turn that handles a recorded message, in this process or in another one.
+    ///
+    /// # Errors
+    /// The message will not be answered, or the engine shuts down.
+    pub async fn follow_turn(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
         let (waiter, report) = oneshot::channel();
         let awaited = AwaitedMessage { session: session.clone(), message, turn: None };
         follow_turn_in_background(self.shared_arc(), awaited, Seq(0), waiter);

@@ -1,5 +1,5 @@
-//! The built-in flows: [`chat`], [`concierge`], [`assistant`] and [`project`], with their prompts in `prompts/<flow>/`,
-//! and [`workspace`], which calls no model. [`team`] is not offered by the program yet.
+//! The built-in flows: [`chat`], [`concierge`], [`assistant`], [`project`] and [`team`], with their prompts in
+//! `prompts/<flow>/`, and [`workspace`], which calls no model.
 //!
 //! A flow is a pure function from recorded events to the next steps of a conversation. This crate does not know the engine,
 //! the store or any model, so a flow can be tried without them:
@@ -59,6 +59,7 @@ pub fn flows_with_domains(domains: ConfiguredDomains) -> Vec<Arc<dyn DynFlow>> {
         Arc::new(concierge::ConciergeFlow::new()),
         Arc::new(AssistantFlow::with_domains(domains)),
         Arc::new(project::ProjectFlow::new()),
+        Arc::new(team::TeamFlow::new()),
         Arc::new(workspace::WorkspaceFlow::new()),
     ]
 }

@@ -27,6 +27,7 @@ mod planning;
 mod product_manager;
 pub mod product_spec;
 mod prompts;
+mod rehearsal;
 pub mod repository_tools;
 mod requests;
 pub mod review;
@@ -41,9 +42,12 @@ use segue_core::context::RenderedFragment;
 use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision,
 };
-use segue_core::flow::{Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext};
+use segue_core::flow::{
+    Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
+};
 use segue_core::ids::{AgentName, FragmentName, MessageId};
 use segue_core::phase::ConditionVerdict;
+use segue_core::prompt::Prompt;
 use serde_json::Value;
 
 use facts::TeamFact;
@@ -147,6 +151,16 @@ impl Flow for TeamFlow {
     fn artifacts(&self, view: &FlowContext<'_, TeamState>) -> Vec<Artifact> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
         artifacts::build_artifacts(&TeamContext { view, settings: &settings })
+    }
+
+    fn rehearsal_reply(
+        &self,
+        view: &FlowContext<'_, TeamState>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<RehearsedReply> {
+        let (settings, _) = TeamSettings::parse(&view.session.settings);
+        rehearsal::rehearse_reply(&TeamContext { view, settings: &settings }, call, prompt)
     }
 
     fn check_command(&self, view: &FlowContext<'_, TeamState>, command: &str, arguments: &Value) -> Result<(), String> {

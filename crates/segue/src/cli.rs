@@ -66,7 +66,8 @@ pub(crate) enum CliCommand {
     /// Carry out one request without questions, and exit with a code
     #[command(
         after_help = "Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified\n\n\
-                      Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00"
+                      Examples:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n  \
+                      segue run --spec spec.toml --set workspace=app --session tea"
     )]
     Run(RunArgs),
     /// List sessions, newest first

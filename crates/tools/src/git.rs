@@ -43,6 +43,15 @@ impl TeamRepository {
         format!("segue-work/{}/{story}", self.spec)
     }
 
+    /// Runs work during which nothing else writes to the repository.
+    fn exclusively<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let repository = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        let name = &blake3::hash(repository.as_os_str().as_encoded_bytes()).to_hex()[..16];
+        // All sessions of a store have their worktrees in the same folder.
+        let folder = self.worktrees.parent().unwrap_or(&self.worktrees);
+        command::exclusively(&folder.join(format!("{name}.lock")), work)
+    }
+
     pub(crate) fn worktree_folder(&self, story: &str) -> PathBuf {
         self.worktrees.join(&self.spec).join(story)
     }

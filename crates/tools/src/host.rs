@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
 use segue_flows::workspace_tools::{
     ChecksResult, CommandEnd, CommandResult, CommandRun, RunChecksArguments, RunCommandArguments, WorkspaceRequest,
     WorkspaceStatus, WorkspaceStatusArguments, WorkspaceTool,
@@ -130,7 +130,9 @@ impl WorkspaceToolHost {
                 "the workspace declares no `checks`; declare the command that runs the project's tests".to_owned()
             );
         }
-        run.blocking(move |_| run_repository_tool(&repository, tool, &request, agent.as_deref())).await
+        let of_base = repository.clone();
+        let result = run.blocking(move |_| run_repository_tool(&repository, tool, &request, agent.as_deref())).await?;
+        if tool == RepositoryTool::Inspect { run.test_base(&of_base, result).await } else { Ok(result) }
     }
 }
 
@@ -204,6 +206,26 @@ impl WorkspaceRun {
         let passed = result.value.as_ref().is_some_and(|value| value["passed"] == true);
         let value = serde_json::to_value(test_result(&commit, passed, &result.text)).ok();
         Ok(ToolResult { value, failed: false, ..result })
+    }
+
+    /// Runs the checks on the base, before anything is changed: red tests of the base are not the fault of a story. If
+    /// something is merged already, they have passed.
+    async fn test_base(mut self, repository: &TeamRepository, inspected: ToolResult) -> Result<ToolResult, String> {
+        let value = inspected.value.clone().unwrap_or_default();
+        let mut result: RepositoryResult = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let (of_base, base) = (repository.clone(), result.base.clone());
+        let Some(folder) = self.blocking(move |_| of_base.add_base_worktree(&base)).await? else {
+            return Ok(inspected);
+        };
+        self.workspace = self.workspace.in_worktree(&folder)?;
+        let tested = self.run_checks(&RunChecksArguments::default()).await?;
+        let of_base = repository.clone();
+        self.blocking(move |_| of_base.remove_base_worktree()).await?;
+        result.passed = Some(tested.value.as_ref().is_some_and(|value| value["passed"] == true));
+        if result.passed == Some(false) {
+            result.warnings.push("the tests fail already, before anything was changed".to_owned());
+        }
+        Ok(ToolResult { value: serde_json::to_value(result).ok(), ..inspected })
     }
 
     fn run_file_tool(&self, request: &WorkspaceRequest) -> Result<ToolResult, String> {

@@ -262,8 +262,5 @@ fn repository_notes(state: &TeamState) -> Option<Artifact> {
     if let Some(problem) = &repository.knowledge_problem {
         note("Knowledge file", format!("it is invalid and was left as it is: {problem}"));
     }
-    if repository.base_is_green == Some(false) {
-        note("Tests", "the tests fail on the base already, before anything was changed".to_owned());
-    }
     (!items.is_empty()).then(|| Artifact::new("repository", "Repository", ArtifactContent::Notes { items }))
 }

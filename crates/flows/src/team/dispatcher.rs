@@ -177,6 +177,7 @@ pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[Undelivere
         steps.push(propose_product_manager(graphs::DONE, "all stories have ended"));
         steps.push(propose_product_manager(WAITING, "ready for the next spec"));
     }
+    steps.push(FlowStep::SetResult(spec_result(context, missing)));
     let text = prompts::delivery_account(context, missing);
     steps.push(FlowStep::Reply { text: ReplyTextSource::New(text.clone()), role: None, call: None });
     if context.settings.is_headless && context.view.session.current_turn.is_some() {
@@ -189,4 +190,20 @@ pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[Undelivere
         steps.push(FlowStep::EndTurn(outcome));
     }
     steps
+}
+
+/// Returns the result that a script gets.
+fn spec_result(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> serde_json::Value {
+    let state = context.state();
+    let repository = state.repository.as_ref();
+    let merged = state.ended_specs.last().map(|ended| ended.merged.as_slice()).unwrap_or_default();
+    json!({
+        "ended": true,
+        // Only commits that passed the project's tests are merged.
+        "verified": missing.is_empty(),
+        "branch": repository.map(|repository| &repository.integration),
+        "base": repository.map(|repository| &repository.base),
+        "merged": merged,
+        "missing": missing,
+    })
 }

@@ -51,8 +51,12 @@ pub(crate) enum FlowsAction {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
-    /// What to do; `-` reads it from standard input.
-    pub message: String,
+    /// What to do; `-` reads it from standard input. Not needed with --spec, or to continue an unfinished run.
+    #[arg(required_unless_present_any = ["spec", "session"])]
+    pub message: Option<String>,
+    /// A spec for the team flow: a TOML or JSON file with title, goal, requirements and acceptance.
+    #[arg(long, value_name = "FILE", conflicts_with = "message")]
+    pub spec: Option<PathBuf>,
     #[command(flatten)]
     pub session_args: ConversationArgs,
     /// Most dollars that the run may cost; it is stopped when it has cost more.

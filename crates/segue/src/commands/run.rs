@@ -1,11 +1,14 @@
 //! `segue run`: carries out one request without a person. Plans are approved automatically, tool runs by a policy, and the
 //! exit code says how it ended.
 
-use anyhow::bail;
+use std::path::Path;
+
+use anyhow::{Context, bail};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, ToolRunHoldReason, TurnOutcome};
-use segue_core::ids::{FlowName, SessionId};
-use segue_engine::{Engine, SessionOptions, SessionUpdate, Subscription, UserMessage};
+use segue_core::ids::{FlowName, MessageId, SessionId};
+use segue_core::session::Session;
+use segue_engine::{Engine, SessionOptions, SessionUpdate, Subscription, TurnReport, UserMessage};
 use serde_json::{Value, json};
 
 use super::send::{read_message, usage_json};
@@ -16,6 +19,13 @@ use crate::{SilentExit, name_lookup, setting_values};
 
 /// The flow of a run that names none.
 const DEFAULT_FLOW: &str = "project";
+/// The flow of a run with a spec that names none.
+const SPEC_FLOW: &str = "team";
+/// The settings of a run with a spec.
+const SPEC_SETTING: &str = "spec";
+const HEADLESS_SETTING: &str = "headless";
+/// The message of a run with a spec.
+const SPEC_MESSAGE: &str = "Carry out the spec.";
 /// The setting with which plans are approved automatically.
 const PLAN_APPROVAL_SETTING: &str = "plan_approval";
 
@@ -28,7 +38,7 @@ const EXIT_CODE_UNVERIFIED: u8 = 4;
 
 pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyhow::Result<()> {
     let budget_microusd = arguments.budget.map(budget_to_micros).transpose()?;
-    let text = read_message(&arguments.message)?;
+    let text = arguments.message.as_deref().map(read_message).transpose()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
     if running.uses_rehearsal_model {
         print::write_stderr_line(&stderr_paint().warning(super::REHEARSAL_WARNING));
@@ -45,7 +55,8 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
         spent_microusd: 0,
         is_over_budget: false,
     };
-    let report = engine.send_and_wait(&session, UserMessage::from(text));
+    let work = choose_work(&before.session, &session, text, arguments.spec.is_some())?;
+    let report = carry_out(engine, &session, work);
     tokio::pin!(report);
     let report = loop {
         tokio::select! {
@@ -57,13 +68,14 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
     let (is_over_budget, state) = (watch.is_over_budget, state.session);
     engine.shutdown().await;
     let result = state.result.as_deref().cloned().unwrap_or(Value::Null);
-    let is_closed = state.closed_reason.is_some();
-    let exit_code = exit_code(&report.outcome, is_over_budget, is_closed, &result);
+    // A flow that continues after its work has ended says so in its result.
+    let is_ended = state.closed_reason.is_some() || result["ended"] == json!(true);
+    let exit_code = exit_code(&report.outcome, is_over_budget, is_ended, &result);
     if global.json {
         print::print_json(&json!({
             "session": session,
             "outcome": outcome_name(&report.outcome),
-            "ended": is_closed,
+            "ended": is_ended,
             "phase": report.phase,
             "replies": report.replies,
             "result": result,
@@ -80,6 +92,46 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
         bail!("the turn failed: {reason}");
     }
     if exit_code == 0 { Ok(()) } else { Err(SilentExit(exit_code).into()) }
+}
+
+/// What a run does.
+enum RunWork {
+    Send(String),
+    /// The turn of this message was interrupted, and continues.
+    Continue(MessageId),
+}
+
+fn choose_work(session: &Session, id: &SessionId, text: Option<String>, has_spec: bool) -> anyhow::Result<RunWork> {
+    if let Some(text) = text {
+        return Ok(RunWork::Send(text));
+    }
+    let running = session.current_turn.iter().flat_map(|turn| &turn.messages);
+    match running.chain(&session.queued_messages).next() {
+        Some(message) => Ok(RunWork::Continue(message.message)),
+        None if has_spec && session.last_ids.turn.0 == 0 => Ok(RunWork::Send(SPEC_MESSAGE.to_owned())),
+        None => bail!("session `{id}` has no unfinished turn to continue; write what to do"),
+    }
+}
+
+async fn carry_out(engine: &Engine, session: &SessionId, work: RunWork) -> Result<TurnReport, segue_engine::Error> {
+    match work {
+        RunWork::Send(text) => engine.send_and_wait(session, UserMessage::from(text)).await,
+        RunWork::Continue(message) => {
+            engine.wake_session(session).await?;
+            engine.follow_turn(session, message).await
+        }
+    }
+}
+
+/// Reads a spec file. A file that does not end in `.json` is TOML.
+fn read_spec_file(path: &Path) -> anyhow::Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the spec {}", path.display()))?;
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let spec = match is_json {
+        true => serde_json::from_str(&text).map_err(anyhow::Error::new),
+        false => toml::from_str(&text).map_err(anyhow::Error::new),
+    };
+    spec.with_context(|| format!("the spec {} cannot be read", path.display()))
 }
 
 fn budget_to_micros(dollars: f64) -> anyhow::Result<u64> {
@@ -99,16 +151,29 @@ async fn open_session(running: &RunningEngine, arguments: &RunArgs) -> anyhow::R
         return Ok(session);
     }
     let named = session_args.flow.as_deref().map(|flow| name_lookup::resolve_flow(engine, flow)).transpose()?;
-    let flow = named.unwrap_or_else(|| FlowName::from(DEFAULT_FLOW));
+    let default_flow = if arguments.spec.is_some() { SPEC_FLOW } else { DEFAULT_FLOW };
+    let flow = named.unwrap_or_else(|| FlowName::from(default_flow));
     let mut settings = setting_values::parse_new_session_settings(engine, &flow, &session_args.set)?;
+    if settings.is_null() {
+        settings = json!({});
+    }
     let known = engine.flows().find(|known| known.spec().name == flow);
-    let has_plans =
-        known.is_some_and(|known| known.spec().settings.iter().any(|setting| setting.name == PLAN_APPROVAL_SETTING));
-    if has_plans && settings.get(PLAN_APPROVAL_SETTING).is_none() {
-        if settings.is_null() {
-            settings = json!({});
-        }
+    let has_setting =
+        |name: &str| known.is_some_and(|known| known.spec().settings.iter().any(|setting| setting.name == name));
+    if has_setting(PLAN_APPROVAL_SETTING) && settings.get(PLAN_APPROVAL_SETTING).is_none() {
         settings[PLAN_APPROVAL_SETTING] = json!("auto");
+    }
+    if let Some(path) = &arguments.spec {
+        if !has_setting(SPEC_SETTING) {
+            bail!("flow `{flow}` takes no spec; the flow `{SPEC_FLOW}` does");
+        }
+        settings[SPEC_SETTING] = read_spec_file(path)?;
+    }
+    if has_setting(HEADLESS_SETTING) && settings.get(HEADLESS_SETTING).is_none() {
+        settings[HEADLESS_SETTING] = json!(true);
+    }
+    if settings == json!({}) {
+        settings = Value::Null;
     }
     let options = SessionOptions {
         session: session_args.session.as_deref().map(Into::into),
@@ -178,13 +243,13 @@ fn outcome_name(outcome: &TurnOutcome) -> &'static str {
 }
 
 /// Returns 0 if the work has ended and nothing is unverified.
-fn exit_code(outcome: &TurnOutcome, is_over_budget: bool, is_closed: bool, result: &Value) -> u8 {
+fn exit_code(outcome: &TurnOutcome, is_over_budget: bool, is_ended: bool, result: &Value) -> u8 {
     let is_verified = ["verified", "confirmed"].iter().any(|key| result[*key] == json!(true));
     let has_changes = result["files"].as_array().is_some_and(|files| !files.is_empty());
     match outcome {
         _ if is_over_budget => EXIT_CODE_BUDGET,
         TurnOutcome::Failed { .. } | TurnOutcome::Cancelled | TurnOutcome::Interrupted => 1,
-        TurnOutcome::Done if !is_closed => EXIT_CODE_WAITING,
+        TurnOutcome::Done if !is_ended => EXIT_CODE_WAITING,
         TurnOutcome::Done if has_changes && !is_verified => EXIT_CODE_UNVERIFIED,
         TurnOutcome::Done => 0,
     }

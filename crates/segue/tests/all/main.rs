@@ -19,6 +19,7 @@ mod prompts;
 mod reading;
 mod settings;
 mod support;
+mod team;
 mod transfer;
 mod trust;
 mod vendor;

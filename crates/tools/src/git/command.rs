@@ -1,24 +1,44 @@
 //! Runs git, without hooks, prompts, pagers and optional locks.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The lock of each repository. Writes of several sessions to one repository wait for each other.
-static REPOSITORY_LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+thread_local! {
+    /// The lock of the repository that this thread writes to.
+    static HELD_LOCK: RefCell<Option<File>> = const { RefCell::new(None) };
+}
 
-/// Runs work during which nothing else of this process writes to the repository.
-pub(super) fn exclusively<T>(folder: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let key = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let lock = lock_ignoring_poison(&REPOSITORY_LOCKS).entry(key).or_default().clone();
-    let _guard = lock_ignoring_poison(&lock);
+/// Runs work during which nothing else writes to a repository. The lock is a file that no git command changes.
+///
+/// Each git command of the work holds the lock, too, as its standard input. So if this process is killed, the next one
+/// waits until a command that is still running has ended.
+pub(super) fn exclusively<T>(lock_file: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", lock_file.display());
+    if let Some(parent) = lock_file.parent() {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let lock = File::options().read(true).append(true).create(true).open(lock_file).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    HELD_LOCK.set(Some(lock));
+    let _release = ReleaseLock;
     work()
 }
 
-fn lock_ignoring_poison<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
+/// Releases the lock of this thread when it is dropped, also during a panic.
+struct ReleaseLock;
+
+impl Drop for ReleaseLock {
+    fn drop(&mut self) {
+        HELD_LOCK.set(None);
+    }
+}
+
+/// Returns the lock that a git command of this thread holds, too.
+pub(super) fn shared_lock() -> Option<File> {
+    HELD_LOCK.with_borrow(|lock| lock.as_ref().and_then(|lock| lock.try_clone().ok()))
 }
 
 fn git_command(folder: &Path) -> Command {
@@ -28,12 +48,14 @@ fn git_command(folder: &Path) -> Command {
         .arg(folder)
         .args(["-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false"])
         .args(["-c", "advice.detachedHead=false", "-c", "gc.auto=0", "-c", "rerere.enabled=false"])
+        // A file that moved with its folder is a conflict for a coder, and not a guess of git.
+        .args(["-c", "merge.directoryRenames=conflict"])
         .args(["-c", "user.name=Segue", "-c", "user.email=segue@localhost", "-c", "core.fsmonitor=false"])
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_OPTIONAL_LOCKS", "0")
         .env("GIT_EDITOR", "true")
         .env("LC_ALL", "C")
-        .stdin(Stdio::null());
+        .stdin(shared_lock().map_or_else(Stdio::null, Stdio::from));
     // A hook of the user may have started this process; its repository is not ours.
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"] {
         command.env_remove(variable);

@@ -5,13 +5,13 @@ use std::path::Path;
 use segue_flows::team::repository_tools::RepositoryResult;
 
 use super::TeamRepository;
-use super::command::{exclusively, git, git_succeeds, resolve_commit};
+use super::command::{git, git_succeeds, resolve_commit};
 use crate::limits::{GIT_DISK_SPACE_KIB_MIN, GIT_FILE_BYTES_MAX};
 
 impl TeamRepository {
     /// Looks at the repository and creates the integration branch, unless it exists.
     pub(crate) fn inspect(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || self.inspect_locked(knowledge_file))
+        self.exclusively(|| self.inspect_locked(knowledge_file))
     }
 
     fn inspect_locked(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {

@@ -1,17 +1,32 @@
 //! The integration branch: rebasing onto it, moving it to a commit, and merging it into a branch of the user.
 
 use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult};
+use serde::{Deserialize, Serialize};
 
 use super::TeamRepository;
-use super::command::{exclusively, git, git_paths, git_succeeds, resolve_commit};
+use super::command::{git, git_paths, git_succeeds, resolve_commit};
+
+/// A conflict that a rebase found. It is recorded before the worktree changes, so that a repetition finds it, too.
+#[derive(Debug, Serialize, Deserialize)]
+struct RecordedConflict {
+    /// The commit that was rebased.
+    commit: String,
+    base: String,
+    files: Vec<String>,
+}
 
 impl TeamRepository {
     /// Rebases the work of a story onto the integration branch. On a conflict the work is kept, and the worktree is set to
     /// the integration branch.
     pub(crate) fn rebase(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let folder = self.existing_worktree(&request.story)?;
             let head = self.integration_head()?;
+            self.remove_own_lock(&folder);
+            if let Some(conflict) = self.find_conflict(request) {
+                // A crash interrupted what follows a conflict.
+                return self.start_again_after_conflict(request, conflict);
+            }
             if !git_succeeds(&folder, ["symbolic-ref", "--quiet", "HEAD"]) {
                 // A crash interrupted an earlier rebase.
                 git(&folder, ["rebase", "--abort"])?;
@@ -26,34 +41,66 @@ impl TeamRepository {
                         return Err(format!("the rebase failed: {error}"));
                     }
                     self.keep(&folder, &request.story)?;
-                    git(&folder, ["reset", "--hard", &head])?;
-                    git(&folder, ["clean", "-fd"])?;
-                    let conflict =
-                        RepositoryResult { base: head, conflicts: true, files, ..RepositoryResult::default() };
-                    return Ok((String::new(), conflict));
+                    let commit = request.commit.clone().unwrap_or_default();
+                    let conflict = RecordedConflict { commit, base: head, files };
+                    self.record_conflict(request, &conflict)?;
+                    return self.start_again_after_conflict(request, conflict);
                 }
             }
             self.describe_commit(&folder, &head)
         })
     }
 
+    /// Sets the worktree to the new base. The work that conflicts was kept before.
+    fn start_again_after_conflict(
+        &self,
+        request: &RepositoryRequest,
+        conflict: RecordedConflict,
+    ) -> Result<(String, RepositoryResult), String> {
+        let folder = self.existing_worktree(&request.story)?;
+        git(&folder, ["reset", "--hard", &conflict.base])?;
+        git(&folder, ["clean", "-fd"])?;
+        let RecordedConflict { base, files, .. } = conflict;
+        Ok((String::new(), RepositoryResult { base, conflicts: true, files, ..RepositoryResult::default() }))
+    }
+
+    /// Returns the conflict of exactly this commit, if a rebase of it found one.
+    fn find_conflict(&self, request: &RepositoryRequest) -> Option<RecordedConflict> {
+        let text = std::fs::read_to_string(self.conflict_file(&request.story)).ok()?;
+        let conflict: RecordedConflict = serde_json::from_str(&text).ok()?;
+        (request.commit.as_ref() == Some(&conflict.commit)).then_some(conflict)
+    }
+
+    fn record_conflict(&self, request: &RepositoryRequest, conflict: &RecordedConflict) -> Result<(), String> {
+        let text = serde_json::to_string(conflict).map_err(|error| error.to_string())?;
+        let file = self.conflict_file(&request.story);
+        std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    fn conflict_file(&self, story: &str) -> std::path::PathBuf {
+        self.worktrees.join(&self.spec).join(format!("{story}.conflict"))
+    }
+
     /// Returns the worktree of a story, if it contains exactly this commit and nothing else.
     pub(crate) fn check_tested_commit(&self, story: &str, commit: &str) -> Result<std::path::PathBuf, String> {
-        let folder = self.existing_worktree(story)?;
-        let head = git(&folder, ["rev-parse", "HEAD"])?;
-        if head != commit {
-            return Err(format!("the worktree is at {head}, but {commit} is to be tested"));
-        }
-        // What a test run left behind is not part of the commit; what was changed is.
-        if !git(&folder, ["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
-            git(&folder, ["checkout", "--quiet", "--force", "HEAD", "--", "."])?;
-        }
-        Ok(folder)
+        self.exclusively(|| {
+            let folder = self.existing_worktree(story)?;
+            self.remove_own_lock(&folder);
+            let head = git(&folder, ["rev-parse", "HEAD"])?;
+            if head != commit {
+                return Err(format!("the worktree is at {head}, but {commit} is to be tested"));
+            }
+            // What a test run left behind is not part of the commit; what was changed is.
+            if !git(&folder, ["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+                git(&folder, ["checkout", "--quiet", "--force", "HEAD", "--", "."])?;
+            }
+            Ok(folder)
+        })
     }
 
     /// Moves the integration branch forward to a commit that contains it.
     pub(crate) fn merge(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let commit = request.commit.clone().ok_or("no commit is given")?;
             let head = self.integration_head()?;
             let is_merged = git_succeeds(&self.folder, ["merge-base", "--is-ancestor", &commit, &head]);
@@ -71,7 +118,7 @@ impl TeamRepository {
 
     /// Merges the integration branch into a branch of the user that is not checked out anywhere.
     pub(crate) fn land(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
             self.refuse_if_checked_out(&name)?;
@@ -96,7 +143,7 @@ impl TeamRepository {
 
     /// Sets a branch of the user back to where it was before it was landed on.
     pub(crate) fn undo_landing(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
             self.refuse_if_checked_out(&name)?;

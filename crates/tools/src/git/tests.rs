@@ -116,6 +116,51 @@ fn conflict_sets_the_worktree_to_the_new_base_and_keeps_the_work() {
 }
 
 #[test]
+fn rebase_that_is_repeated_after_a_crash_reports_the_same_conflict() {
+    let TestRepository { team, .. } = &repository();
+    team.inspect("knowledge.dot").expect("it is usable");
+    for story in ["a", "b"] {
+        team.prepare_worktree(&request(story)).expect("a worktree can be created");
+        write(team, story, "base.txt", &format!("{story}\n"));
+    }
+    let (_, a) = team.commit(&request("a")).expect("there is something to commit");
+    let (_, b) = team.commit(&request("b")).expect("there is something to commit");
+    team.merge(&RepositoryRequest { commit: Some(a.commit), ..request("a") }).expect("it contains the base");
+    let rebase = RepositoryRequest { commit: Some(b.commit), ..request("b") };
+    let (_, first) = team.rebase(&rebase).expect("a conflict is a result");
+    // The process died before the result was recorded: the worktree has nothing of the story any more.
+    let (_, second) = team.rebase(&rebase).expect("a conflict is a result");
+    assert!(first.conflicts);
+    assert_eq!(first, second);
+    // Work on the new base is another commit.
+    write(team, "b", "base.txt", "a\nb\n");
+    let (_, redone) = team.commit(&request("b")).expect("there is something to commit");
+    let rebase = RepositoryRequest { commit: Some(redone.commit.clone()), ..request("b") };
+    assert_eq!(team.rebase(&rebase).expect("there is no conflict").1.commit, redone.commit);
+}
+
+#[test]
+fn operation_waits_for_the_git_command_of_a_killed_process() {
+    let TestRepository { team, .. } = &repository();
+    team.inspect("knowledge.dot").expect("it is usable");
+    let (lock_file, done) = (team.worktrees.join("test.lock"), team.worktrees.join("done"));
+    // A command that was started under the lock outlives the work.
+    let command = super::command::exclusively(&lock_file, || {
+        let lock = super::command::shared_lock().ok_or("the lock is not held")?;
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "sleep 0.2; echo done > \"$0\""]).arg(&done).stdin(lock);
+        command.spawn().map_err(|error| error.to_string())
+    });
+    let mut command = command.expect("it was started");
+    super::command::exclusively(&lock_file, || {
+        assert!(done.exists(), "the command has ended");
+        Ok(())
+    })
+    .expect("the lock is free");
+    command.wait().expect("it is a child");
+}
+
+#[test]
 fn interrupted_work_survives_and_another_attempt_keeps_it() {
     let TestRepository { team, .. } = &repository();
     team.inspect("knowledge.dot").expect("it is usable");

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult};
 
 use super::TeamRepository;
-use super::command::{exclusively, git, git_paths, git_succeeds, resolve_commit};
+use super::command::{git, git_paths, git_succeeds, resolve_commit};
 use super::diff_digest::diff_digest;
 use crate::limits::GIT_FILE_BYTES_MAX;
 
@@ -17,7 +17,7 @@ const INCLUDE_FILE: &str = ".worktreeinclude";
 impl TeamRepository {
     /// Prepares the worktree of a story, at the integration branch.
     pub(crate) fn prepare_worktree(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let head = self.integration_head()?;
             let folder = self.worktree_folder(&request.story);
             let marker = self.marker(&request.story);
@@ -46,6 +46,42 @@ impl TeamRepository {
         })
     }
 
+    /// Creates a worktree of the base, for a test run before anything is changed. Returns `None` if something is merged
+    /// already.
+    pub(crate) fn add_base_worktree(&self, base: &str) -> Result<Option<PathBuf>, String> {
+        if self.integration_head()? != base {
+            return Ok(None);
+        }
+        // A crash may have left the one of an earlier run.
+        self.remove_base_worktree()?;
+        self.exclusively(|| {
+            let folder = self.base_worktree_folder();
+            let path = folder.to_string_lossy().into_owned();
+            git(&self.folder, ["worktree", "add", "--quiet", "--force", "--detach", &path, base])?;
+            self.copy_included_files(&folder)?;
+            Ok(Some(folder))
+        })
+    }
+
+    /// Removes that worktree. Nobody works in it.
+    pub(crate) fn remove_base_worktree(&self) -> Result<(), String> {
+        self.exclusively(|| {
+            let folder = self.base_worktree_folder();
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("{}: {error}", folder.display()));
+                }
+                Ok(()) | Err(_) => {}
+            }
+            git(&self.folder, ["worktree", "prune"]).map(|_| ())
+        })
+    }
+
+    /// Returns a folder that no story can have: its name contains a dot.
+    fn base_worktree_folder(&self) -> PathBuf {
+        self.worktrees.join(format!("{}.base", self.spec))
+    }
+
     /// Returns the file that says for which work item a worktree was prepared.
     fn marker(&self, story: &str) -> PathBuf {
         self.worktrees.join(&self.spec).join(format!("{story}.work"))
@@ -65,9 +101,9 @@ impl TeamRepository {
         git(&self.folder, ["worktree", "add", "--quiet", "--force", "-B", &branch, &path, head]).map(|_| ())
     }
 
-    /// Removes the index lock of a worktree. Only this process uses its worktrees, one operation at a time, so a lock is
-    /// from a process that has died.
-    fn remove_own_lock(&self, folder: &Path) {
+    /// Removes the index lock of a worktree. Only one operation at a time uses a worktree, and it waits for those of a
+    /// killed process, so a lock is from a command that was killed itself.
+    pub(super) fn remove_own_lock(&self, folder: &Path) {
         if let Ok(git_dir) = git(folder, ["rev-parse", "--absolute-git-dir"]) {
             // If there is none, there is nothing to remove.
             let _ = fs::remove_file(Path::new(&git_dir).join("index.lock"));
@@ -122,7 +158,7 @@ impl TeamRepository {
 
     /// Commits the changes of a worktree. Returns the diff against the base, and what changed.
     pub(crate) fn commit(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let folder = self.existing_worktree(&request.story)?;
             self.remove_own_lock(&folder);
             git(&folder, ["add", "--all"])?;
@@ -155,7 +191,7 @@ impl TeamRepository {
 
     /// Sets a worktree back to a commit. What it contained is kept.
     pub(crate) fn restore(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        exclusively(&self.folder, || {
+        self.exclusively(|| {
             let folder = self.existing_worktree(&request.story)?;
             let commit = request.commit.clone().or_else(|| request.base.clone()).ok_or("no commit is given")?;
             self.remove_own_lock(&folder);
