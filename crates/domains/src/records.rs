@@ -8,6 +8,7 @@ mod query;
 mod record_store;
 mod run_log;
 mod schema;
+mod snapshot;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -318,6 +319,9 @@ impl RecordsRequest<'_> {
             }
             DomainOperation::Get => {
                 query::fetch_records(connection, self.domain, request).map(|result| result_to_json(&result))
+            }
+            DomainOperation::Snapshot => {
+                snapshot::take_snapshot(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::ResolveRun => self.resolve_run(connection),
             operation if operation.is_write() => self.write_once(connection),

@@ -163,6 +163,12 @@ pub const EMPTY_READS_MAX: u32 = 2;
 pub const STEP_RESULT_CHARS_MAX: usize = 6_000;
 /// Most characters of all records shown to one step.
 pub const STEP_RECORDS_CHARS_MAX: usize = 24_000;
+/// Most queries of a domain's snapshot.
+pub const SNAPSHOT_QUERIES_MAX: usize = 8;
+/// Most records that one query of a snapshot returns.
+pub const SNAPSHOT_ROWS_MAX: usize = 10;
+/// Most records of a standing type that a snapshot contains.
+pub const STANDING_ROWS_MAX: usize = 25;
 /// Most writes that can be undone. Older ones remain in the journal.
 pub const UNDOABLE_WRITES_MAX: usize = 64;
 /// Most complaints about one answer that are reported.

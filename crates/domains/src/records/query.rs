@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::record_store::{self, SqlValue};
 use super::schema::{link_table_name, quote_identifier, table_name};
-use super::{RecordsError, labels};
+use super::{RecordsError, labels, snapshot};
 use crate::limits::{GET_ROWS_MAX, READ_BYTES_MAX};
 
 /// Executes a `read`.
@@ -23,6 +23,20 @@ pub(super) fn find_records(
     // The flow checked the query before, but the journal may come from another program.
     let query: RecordQuery =
         serde_json::from_value(parameters).map_err(|why| RecordsError::refused(format!("invalid query: {why}")))?;
+    let mut result = execute_query(connection, domain, &query)?;
+    if query.filters.is_empty() && result.total == u64::try_from(result.rows.len()).ok() {
+        let kind = domain.expect_type(&query.kind).map_err(RecordsError::refused)?;
+        result.type_versions = snapshot::type_version(connection, domain, kind)?.into_iter().collect();
+    }
+    Ok(result)
+}
+
+/// Executes a checked query.
+pub(super) fn execute_query(
+    connection: &Connection,
+    domain: &DomainSchema,
+    query: &RecordQuery,
+) -> Result<DomainToolResult, RecordsError> {
     let kind = domain.expect_type(&query.kind).map_err(RecordsError::refused)?;
     let mut conditions = Vec::new();
     let mut bound: Vec<Value> = Vec::new();
@@ -39,7 +53,7 @@ pub(super) fn find_records(
     };
     let sql = format!(
         "SELECT t.id FROM {name} AS t{filtered} ORDER BY {} LIMIT {}",
-        order_by_clause(kind, &query)?,
+        order_by_clause(kind, query)?,
         query.limit
     );
     let mut statement = connection.prepare(&sql)?;

@@ -87,5 +87,5 @@ async fn interrupted_write_is_not_executed_twice() {
     assert_eq!(count().expect("readable"), 2, "the same two");
     let runs = events(&two, &session).await;
     let answered = runs.iter().filter(|event| matches!(event, Event::ToolRunEnded { .. })).count();
-    assert_eq!(answered, 3, "two reads and one write");
+    assert_eq!(answered, 7, "four snapshots, two reads and one write");
 }

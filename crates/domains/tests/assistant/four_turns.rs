@@ -44,22 +44,32 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
         |calls: &[segue_core::event::CallOpened]| calls.iter().map(|call| call.role.to_string()).collect::<Vec<_>>();
     assert_eq!(roles(&kitchen.calls(1).await), ["understand", "think", "reply"]);
     assert!(kitchen.runs(1).await.is_empty());
+    // The standing records are known from the first turn on, and what expires soon.
+    for call in kitchen.calls(1).await.iter().filter(|call| call.role != *"understand") {
+        let sent = kitchen.prompt_text(call.call).await;
+        for line in
+            ["- what: peanuts; stance: allergy; note: one guest; no traces", "- name: cod; amount: 400 g", "8 recipe"]
+        {
+            assert!(sent.contains(line), "{}: {line}: {sent}", call.role);
+        }
+        assert!(!sent.contains("garlic"), "what expires later is not shown: {sent}");
+    }
 
-    // Turn 2 runs two reads at the same time, then an analysis of their results.
+    // Turn 2 reads two types without asking a model, then analyzes them.
     let calls = kitchen.calls(2).await;
-    assert_eq!(roles(&calls), ["understand", "think", "act", "act", "act", "act", "act", "reply"]);
-    let agents: Vec<_> = calls.iter().filter_map(|call| call.agent.as_ref().map(ToString::to_string)).collect();
-    assert_eq!(agents[..2], ["step-1", "step-2"], "both were asked before either had answered");
+    assert_eq!(roles(&calls), ["understand", "think", "act", "reply"]);
     let read: Vec<DomainToolRequest> =
         kitchen.runs(2).await.iter().filter_map(|run| DomainToolRequest::parse(&run.arguments)).collect();
     assert_eq!(read.iter().map(|told| told.operation.as_str()).collect::<Vec<_>>(), ["read", "read"]);
     let analysis = calls.iter().find(|call| call.agent.as_ref().is_some_and(|agent| *agent == *"step-3"));
     let sent = kitchen.prompt_text(analysis.expect("it was made").call).await;
     assert!(
-        sent.contains("Step 1 (read recipe): found 8 recipes")
-            && sent.contains("Note from step 2: chicken and cod first")
+        sent.contains("Step 1 (read recipe): 8 recipe records found")
+            && sent.contains("Step 2 (read inventory): 7 inventory records found")
     );
     assert!(sent.contains("\"ref\":\"recipe_8\"") && sent.contains("red lentils"), "with the full records");
+    assert!(sent.contains("\"ref\":\"inventory_2\"") && sent.contains("400 g"), "of both types");
+    assert!(sent.contains("with peanuts on top") && sent.contains("stance: allergy"), "the allergy matters here");
     assert!(kitchen.prompt_text(calls[1].call).await.contains("The assistant proposed this in turn 1"));
 
     // Turn 3 reads nothing again and leaves out the cod.
@@ -147,7 +157,7 @@ async fn a27_no_id_is_in_the_exact_bytes_of_any_prompt() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 22);
+    assert_eq!(seen, 18);
 }
 
 #[tokio::test]

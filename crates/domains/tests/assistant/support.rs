@@ -47,13 +47,13 @@ impl Kitchen {
         calls.collect()
     }
 
-    /// Returns the tool runs of a turn.
+    /// Returns the tool runs of a turn, without its snapshot.
     pub(crate) async fn runs(&self, turn: u32) -> Vec<ToolRunOpened> {
         let runs = self.events().await.into_iter().filter_map(|event| match event {
             Event::ToolRunOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some(opened),
             _ => None,
         });
-        runs.collect()
+        runs.filter(|run| run.arguments["operation"] != "snapshot").collect()
     }
 
     /// Returns the exact prompt of a call, rebuilt from the journal.

@@ -10,7 +10,7 @@ use super::facts::{
     MessageUnderstanding, ThinkDecision, UserResponseKind,
 };
 use super::registry::{KnownEntities, RecordLoadLevel};
-use super::tools::check_planned_write;
+use super::tools::{REFRESH_ARGUMENT, check_planned_write};
 use crate::limits::{
     ANSWER_COMPLAINTS_MAX, ASSISTANT_PLAN_STEPS_MAX, OUTCOME_CHARS_MAX, PARTIAL_ANALYSIS_CHARS_MAX, PROPOSAL_CHARS_MAX,
     REFERENCES_MAX, REMARK_CHARS_MAX,
@@ -45,7 +45,10 @@ fn find_answer_object(text: &str, members: &[&str]) -> Result<Map<String, Value>
 
 fn get_text(object: &Map<String, Value>, name: &str, chars_max: usize) -> Option<String> {
     let text = object.get(name)?.as_str()?.trim();
-    let is_none = text.is_empty() || ["null", "none"].contains(&text.to_lowercase().as_str());
+    // A placeholder that was copied from a sample says nothing.
+    let is_placeholder =
+        text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).is_some_and(|text| !text.contains(['<', '>']));
+    let is_none = text.is_empty() || is_placeholder || ["null", "none"].contains(&text.to_lowercase().as_str());
     (!is_none).then(|| truncate_chars(text, chars_max))
 }
 
@@ -173,7 +176,7 @@ pub(super) fn parse_think_answer(
     let mut complaints = Vec::new();
     let mut is_valid = true;
     let mut steps = Vec::new();
-    let mut skipped_steps = Vec::new();
+    let mut loaded_reads = Vec::new();
     if decision == ThinkDecision::PlanDirect {
         let planned = get_list(&object, "steps");
         if planned.is_empty() {
@@ -188,10 +191,14 @@ pub(super) fn parse_think_answer(
         for (index, step) in planned.iter().take(ASSISTANT_PLAN_STEPS_MAX).enumerate() {
             let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
             match parse_planned_step(step, number, domain, entities, &mut complaints) {
-                Some(step) if is_read_already_loaded(&step, entities) => skipped_steps.push(step.description),
+                Some(step) if is_read_already_loaded(&step, entities) => loaded_reads.push(step),
                 Some(step) => steps.push(step),
                 None => is_valid = false,
             }
+        }
+        // If nothing else is planned, the reads are answered from memory, so that the reply has the records.
+        if steps.is_empty() {
+            steps.append(&mut loaded_reads);
         }
         sort_and_renumber_steps(&mut steps);
         for step in steps.iter().filter(|step| step.kind == AssistantPlanStepKind::Write && domain.server.is_none()) {
@@ -211,7 +218,7 @@ pub(super) fn parse_think_answer(
         goal,
         steps,
         message_to_user,
-        skipped_steps,
+        skipped_steps: loaded_reads.into_iter().map(|step| step.description).collect(),
         quality: AnswerRepairLevel::FirstAttempt,
     };
     let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, complaints);
@@ -265,14 +272,18 @@ fn parse_planned_step(
         return None;
     }
     let description = description?;
-    Some(AssistantPlanStep { step, description, kind, operation, subdomain, group: group.unwrap_or(step), refs })
+    let refresh =
+        kind == AssistantPlanStepKind::Read && object.get(REFRESH_ARGUMENT).and_then(Value::as_bool).unwrap_or(false);
+    let group = group.unwrap_or(step);
+    Some(AssistantPlanStep { step, description, kind, operation, subdomain, group, refs, refresh })
 }
 
 /// Returns whether a step only reads records that are fully loaded.
 fn is_read_already_loaded(step: &AssistantPlanStep, entities: &KnownEntities) -> bool {
     let is_full =
         |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == RecordLoadLevel::Full);
-    step.kind == AssistantPlanStepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
+    let is_read = step.kind == AssistantPlanStepKind::Read && !step.refresh;
+    is_read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
 /// Sorts steps by group and numbers them from 1.
@@ -351,7 +362,7 @@ pub(super) fn parse_act_answer(
     let number = |name: &str| object.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
     let mut complaints = Vec::new();
     let action = match word.as_str() {
-        "tool_call" => need("tool", REMARK_CHARS_MAX).and_then(|tool| match object.get("arguments") {
+        "tool_call" => tool_name(&object, domain, step).and_then(|tool| match object.get("arguments") {
             None | Some(Value::Null) => Ok(ActAction::ToolCall { tool, arguments: Map::new() }),
             Some(Value::Object(arguments)) => Ok(ActAction::ToolCall { tool, arguments: arguments.clone() }),
             Some(_) => Err("`arguments` must be an object".to_owned()),
@@ -391,6 +402,18 @@ pub(super) fn parse_act_answer(
         Ok(action) => ParsedAnswer::usable(action, complaints),
         Err(why) => ParsedAnswer::unusable(why),
     }
+}
+
+/// Returns the tool that an answer names. A step over tables has only one, so it need not be named.
+fn tool_name(object: &Map<String, Value>, domain: &DomainSchema, step: &AssistantPlanStep) -> Result<String, String> {
+    let only_tool = || match (&domain.server, step.kind) {
+        (Some(_), _) => None,
+        (None, AssistantPlanStepKind::Write) => step.operation.clone(),
+        (None, _) => Some("read".to_owned()),
+    };
+    let is_named = object.get("tool").is_some_and(|tool| !tool.is_null());
+    let named = get_text(object, "tool", REMARK_CHARS_MAX);
+    named.or_else(|| only_tool().filter(|_| !is_named)).ok_or_else(|| "`tool_call` needs `tool`".to_owned())
 }
 
 /// Returns whether a reference may be cited: its record was read, or it is a draft.

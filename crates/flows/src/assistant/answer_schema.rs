@@ -9,57 +9,83 @@ use super::answer::STEP_ACTION_NAMES;
 use super::assistant_context::AssistantSessionContext;
 use super::domain::{FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
-use super::prompt_context::PromptPendingQuestion;
+use super::prompt_context::{self, PromptPendingQuestion};
 use super::registry::RecordLoadLevel;
-use super::tools::{TABLE_WRITE_OPERATIONS, list_available_tools};
+use super::tools::{REFRESH_ARGUMENT, TABLE_WRITE_OPERATIONS, list_available_tools};
 use crate::limits::SCHEMA_REFERENCES_MAX;
 
-/// Returns the schema of an answer of Understand.
-pub(super) fn understand_schema(context: &AssistantSessionContext<'_>) -> Value {
-    let known = known_references(context);
-    let reasoned = || {
-        let mut list = json!({"type": "array", "items": {
-            "type": "object",
-            "required": ["ref", "reason"],
-            "properties": {"ref": reference(&known), "reason": {"type": "string"}},
-        }});
-        if known.is_empty() {
-            list["maxItems"] = json!(0);
+/// The names that a schema lists. What is not known allows any value.
+#[derive(Debug, Default)]
+pub(super) struct KnownNames {
+    references: Option<Vec<String>>,
+    types: Vec<String>,
+    operations: Option<Vec<String>>,
+    /// How a message can answer an open question; nothing is open if empty.
+    pending_answers: Option<&'static [&'static str]>,
+}
+
+/// How a message can answer an open question.
+const PENDING_ANSWERS: [&str; 4] = ["accepted", "declined", "answered", "ignored"];
+
+impl KnownNames {
+    /// Returns what is known in a session.
+    pub(super) fn from_session(context: &AssistantSessionContext<'_>) -> Self {
+        let operations = match &context.domain.server {
+            Some(server) => {
+                let tools = list_available_tools(server, &context.state().server_tools);
+                tools.iter().filter(|tool| tool.is_write).map(|tool| tool.name.to_owned()).collect()
+            }
+            None => TABLE_WRITE_OPERATIONS.map(str::to_owned).into(),
+        };
+        let is_pending = PromptPendingQuestion::from_state(context.state()).is_some();
+        Self {
+            references: Some(known_references(context)),
+            types: context.domain.type_names().map(str::to_owned).collect(),
+            operations: Some(operations),
+            pending_answers: Some(if is_pending { &PENDING_ANSWERS } else { &[] }),
         }
+    }
+
+    fn reference_list(&self) -> Value {
+        self.references.as_deref().map_or_else(|| json!({"type": "array", "items": {"type": "string"}}), reference_list)
+    }
+
+    fn reasoned_references(&self) -> Value {
+        let mut list = self.reference_list();
+        let reference = list["items"].take();
+        list["items"] = json!({"type": "object", "required": ["ref", "reason"],
+            "properties": {"ref": reference, "reason": {"type": "string"}}});
         list
-    };
-    let pending = match PromptPendingQuestion::from_state(context.state()) {
-        Some(_) => json!({"enum": ["accepted", "declined", "answered", "ignored", null]}),
-        None => json!({"enum": [null]}),
-    };
+    }
+}
+
+/// Returns the schema of an answer of Understand.
+pub(super) fn understand_schema(known: &KnownNames) -> Value {
+    let answers = known.pending_answers.unwrap_or(&PENDING_ANSWERS).iter().map(|answer| json!(answer));
+    let answers: Vec<Value> = answers.chain([Value::Null]).collect();
     json!({
         "type": "object",
         "required": ["expressed", "references", "retain", "demote", "drop", "clear", "pending"],
         "properties": {
             "expressed": {"type": "string"},
-            "references": reference_list(&known),
-            "retain": reasoned(),
-            "demote": reasoned(),
-            "drop": reference_list(&known),
+            "references": known.reference_list(),
+            "retain": known.reasoned_references(),
+            "demote": known.reasoned_references(),
+            "drop": known.reference_list(),
             "clear": {"type": "boolean"},
-            "pending": pending,
+            "pending": {"enum": answers},
         },
     })
 }
 
 /// Returns the schema of an answer of Think.
-pub(super) fn think_schema(context: &AssistantSessionContext<'_>) -> Value {
-    let domain = context.domain;
+pub(super) fn think_schema(known: &KnownNames) -> Value {
     let kinds: Vec<&str> = AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    let types: Vec<&str> = domain.types.iter().map(|kind| kind.name.as_str()).collect();
-    let operations: Vec<String> = match &domain.server {
-        Some(server) => {
-            let tools = list_available_tools(server, &context.state().server_tools);
-            tools.iter().filter(|tool| tool.is_write).map(|tool| tool.name.to_owned()).collect()
-        }
-        None => TABLE_WRITE_OPERATIONS.map(str::to_owned).into(),
+    let types: Vec<&str> = known.types.iter().map(String::as_str).collect();
+    let operation = match &known.operations {
+        Some(names) => json!({"enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>()}),
+        None => json!({"type": ["string", "null"]}),
     };
-    let operations: Vec<Value> = operations.into_iter().map(Value::String).chain([Value::Null]).collect();
     json!({
         "type": "object",
         "required": ["decision", "goal", "steps", "say"],
@@ -68,19 +94,32 @@ pub(super) fn think_schema(context: &AssistantSessionContext<'_>) -> Value {
             "goal": {"type": "string"},
             "steps": {"type": "array", "items": {
                 "type": "object",
-                "required": ["description", "type", "operation", "subdomain", "group", "refs"],
+                "required": ["description", "type", "operation", "subdomain", "group", "refs", "refresh"],
                 "properties": {
                     "description": {"type": "string"},
                     "type": {"enum": kinds},
-                    "operation": {"enum": operations},
+                    "operation": operation,
                     "subdomain": one_of(&types),
                     "group": {"type": "integer"},
-                    "refs": reference_list(&known_references(context)),
+                    "refs": known.reference_list(),
+                    REFRESH_ARGUMENT: {"type": "boolean"},
                 },
             }},
             "say": {"type": ["string", "null"]},
         },
     })
+}
+
+/// Returns the schema of an answer of Act for any step.
+pub(super) fn any_act_schema() -> Value {
+    json!({"type": "object", "required": ["action"], "properties": {"action": {"enum": STEP_ACTION_NAMES}}})
+}
+
+/// What the step of a call has done so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepDoneSoFar {
+    pub(super) is_read: bool,
+    pub(super) is_written: bool,
 }
 
 /// Returns the schema of an answer of Act for a step. `received` are the references of records that the call shows and
@@ -89,6 +128,7 @@ pub(super) fn act_schema(
     context: &AssistantSessionContext<'_>,
     step: &AssistantPlanStep,
     received: &[String],
+    done: StepDoneSoFar,
 ) -> Value {
     let entities = &context.state().entities.entities;
     let is_loaded = |reference: &&String| entities[*reference].detail != RecordLoadLevel::None;
@@ -96,8 +136,9 @@ pub(super) fn act_schema(
     loaded.extend(received.iter().cloned());
     let loaded: Vec<String> = loaded.into_iter().collect();
     let results = retrievable_steps(context);
-    let is_possible = |action: &&&str| **action != "retrieve_step" || !results.is_empty();
-    let actions: Vec<&str> = STEP_ACTION_NAMES.iter().filter(is_possible).copied().collect();
+    let mut actions = possible_actions(context, step, done);
+    actions.retain(|action| *action != "retrieve_step" || !results.is_empty());
+    let required: &[&str] = if actions == ["step_complete"] { &["action", "outcome"] } else { &["action"] };
     let mut properties = Map::from_iter([
         ("action".to_owned(), json!({"enum": actions})),
         ("tool".to_owned(), one_of(&callable_tools(context, step))),
@@ -122,7 +163,33 @@ pub(super) fn act_schema(
     }
     // Some vendors limit the number of optional members, of which this schema has many. They cannot enforce
     // `propertyNames` and so get the schema as a text; the reply is checked in any case.
-    json!({"type": "object", "propertyNames": {"type": "string"}, "required": ["action"], "properties": properties})
+    json!({"type": "object", "propertyNames": {"type": "string"}, "required": required, "properties": properties})
+}
+
+/// Returns the actions that make sense now: a read or write step ends only after it was done, a write is made once, and what is
+/// loaded need not be looked up.
+fn possible_actions(
+    context: &AssistantSessionContext<'_>,
+    step: &AssistantPlanStep,
+    done: StepDoneSoFar,
+) -> Vec<&'static str> {
+    let has_tables = context.domain.server.is_none();
+    let is_link = step.operation.as_deref().is_some_and(|operation| operation.ends_with("link"));
+    let excluded = match step.kind {
+        AssistantPlanStepKind::Write if done.is_written && has_tables && !is_link => return vec!["step_complete"],
+        AssistantPlanStepKind::Write if !done.is_written => "step_complete",
+        AssistantPlanStepKind::Read if !done.is_read => "step_complete",
+        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate if has_loaded_records(context, step) => {
+            "tool_call"
+        }
+        _ => "",
+    };
+    STEP_ACTION_NAMES.into_iter().filter(|action| *action != excluded).collect()
+}
+
+/// Returns whether a step of a domain with tables is shown records, so that it needs no tool to look them up.
+pub(super) fn has_loaded_records(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> bool {
+    context.domain.server.is_none() && !prompt_context::step_references(context.view, step).is_empty()
 }
 
 /// Returns the turns and steps whose results can be retrieved.
@@ -145,7 +212,7 @@ fn callable_tools<'a>(context: &AssistantSessionContext<'a>, step: &'a Assistant
             let tools = list_available_tools(server, &context.state().server_tools);
             tools.iter().filter(|tool| !tool.is_write || planned == Some(tool.name)).map(|tool| tool.name).collect()
         }
-        None => ["read"].into_iter().chain(planned.filter(|_| step.kind == AssistantPlanStepKind::Write)).collect(),
+        None => vec![planned.filter(|_| step.kind == AssistantPlanStepKind::Write).unwrap_or("read")],
     }
 }
 
@@ -168,14 +235,18 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
     let filter = json!({"type": "object", "required": ["field", "op", "value"], "properties": {
         "field": {"enum": fields}, "op": {"enum": operators}, "value": {},
     }});
-    let mut properties = Map::from_iter([
-        ("type".to_owned(), one_of(&types)),
-        ("where".to_owned(), json!({"type": "array", "items": filter})),
-        ("refs".to_owned(), reference_list(&known)),
-        ("limit".to_owned(), json!({"type": "integer", "minimum": 1})),
-        ("full".to_owned(), json!({"type": "boolean"})),
-    ]);
+    let mut properties = Map::from_iter([("type".to_owned(), one_of(&types))]);
+    if step.kind != AssistantPlanStepKind::Write {
+        properties.insert("where".to_owned(), json!({"type": "array", "items": filter}));
+        properties.insert("refs".to_owned(), reference_list(&known));
+        properties.insert("limit".to_owned(), json!({"type": "integer", "minimum": 1}));
+        properties.insert("full".to_owned(), json!({"type": "boolean"}));
+        properties.insert(REFRESH_ARGUMENT.to_owned(), json!({"type": "boolean"}));
+    }
     let drafts: Vec<String> = known.iter().filter(|name| name.starts_with("gen_")).cloned().collect();
+    let own_prefix = format!("{}_", step.subdomain);
+    let own: Vec<String> = known.iter().filter(|name| name.contains(&own_prefix)).cloned().collect();
+    let mut required: Vec<&str> = Vec::new();
     match (step.operation.as_deref(), about) {
         (Some("create"), Some(about)) => {
             properties.insert(
@@ -183,21 +254,26 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
                 json!({"type": "array", "items": record_schema(about, &known, Required::Yes)}),
             );
             properties.insert("drafts".to_owned(), reference_list(&drafts));
+            required.extend(drafts.is_empty().then_some("records"));
         }
         (Some("update"), Some(about)) => {
-            properties.insert("ref".to_owned(), reference(&known));
+            properties.insert("ref".to_owned(), reference(&own));
             properties.insert("set".to_owned(), record_schema(about, &known, Required::No));
+        }
+        (Some("delete"), Some(_)) => {
+            properties.insert("refs".to_owned(), reference_list(&own));
+            required.push("refs");
         }
         (Some("link" | "unlink"), Some(about)) => {
             let links = about.fields.iter().filter(|field| field.kind == RecordFieldKind::Links);
             let links: Vec<&str> = links.map(|field| field.name.as_str()).collect();
-            properties.insert("ref".to_owned(), reference(&known));
+            properties.insert("ref".to_owned(), reference(&own));
             properties.insert("field".to_owned(), one_of(&links));
             properties.insert("to".to_owned(), reference_list(&known));
         }
         _ => {}
     }
-    json!({"type": "object", "properties": properties})
+    json!({"type": "object", "required": required, "properties": properties})
 }
 
 fn drafts_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> Value {

@@ -4,6 +4,7 @@
 mod filter;
 mod mcp_server;
 mod record;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
 pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};
+pub use snapshot::{SnapshotParameters, SnapshotQuery, TitledQuery};
 
 use crate::limits::{
     DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
@@ -43,6 +45,9 @@ pub struct DomainSchema {
     /// Initial records, by type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub samples: BTreeMap<String, Vec<Map<String, Value>>>,
+    /// Queries whose results prompts show from the first turn on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshot: Vec<SnapshotQuery>,
     /// An MCP server that provides the tools, instead of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<McpServerConfig>,
@@ -62,6 +67,9 @@ pub struct RecordType {
     /// The fields of a summary; the label is always one of them.
     #[serde(default)]
     pub summary: Vec<String>,
+    /// Whether prompts show all records of this type from the first turn on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub standing: bool,
     pub fields: Vec<RecordField>,
 }
 
@@ -226,6 +234,7 @@ impl DomainSchema {
         errors.extend(duplicate_name_errors("type", self.type_names()));
         errors.extend(self.types.iter().flat_map(|kind| kind.validation_errors(self)));
         errors.extend(self.sample_errors());
+        errors.extend(self.snapshot_errors());
         errors.extend(self.server.iter().flat_map(|server| server.validation_errors(self)));
         errors
     }

@@ -25,6 +25,15 @@ pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value:
         AssistantFact::AlreadyLoaded { step, refs } => {
             FactDisplay::Detail(format!("step {step} uses already loaded {}", refs.join(", ")))
         }
+        AssistantFact::SearchNeeded { step, total } => {
+            FactDisplay::Detail(format!("step {step} has to search among {total} records"))
+        }
+        AssistantFact::SnapshotTaken { changed_types, .. } if changed_types.is_empty() => {
+            FactDisplay::Detail("the records were counted".to_owned())
+        }
+        AssistantFact::SnapshotTaken { changed_types, .. } => {
+            FactDisplay::Detail(format!("changed by somebody else: {}", changed_types.join(", ")))
+        }
         AssistantFact::StepResultRetrieved { step, source_turn, source_step } => {
             FactDisplay::Detail(format!("step {step} retrieves the result of step {source_step} of t{source_turn}"))
         }

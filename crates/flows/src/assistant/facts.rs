@@ -43,6 +43,17 @@ pub enum AssistantFact {
     },
     /// A step asked for records that are already loaded, so nothing was read.
     AlreadyLoaded { step: u32, refs: Vec<String> },
+    /// A read step found more records than are read at once, so Act has to search.
+    SearchNeeded { step: u32, total: u64 },
+    /// The snapshot of the records at the start of a turn.
+    SnapshotTaken {
+        turn: u32,
+        /// The complete tool result.
+        text: TextRef,
+        /// Types whose records were changed by somebody else since they were loaded.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        changed_types: Vec<String>,
+    },
     /// A step asked for the result of an earlier step.
     StepResultRetrieved {
         /// The step that asked.
@@ -227,6 +238,9 @@ pub struct AssistantPlanStep {
     /// The records that the step works with.
     #[serde(default)]
     pub refs: Vec<String>,
+    /// Whether a read step reads again what is already loaded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refresh: bool,
 }
 
 /// What a step of a plan does.
@@ -282,6 +296,12 @@ pub struct DomainToolRunOutcome {
     /// The type of which all records are loaded now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fully_loaded_type: Option<String>,
+    /// The digest of that type's records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub type_version: Option<String>,
+    /// Types of which a write changed records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_types: Vec<String>,
     /// A digest of the query, if a read found nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_read_digest: Option<String>,

@@ -9,11 +9,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
+use super::answer_schema::has_loaded_records;
 use super::assistant_context::AssistantSessionContext;
 use super::calendar;
 use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
-use super::prompt_context::{self, PromptConversation, PromptTurnSummaries, RecordRenderer, sample_record_and_change};
+use super::prompt_context::{
+    self, PromptConversation, PromptTurnSummaries, RecordRenderer, placeholder_record_and_change,
+};
+use super::snapshot;
 use super::spec::*;
 use super::tools::{AvailableMcpTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
 use crate::fragment_specs::MESSAGE_FRAGMENT;
@@ -36,6 +40,7 @@ pub(super) fn render_fragment(
     match (request.call_request.role.as_str(), name) {
         (_, MESSAGE_FRAGMENT) => render_message(context),
         (_, TODAY_FRAGMENT) => render_today(context),
+        (_, SNAPSHOT_FRAGMENT) => render_snapshot(context),
         (REPLY_ROLE, REPAIR_FRAGMENT) => render_template(prompt!("reply/repair"), &(), "the reply was empty"),
         (_, REPAIR_FRAGMENT) => render_repair(request),
         (REPLY_ROLE, DOMAIN_FRAGMENT) => {
@@ -92,6 +97,16 @@ fn render_today(context: &AssistantSessionContext<'_>) -> RenderedFragment {
     render_template(prompt!("shared/today"), &arguments, "the current date")
 }
 
+fn render_snapshot(context: &AssistantSessionContext<'_>) -> RenderedFragment {
+    match snapshot::snapshot_template_data(context) {
+        Some(shown) => {
+            render_from_state(prompt!("shared/snapshot"), &shown, "standing records and counts of this turn")
+        }
+        None if context.domain.has_snapshot() => omit_fragment("the snapshot could not be taken"),
+        None => omit_fragment("the domain declares no snapshot"),
+    }
+}
+
 fn render_repair(request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let complaints = request.call_request.metadata.get("complaints").cloned().unwrap_or_else(|| json!([]));
     render_template(prompt!("shared/repair"), &json!({"complaints": complaints}), "what was invalid in the answer")
@@ -127,16 +142,10 @@ fn server_tools_template_data(context: &AssistantSessionContext<'_>) -> Vec<Valu
 /// The names that a domain gives to the samples in prompts.
 fn instruction_template_data(domain: &DomainSchema) -> Value {
     let kind = domain.types.first();
-    let (tool, arguments) = match &domain.server {
-        Some(server) => (server.tools.iter().flatten().next().map_or("search", |tool| tool.name.as_str()), json!({})),
-        None => ("read", json!({"type": kind.map(|kind| &kind.name)})),
-    };
     json!({
         "type": kind.map_or(DEFAULT_RECORD_TYPE, |kind| kind.name.as_str()),
         "typed": kind.is_some(),
         "server": domain.server.is_some(),
-        "tool": tool,
-        "tool_arguments": canonical_json(&arguments),
         "tool_calls_max": STEP_TOOL_CALLS_MAX,
     })
 }
@@ -263,11 +272,15 @@ fn render_act_fragment(
 fn render_step_guide(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> RenderedFragment {
     let domain = context.domain;
     let about = domain.find_type(&step.subdomain).or_else(|| domain.types.first());
-    let sample = about.map(|about| sample_record_and_change(about).0).unwrap_or_else(|| json!({}));
+    let sample = about.map(|about| placeholder_record_and_change(about).0).unwrap_or_else(|| json!({}));
+    let needs_tools = match step.kind {
+        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate => !has_loaded_records(context, step),
+        AssistantPlanStepKind::Read | AssistantPlanStepKind::Write => true,
+    };
     let arguments = json!({
         "type": about.map_or(DEFAULT_RECORD_TYPE, |about| about.name.as_str()),
         "sample": canonical_json(&sample),
-        "tools": render_tools_section(context, step, about),
+        "tools": needs_tools.then(|| render_tools_section(context, step, about)),
     });
     let (prompt, why) = match step.kind {
         AssistantPlanStepKind::Read => (prompt!("act/read"), "the guide for read steps"),
@@ -292,7 +305,7 @@ fn render_tools_section(
         let chars_max = TOOL_SCHEMAS_CHARS_MAX / tools.len().max(1);
         tools.iter().map(|tool| tool_template_data(tool, chars_max)).collect::<Vec<_>>()
     });
-    let (sample, change) = about.map(sample_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
+    let (sample, change) = about.map(placeholder_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
     let links = about.into_iter().flat_map(|about| &about.fields).find(|field| field.kind == RecordFieldKind::Links);
     let links = links.map(|field| json!({"field": field.name, "to": field.to}));
     let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
@@ -302,6 +315,7 @@ fn render_tools_section(
         "label": about.map(|about| about.fields.iter().find(|field| field.kind == RecordFieldKind::Text).map_or(&about.label, |field| &field.name)),
         "operators": operators.join(", "),
         "operation": step.operation,
+        "has_drafts": context.state().entities.entities.keys().any(|reference| reference.starts_with("gen_")),
         "sample": canonical_json(&sample),
         "change": canonical_json(&change),
         "links": links,

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use conversation::{PromptConversation, PromptPendingQuestion};
-pub use entity::{PromptEntity, RecordLines, RecordRenderer, sample_record_and_change};
+pub use entity::{PromptEntity, RecordLines, RecordRenderer, placeholder_record_and_change, sample_record_and_change};
 pub use reasoning::{PromptTurnSummaries, PromptTurnSummary};
 
 use super::answer::truncate_chars;
@@ -150,7 +150,9 @@ pub struct ActPromptContext {
     pub step: AssistantPlanStep,
     /// Notes from the previous group of steps.
     pub notes: Vec<PromptStepNote>,
-    /// The records that the step names, or the relevant ones of its type if it names none.
+    /// The number of records of the step's type, if they are too many to be read at once.
+    pub searched_total: Option<u64>,
+    /// The records that the step names, or the relevant ones of its type if it names none, and what earlier steps read.
     pub records: RecordLines,
     /// The other known entities, without their records.
     pub others: Vec<PromptEntity>,
@@ -189,25 +191,14 @@ pub fn build_act_context(
     let planned = running.planned_step(step)?;
     let relevant = state.entities.relevant_entities(state.current_turn_number());
     let named = |reference: &str| planned.refs.iter().any(|own| own == reference);
-    let belongs_to_step = |row: &(&str, _, EntityRelevanceTier)| {
-        if planned.refs.is_empty() {
-            state.entities.get(row.0).is_some_and(|known| known.kind == planned.subdomain)
-        } else {
-            named(row.0)
-        }
-    };
-    let step_references: Vec<&str> = if planned.refs.is_empty() {
-        relevant.iter().filter(|row| belongs_to_step(row)).map(|(name, _, _)| *name).collect()
-    } else {
-        planned.refs.iter().map(String::as_str).collect()
-    };
+    let step_references = step_references(view, planned);
     // Demoted entities are listed as such, so that Act does not use them by accident.
     let demoted = state
         .entities
         .entities_by_recency(state.current_turn_number())
         .into_iter()
         .filter(|(name, _, tier)| *tier == EntityRelevanceTier::Demoted && !named(name));
-    let others = relevant.iter().filter(|row| !belongs_to_step(row)).map(PromptEntity::from_entity);
+    let others = relevant.iter().filter(|row| !step_references.contains(&row.0)).map(PromptEntity::from_entity);
     let others = others.chain(demoted.map(|row| PromptEntity::from_entity(&row))).take(THINK_ROWS_MAX).collect();
     let before = plan.steps.iter().filter(|other| other.group < planned.group);
     let ended: Vec<(&AssistantPlanStep, &AssistantStepEnd)> =
@@ -220,6 +211,7 @@ pub fn build_act_context(
         step_count: plan.steps.len(),
         step: planned.clone(),
         notes: notes.collect(),
+        searched_total: running.steps.get(&step).and_then(|state| state.searched_total),
         records: RecordRenderer::new(view, domain).render_references(step_references),
         others,
         results: ended
@@ -233,6 +225,28 @@ pub fn build_act_context(
             })
             .collect(),
     })
+}
+
+/// Returns the records that a step is shown in full: those that it names, or the relevant ones of its type if it names none, and
+/// everything that earlier steps of this turn read.
+#[must_use]
+pub fn step_references<'a>(view: &AssistantFlowContext<'a>, planned: &'a AssistantPlanStep) -> Vec<&'a str> {
+    let state = view.state;
+    let mut shown: Vec<&str> = planned.refs.iter().map(String::as_str).collect();
+    if shown.is_empty() {
+        let relevant = state.entities.relevant_entities(state.current_turn_number()).into_iter();
+        let own = relevant.filter(|(_, entity, _)| entity.kind == planned.subdomain);
+        shown.extend(own.map(|(reference, _, _)| reference));
+    }
+    let running = state.current_turn.as_ref();
+    for reference in running.map(|running| running.references_read_before(planned)).unwrap_or_default() {
+        let is_relevant =
+            state.entities.get(reference).is_some_and(|entity| entity.tier(state.current_turn_number()).is_relevant());
+        if is_relevant && !shown.contains(&reference) {
+            shown.push(reference);
+        }
+    }
+    shown
 }
 
 /// The data of Reply's prompt.
@@ -329,7 +343,10 @@ pub fn build_turn_execution(
                 .and_then(|end| end.partial_result.as_ref())
                 .map(|partial| fence_text(&with_labels(&value_to_text(partial)))),
             next: end.and_then(|end| end.suggested_next.as_deref().map(with_labels)),
-            result: end.and_then(|end| load_step_result(view, end)).map(|result| fence_text(&with_labels(&result))),
+            result: end.and_then(|end| match end.answer {
+                Some(_) => load_step_result(view, end).map(|result| fence_text(&with_labels(&result))),
+                None => rows.render_plain_rows(end.refs.iter().map(String::as_str)),
+            }),
             drafts: drafts
                 .filter_map(|draft| rows.render_draft_with_labels(&draft.reference))
                 .map(|draft| fence_text(&draft))

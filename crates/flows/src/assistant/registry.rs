@@ -321,6 +321,12 @@ impl KnownEntities {
         }
     }
 
+    /// Unloads the records of types that somebody else has changed.
+    pub(super) fn unload_types(&mut self, kinds: &[String]) {
+        let is_changed = |entity: &&mut ConversationEntity| entity.is_saved() && kinds.contains(&entity.kind);
+        self.entities.values_mut().filter(is_changed).for_each(ConversationEntity::unload);
+    }
+
     fn advance_counter(&mut self, reference: &str) {
         let (prefix, number) = (reference_prefix(reference), reference_number(reference));
         let counter = self.counters.entry(prefix.to_owned()).or_default();

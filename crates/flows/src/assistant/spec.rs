@@ -6,10 +6,9 @@ use segue_core::flow::{FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec,
 use segue_core::prompt::{ModelOutputFormat, ToolSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::STEP_ACTION_NAMES;
-use super::facts::AssistantPlanStepKind;
+use super::answer_schema::{self, KnownNames};
 use super::settings::{self, ConfiguredDomains};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
 use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
@@ -50,6 +49,7 @@ pub(super) const TODAY_FRAGMENT: &str = "today";
 pub(super) const STEP_FRAGMENT: &str = "step";
 pub(super) const STEP_RESULTS_FRAGMENT: &str = "results";
 pub(super) const TOOL_RESULT_FRAGMENT: &str = "result";
+pub(super) const SNAPSHOT_FRAGMENT: &str = "snapshot";
 pub(super) const PROGRESS_FRAGMENT: &str = "flow";
 pub(super) const EXECUTION_FRAGMENT: &str = "happened";
 pub(super) const UNCOMPACTED_FRAGMENT: &str = "older";
@@ -89,6 +89,10 @@ fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -
     FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) }
 }
 
+fn snapshot_fragment() -> FragmentSpec {
+    fragment_keeping_start(SNAPSHOT_FRAGMENT, ContextLayer::Knowledge, 1_500)
+}
+
 /// The parts that all nodes but Summarize share. Each turn starts a new thread; a repair continues it.
 fn node_role_spec(name: &str) -> RoleSpec {
     let repair = fragment_keeping_start(REPAIR_FRAGMENT, ContextLayer::Task, 1_500);
@@ -112,7 +116,7 @@ fn understand_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = ModelOutputFormat::Json(understand_schema());
+    role.output = ModelOutputFormat::Json(answer_schema::understand_schema(&KnownNames::default()));
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
@@ -121,6 +125,7 @@ fn think_role() -> RoleSpec {
     let mut role = node_role_spec(THINK_ROLE).with_ask(
         ASK_START,
         [
+            snapshot_fragment(),
             fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 2_500),
             fragment_keeping_start(LOADED_FRAGMENT, ContextLayer::Entities, 2_500),
             fragment_keeping_end(CONVERSATION_FRAGMENT, ContextLayer::Conversation, 3_000),
@@ -131,7 +136,7 @@ fn think_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = ModelOutputFormat::Json(think_schema());
+    role.output = ModelOutputFormat::Json(answer_schema::think_schema(&KnownNames::default()));
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
@@ -142,6 +147,7 @@ fn act_role() -> RoleSpec {
         .with_ask(
             ASK_START,
             [
+                snapshot_fragment(),
                 fragment_keeping_start(STEP_FRAGMENT, ContextLayer::Task, 1_500),
                 fragment_keeping_start(LOADED_RECORDS_FRAGMENT, ContextLayer::Entities, 8_000),
                 fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 2_000),
@@ -151,7 +157,7 @@ fn act_role() -> RoleSpec {
             ],
         )
         .with_ask(ASK_RESULT, [fragment_keeping_start(TOOL_RESULT_FRAGMENT, ContextLayer::Task, 8_000)]);
-    role.output = ModelOutputFormat::Json(act_schema());
+    role.output = ModelOutputFormat::Json(answer_schema::any_act_schema());
     role.reply_tokens_max = ACT_TOKENS_MAX;
     role
 }
@@ -161,6 +167,7 @@ fn reply_role() -> RoleSpec {
         .with_ask(
             ASK_START,
             [
+                snapshot_fragment(),
                 fragment_keeping_start(PROGRESS_FRAGMENT, ContextLayer::Reasoning, 1_200),
                 fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 1_500),
                 fragment_keeping_end(CONVERSATION_FRAGMENT, ContextLayer::Conversation, 3_000),
@@ -178,77 +185,4 @@ fn summarize_role() -> RoleSpec {
         .with_ask(ASK_CONVERSATION, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextLayer::Conversation, 6_000)]);
     role.reply_tokens_max = FOLDED_TOKENS_MAX;
     role
-}
-
-fn reference_list_schema() -> Value {
-    json!({"type": "array", "items": {"type": "string"}})
-}
-
-fn reasoned_references_schema() -> Value {
-    json!({"type": "array", "items": {"type": "object", "required": ["ref", "reason"],
-        "properties": {"ref": {"type": "string"}, "reason": {"type": "string"}}}})
-}
-
-fn understand_schema() -> Value {
-    json!({
-        "type": "object",
-        "required": ["expressed", "references", "retain", "demote", "drop", "clear", "pending"],
-        "properties": {
-            "expressed": {"type": "string"},
-            "references": reference_list_schema(),
-            "retain": reasoned_references_schema(),
-            "demote": reasoned_references_schema(),
-            "drop": reference_list_schema(),
-            "clear": {"type": "boolean"},
-            "pending": {"enum": ["accepted", "declined", "answered", "ignored", null]},
-        },
-    })
-}
-
-fn think_schema() -> Value {
-    let kinds: Vec<&str> = AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    json!({
-        "type": "object",
-        "required": ["decision", "goal", "steps", "say"],
-        "properties": {
-            "decision": {"enum": ["plan_direct", "propose", "clarify"]},
-            "goal": {"type": "string"},
-            "steps": {"type": "array", "items": {
-                "type": "object",
-                "required": ["description", "type", "operation", "subdomain", "group", "refs"],
-                "properties": {
-                    "description": {"type": "string"},
-                    "type": {"enum": kinds},
-                    "operation": {"type": ["string", "null"]},
-                    "subdomain": {"type": "string"},
-                    "group": {"type": "integer"},
-                    "refs": reference_list_schema(),
-                },
-            }},
-            "say": {"type": ["string", "null"]},
-        },
-    })
-}
-
-fn act_schema() -> Value {
-    json!({
-        "type": "object",
-        "required": ["action"],
-        "properties": {
-            "action": {"enum": STEP_ACTION_NAMES},
-            "tool": {"type": "string"},
-            "arguments": {"type": "object"},
-            "outcome": {"type": "string"},
-            "result": {},
-            "refs": reference_list_schema(),
-            "note_for_next_step": {"type": ["string", "null"]},
-            "drafts": {"type": "array", "items": {"type": "object"}},
-            "question": {"type": "string"},
-            "partial": {},
-            "turn": {"type": "integer"},
-            "step": {"type": "integer"},
-            "reason": {"type": "string"},
-            "next": {"type": ["string", "null"]},
-        },
-    })
 }

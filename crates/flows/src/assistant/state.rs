@@ -20,7 +20,7 @@ use super::facts::{
     AssistantTurnPlan, DomainToolRunOutcome, McpToolInfo, MessageUnderstanding, TurnSummarized,
 };
 use super::reasoning::{ConversationStageLabel, TurnDecisionHistory};
-use super::registry::{KnownEntities, LastEntityAction, RecordLoadLevel};
+use super::registry::{ConversationEntity, KnownEntities, LastEntityAction, RecordLoadLevel};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
@@ -33,8 +33,12 @@ pub struct AssistantState {
     pub reasoning: TurnDecisionHistory,
     /// How Understand interpreted the newest messages, oldest first.
     pub recent_understandings: VecDeque<MessageUnderstanding>,
-    /// Types of which all records have been read.
+    /// Types of which all records have been read, and which were not changed since.
     pub fully_loaded_types: BTreeSet<String>,
+    /// How many records each of these types had, and a digest of them, when they were read.
+    pub type_versions: BTreeMap<String, LoadedTypeVersion>,
+    /// The newest snapshot, as the records tool returned it.
+    pub snapshot: Option<TextRef>,
     /// Results of the steps of the newest turns, for `retrieve_step`.
     pub step_results: VecDeque<StepResultRef>,
     /// The tools of the domain's server, as it last listed them.
@@ -46,6 +50,15 @@ pub struct AssistantState {
     pub queued_messages: BTreeMap<MessageId, TextRef>,
     /// The messages of the newest turn, which a retry answers again.
     pub turn_messages: Vec<(MessageId, TextRef)>,
+}
+
+/// The records of a type when all of them were read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadedTypeVersion {
+    pub count: u64,
+    /// It changes if any of the records changes; `None` if the records tool gave none.
+    pub digest: Option<String>,
 }
 
 /// Where the result of a finished step is stored.
@@ -80,6 +93,8 @@ pub struct AssistantTurnProgress {
     pub plan: Option<AssistantTurnPlan>,
     pub plan_failure: Option<String>,
     pub steps: BTreeMap<u32, AssistantStepProgress>,
+    /// The run that takes the snapshot for this turn, while it is pending.
+    pub pending_snapshot: Option<ToolRunId>,
     /// One line for each change made in this turn.
     pub write_summaries: Vec<String>,
     /// How often each node had to correct its answer.
@@ -99,6 +114,8 @@ pub struct AssistantStepProgress {
     pub retrievals: u32,
     /// The number of reads that were executed or answered from memory.
     pub reads: u32,
+    /// The number of records of the type, if they are too many to be read at once.
+    pub searched_total: Option<u64>,
     /// The records that the step's reads returned.
     pub read_refs: BTreeSet<String>,
     /// The number of changes made.
@@ -160,6 +177,11 @@ impl AssistantState {
 
     fn apply_tool_opened(&mut self, opened: &ToolRunOpened) {
         let Some(request) = DomainToolRequest::parse(&opened.arguments) else { return };
+        if request.purpose == ToolRunPurpose::Snapshot
+            && let Some(running) = &mut self.current_turn
+        {
+            running.pending_snapshot = Some(opened.run);
+        }
         let Some(step) = request.step else { return };
         self.update_step(step, |state| {
             state.started = true;
@@ -196,6 +218,22 @@ impl AssistantState {
                 state.reads += 1;
                 state.read_refs.extend(refs);
             }),
+            AssistantFact::SearchNeeded { step, total } => {
+                self.update_step(step, |state| state.searched_total = Some(total));
+            }
+            AssistantFact::SnapshotTaken { text, changed_types, .. } => {
+                self.snapshot = Some(text);
+                self.forget_types(&changed_types);
+                self.entities.unload_types(&changed_types);
+                if let Some(running) = &mut self.current_turn {
+                    running.pending_snapshot = None;
+                }
+            }
+            AssistantFact::ToolFailed { run, .. } => {
+                if let Some(running) = &mut self.current_turn {
+                    running.pending_snapshot.take_if(|pending| *pending == run);
+                }
+            }
             AssistantFact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
             AssistantFact::StepEnded(end) => self.apply_step_end(*end),
             AssistantFact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
@@ -210,7 +248,6 @@ impl AssistantState {
                 self.writes.iter_mut().filter(|write| write.run == run).for_each(|write| write.undone = true);
             }
             AssistantFact::InvalidSettings { .. }
-            | AssistantFact::ToolFailed { .. }
             | AssistantFact::CompactionFailed { .. }
             | AssistantFact::UndoFailed { .. } => {}
         }
@@ -251,7 +288,12 @@ impl AssistantState {
     fn apply_records(&mut self, records: DomainToolRunOutcome) {
         self.entities.upsert_records(&records.rows, records.action, records.text, records.turn);
         self.entities.mark_deleted(&records.removed, records.turn);
-        self.fully_loaded_types.extend(records.fully_loaded_type);
+        self.forget_types(&records.changed_types);
+        if let Some(kind) = records.fully_loaded_type {
+            let version = LoadedTypeVersion { count: records.total.unwrap_or_default(), digest: records.type_version };
+            self.type_versions.insert(kind.clone(), version);
+            self.fully_loaded_types.insert(kind);
+        }
         if let (Some(step), Some(digest)) = (records.step, records.empty_read_digest) {
             self.update_step(step, |state| *state.empty_reads.entry(digest).or_default() += 1);
         }
@@ -282,6 +324,14 @@ impl AssistantState {
         });
         while self.writes.len() > UNDOABLE_WRITES_MAX {
             self.writes.pop_front();
+        }
+    }
+
+    /// Records that these types are no longer known to be loaded completely.
+    fn forget_types(&mut self, changed: &[String]) {
+        for kind in changed {
+            self.fully_loaded_types.remove(kind);
+            self.type_versions.remove(kind);
         }
     }
 
@@ -316,13 +366,28 @@ impl AssistantState {
         self.current_turn.as_ref().map_or(last, |running| running.turn)
     }
 
+    /// Returns the references of all records of a type, if the type is known completely and unchanged and every record is
+    /// loaded at least at this level.
+    #[must_use]
+    pub fn find_loaded_type(&self, kind: &str, level: RecordLoadLevel) -> Option<Vec<String>> {
+        let is_current = |entity: &ConversationEntity| {
+            entity.kind == kind && entity.is_saved() && entity.last_action != LastEntityAction::Deleted
+        };
+        let mut known: Vec<(&String, &ConversationEntity)> =
+            self.entities.entities.iter().filter(|(_, entity)| is_current(entity)).collect();
+        known.sort_by_key(|(reference, _)| (reference.len(), reference.as_str()));
+        // The registry is limited, so it may have lost some of them.
+        let count = self.type_versions.get(kind).map_or(0, |version| version.count);
+        let is_complete =
+            self.fully_loaded_types.contains(kind) && u64::try_from(known.len()).is_ok_and(|len| len >= count);
+        let is_loaded = is_complete && known.iter().all(|(_, entity)| entity.detail >= level);
+        is_loaded.then(|| known.into_iter().map(|(reference, _)| reference.clone()).collect())
+    }
+
     /// Returns whether all records of a type are loaded.
     #[must_use]
     pub fn is_type_fully_loaded(&self, kind: &str) -> bool {
-        let mut known = self.entities.entities.values().filter(|entity| entity.kind == kind && entity.is_saved());
-        self.fully_loaded_types.contains(kind)
-            && known
-                .all(|entity| entity.last_action == LastEntityAction::Deleted || entity.detail != RecordLoadLevel::None)
+        self.find_loaded_type(kind, RecordLoadLevel::Summary).is_some()
     }
 }
 
@@ -343,6 +408,14 @@ impl AssistantTurnProgress {
             .flat_map(|state| &state.read_refs)
             .map(String::as_str)
             .collect()
+    }
+
+    /// Returns the records that the read steps of earlier groups returned in this turn.
+    #[must_use]
+    pub fn references_read_before(&self, step: &AssistantPlanStep) -> BTreeSet<&str> {
+        let before = self.plan.iter().flat_map(|plan| &plan.steps).filter(|other| other.group < step.group);
+        let states = before.filter_map(|other| self.steps.get(&other.step));
+        states.flat_map(|state| &state.read_refs).map(String::as_str).collect()
     }
 
     /// Returns what happens next. The steps of a group start together. If one of them does not succeed, the plan stops as soon as

@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, ActAction, ActRecordDraft, StepCompleteAction, truncate_chars};
 use super::assistant_context::{AssistantSessionContext, step_agent_name};
 use super::facts::{AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
+use super::planned_read;
+use super::prompt_context;
 use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};
@@ -29,21 +31,25 @@ pub(super) fn start_step(context: &AssistantSessionContext<'_>, step: u32) -> Ve
     let Some(planned) = context.current_turn().and_then(|running| running.planned_step(step)) else {
         return Vec::new();
     };
+    if planned.kind == AssistantPlanStepKind::Read && context.domain.server.is_none() {
+        return planned_read::start_planned_read(context, planned);
+    }
     let entities = &context.state().entities;
-    let is_missing = |reference: &&String| {
+    let is_missing = |reference: &&str| {
         entities.get(reference).is_some_and(|entity| {
             entity.is_saved()
                 && entity.detail != RecordLoadLevel::Full
                 && entity.last_action != LastEntityAction::Deleted
         })
     };
-    let missing = planned.refs.iter().filter(is_missing).filter_map(|reference| {
+    let shown = prompt_context::step_references(context.view, planned);
+    let missing = shown.into_iter().filter(is_missing).filter_map(|reference| {
         let entity = entities.get(reference)?;
         Some(json!({"type": entity.kind, "id": entity.id}))
     });
     let missing: Vec<Value> = missing.collect();
-    // An MCP server cannot return a record by its id, and a read step reads for itself.
-    if missing.is_empty() || planned.kind == AssistantPlanStepKind::Read || context.domain.server.is_some() {
+    // An MCP server cannot return a record by its id.
+    if missing.is_empty() || context.domain.server.is_some() {
         return vec![context.start_act_call(step, &[])];
     }
     let request = DomainToolRequest {
@@ -65,7 +71,7 @@ pub(super) fn into_json_object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
+pub(super) fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
     let tool = if request.operation == DomainOperation::CallTool { MCP_TOOL } else { RECORDS_TOOL };
     FlowStep::RunTool { tool: tool.into(), arguments: request.to_arguments(), agent: Some(step_agent_name(step)) }
 }
@@ -241,22 +247,11 @@ fn refuse_unread_completion(progress: &StepInProgress<'_>, call: &CallOpened) ->
     // Which tool of a server reads what the plan names is not known.
     let can_read = progress.context.domain.server.is_none() && progress.state.tool_calls < STEP_TOOL_CALLS_MAX;
     if progress.state.repairs >= NODE_REPAIRS_MAX && can_read {
-        return run_tool_call(progress, call, DomainOperation::Read.as_str(), &planned_read_arguments(progress));
+        let arguments = planned_read::planned_read_arguments(progress.context, progress.planned);
+        return run_tool_call(progress, call, DomainOperation::Read.as_str(), &arguments);
     }
     let why = "nothing was read in this step; call a tool that reads, or answer `blocked` or `fail`";
     progress.repair_or_fail(call, &[why.to_owned()])
-}
-
-/// Returns the arguments of the read that a plan implies: the named records, or all records of the type.
-fn planned_read_arguments(progress: &StepInProgress<'_>) -> Map<String, Value> {
-    let entities = &progress.context.state().entities;
-    let kind = &progress.planned.subdomain;
-    let is_readable = |reference: &&String| entities.resolve_id(reference, kind).is_ok();
-    let refs: Vec<&String> = progress.planned.refs.iter().filter(is_readable).collect();
-    into_json_object(match refs.as_slice() {
-        [] => json!({"type": kind, "full": true}),
-        refs => json!({"type": kind, "refs": refs, "full": true}),
-    })
 }
 
 /// Gives each draft its reference.

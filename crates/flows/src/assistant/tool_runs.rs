@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use super::answer::truncate_chars;
 use super::assistant_context::{AssistantSessionContext, step_agent_name};
 use super::facts::{AssistantFact, AssistantStepEndStatus, McpToolInfo};
+use super::planned_read;
 use super::registry::LastEntityAction;
+use super::snapshot;
 use super::spec::UNDERSTAND_ROLE;
 use super::step::{StepInProgress, into_json_object, record_step_end};
 use super::tools::{
@@ -47,6 +49,12 @@ pub(super) fn handle_tool_ended(
         },
         (ToolRunPurpose::LoadRecords, result) => {
             handle_records_loaded(context, opened.run, &request, result, text, &output)
+        }
+        (ToolRunPurpose::PlannedRead, result) => {
+            planned_read::handle_planned_read(context, opened.run, &request, result, text, &output)
+        }
+        (ToolRunPurpose::Snapshot, result) => {
+            snapshot::handle_snapshot(context, opened.run, &request, result, text, &output)
         }
         (ToolRunPurpose::StepToolCall, Some(result)) => handle_tool_result(context, opened.run, &request, result, text),
         // An interrupted write may have been executed; the run log of the records says so.
@@ -156,7 +164,7 @@ fn is_mcp_write(request: &DomainToolRequest) -> bool {
         && request.parameters.get("writes").and_then(Value::as_bool).unwrap_or(true)
 }
 
-fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) -> FlowStep {
+pub(super) fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) -> FlowStep {
     AssistantFact::ToolFailed { run, step, why: truncate_chars(why, OUTCOME_CHARS_MAX) }.into_step()
 }
 
@@ -254,6 +262,10 @@ fn handle_tool_result(
         records.write_summaries.push(describe_mcp_write(context, request, &records.tool));
     }
     let empty_read = records.empty_read_digest.clone();
+    let mut metadata = json!({"run": run.0, "text": text});
+    if !records.write_summaries.is_empty() {
+        metadata["written"] = json!(true);
+    }
     let received: Vec<String> = records.rows.iter().map(|row| row.reference.clone()).collect();
     let mut steps = vec![AssistantFact::RecordsReceived(Box::new(records)).into_step()];
     let progress =
@@ -267,7 +279,7 @@ fn handle_tool_result(
                 progress.build_step_end(AssistantStepEndStatus::Done, "the same search found nothing twice".to_owned()),
             ));
         }
-        _ => steps.extend(continue_step(context, request, json!({"run": run.0, "text": text}), &received)),
+        _ => steps.extend(continue_step(context, request, metadata, &received)),
     }
     steps
 }

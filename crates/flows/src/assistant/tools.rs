@@ -13,8 +13,10 @@ use serde_json::{Map, Value};
 
 pub use available_tool::{AvailableMcpTool, list_available_tools};
 pub use tool_result::{
-    DomainToolResult, RecordChange, RecordKey, RecordRow, render_record_line, render_record_row, translate_tool_result,
+    DomainSnapshot, DomainToolResult, RecordChange, RecordKey, RecordRow, SnapshotSection, render_plain_row,
+    render_record_line, render_record_row, translate_tool_result,
 };
+pub(super) use translate_call::REFRESH_ARGUMENT;
 pub use translate_call::{TranslatedToolCall, translate_tool_call};
 pub use write_binding::TABLE_WRITE_OPERATIONS;
 pub(super) use write_binding::check_planned_write;
@@ -52,6 +54,8 @@ pub enum DomainOperation {
     Read,
     /// Fetch records by id.
     Get,
+    /// Count the records, and run the queries of the domain's snapshot.
+    Snapshot,
     Create,
     Update,
     Delete,
@@ -74,6 +78,7 @@ impl DomainOperation {
         match self {
             Self::Read => "read",
             Self::Get => "get",
+            Self::Snapshot => "snapshot",
             Self::Create => "create",
             Self::Update => "update",
             Self::Delete => "delete",
@@ -91,7 +96,7 @@ impl DomainOperation {
     pub fn is_write(self) -> bool {
         match self {
             Self::Create | Self::Update | Self::Delete | Self::Link | Self::Unlink | Self::Undo => true,
-            Self::Read | Self::Get | Self::ResolveRun | Self::CallTool | Self::ListTools => false,
+            Self::Read | Self::Get | Self::Snapshot | Self::ResolveRun | Self::CallTool | Self::ListTools => false,
         }
     }
 }
@@ -104,6 +109,10 @@ pub enum ToolRunPurpose {
     StepToolCall,
     /// A step needs records that are not loaded.
     LoadRecords,
+    /// A read step reads what the plan names.
+    PlannedRead,
+    /// A turn starts in a domain with a snapshot.
+    Snapshot,
     /// The outcome of a write is unknown.
     ResolveRun,
     /// The user issued `undo`.

@@ -13,6 +13,7 @@ use super::facts::{
 };
 use super::prompt_context::{PromptTurnOutcome, build_turn_execution};
 use super::reasoning::{AssistantStepSummary, EntityCurationSummary, TurnDecisionSummary};
+use super::snapshot;
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::{AssistantNextAction, AssistantTurnProgress};
 use super::step;
@@ -24,7 +25,9 @@ use crate::template::fill_template;
 /// the list.
 pub(super) fn handle_turn_started(context: &AssistantSessionContext<'_>) -> Vec<FlowStep> {
     match (&context.domain.server, context.state().server_tools.is_empty()) {
-        (None, _) => vec![context.call_node(UNDERSTAND_ROLE)],
+        (None, _) => {
+            snapshot::request_snapshot(context).into_iter().chain([context.call_node(UNDERSTAND_ROLE)]).collect()
+        }
         (Some(_), true) => vec![tool_runs::list_server_tools(context, ToolListWait::BlockTurn)],
         (Some(_), false) => {
             vec![tool_runs::list_server_tools(context, ToolListWait::Background), context.call_node(UNDERSTAND_ROLE)]
@@ -100,11 +103,11 @@ fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOp
     let quality = classify_answer_quality(context.repair_count(UNDERSTAND_ROLE), &parsed.complaints);
     let value =
         parsed.value.unwrap_or_else(|| MessageUnderstanding { turn: running.turn, ..MessageUnderstanding::default() });
-    vec![
-        AssistantFact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value })
-            .into_step(),
-        context.call_node(THINK_ROLE),
-    ]
+    let understood =
+        AssistantFact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value });
+    // Think is shown the snapshot, so it waits for it.
+    let think = running.pending_snapshot.is_none().then(|| context.call_node(THINK_ROLE));
+    std::iter::once(understood.into_step()).chain(think).collect()
 }
 
 fn handle_think_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {

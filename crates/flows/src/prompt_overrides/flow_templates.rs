@@ -34,6 +34,7 @@ const ASSISTANT_TEMPLATES: &[NamedTemplate] = templates!["assistant":
     "shared/no_domain",
     "shared/pending",
     "shared/repair",
+    "shared/snapshot",
     "shared/today",
     "shared/undone",
     "summarize/conversation",

@@ -69,7 +69,7 @@ fn act_is_offered_only_the_write_of_its_step() {
     let steps = plan(&[write_step("create", "meal", 1, &["recipe_1"])]);
     start_planned_turn(&mut harness, "plan the chicken", understood("plans"), steps);
     let schema = schema(&harness, "act");
-    assert_eq!(schema["tool"]["enum"], json!(["read", "create"]));
+    assert_eq!(schema["tool"]["enum"], json!(["create"]));
     let record = &schema["arguments"]["properties"]["records"]["items"];
     assert_eq!(record["properties"]["slot"]["enum"], json!(["breakfast", "lunch", "dinner"]));
     assert_eq!(record["properties"]["recipe"]["enum"], json!(["recipe_1", "recipe_2", "recipe_3"]));

@@ -103,11 +103,11 @@ fn writes_artifact_shows_status_and_undo() {
     finish_reply(&mut harness, "Added.");
     let writes = table(&session_artifacts(&harness), "writes");
     let what = "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)";
-    assert_eq!(writes[0].cells, ["x2", "2", what]);
+    assert_eq!(writes[0].cells, ["x3", "2", what]);
     assert_eq!(writes[0].group, "active");
     let offers: Vec<(&str, &Value)> =
         writes[0].commands.iter().map(|it| (it.command.as_str(), &it.arguments)).collect();
-    assert_eq!(offers, [("undo", &json!({"run": 2}))]);
+    assert_eq!(offers, [("undo", &json!({"run": 3}))]);
 }
 
 #[test]
@@ -131,7 +131,8 @@ fn every_fact_is_described_and_writes_are_notices() {
         [
             "understood: wants recipes",
             "plan: 1 read recipe",
-            "x1 (read) returned 3 records",
+            "step 1 has to search among 1000 records",
+            "x2 (read) returned 3 records",
             "step 1: found three recipes",
             "-",
             "understood: chooses",

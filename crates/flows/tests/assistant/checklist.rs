@@ -1,11 +1,15 @@
 //! The checklist of the flow, row by row. The rows about operators and labels are unit tests next to their code.
 
+use std::collections::BTreeSet;
+
 use segue_core::context::ContextLayer;
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_flows::assistant::registry::EntityRelevanceTier;
-use serde_json::json;
+use segue_flows::limits::ENTITIES_MAX;
+use segue_testkit::SessionHarness;
+use serde_json::{Value, json};
 
 use super::support::*;
 
@@ -99,7 +103,9 @@ fn a08_act_is_shown_entities_in_every_kind_of_step() {
         let mut harness = open();
         read_turn(&mut harness, "what can I cook?");
         let understood = understood_with("no cod", json!({"demote": [{"ref": "recipe_3", "reason": "no cod"}]}));
-        start_planned_turn(&mut harness, "no cod", understood, plan(&[step(kind, "recipe", 1, &[])]));
+        let mut planned = step(kind, "recipe", 1, &[]);
+        planned["refresh"] = json!(true);
+        start_planned_turn(&mut harness, "no cod", understood, plan(&[planned]));
         let ask_text = ask_text(&harness, "act");
         assert!(ask_text.contains(r#"{"ref":"recipe_1","#) && ask_text.contains("\"garlic\""), "{kind}: {ask_text}");
         assert!(!ask_text.contains("tomatoes"), "{kind}: a demoted record is only listed by label: {ask_text}");
@@ -117,6 +123,45 @@ fn a08_act_sees_the_full_records_of_its_step() {
     let records = fragment(&harness, &opened, "records").expect("there are some");
     assert!(records.contains("\"recipe_2\"") && records.contains("spaghetti"), "{records}");
     assert!(!records.contains("recipe_1"), "{records}");
+}
+
+#[test]
+fn a08_act_sees_the_full_rows_that_earlier_steps_read_of_every_type() {
+    for kind in ["analyze", "generate"] {
+        let mut harness = open();
+        let reads = [step("read", "recipe", 1, &[]), step("read", "inventory", 1, &[])];
+        let steps = [reads[0].clone(), reads[1].clone(), step(kind, "meal", 2, &[])];
+        start_turn(&mut harness, "use up the cod", understood("uses cod"), plan(&steps));
+        let cod = json!({"type": "inventory", "id": id("inventory", 1), "label": "cod",
+            "fields": {"name": "cod", "amount": "400 g", "expires": "2026-01-13"}});
+        let results = [rows_result(&recipes()), rows_result(&[cod])];
+        results.iter().for_each(|result| finish_records(&mut harness, result));
+        assert_eq!(calls(&harness, "act").len(), 1, "no model was asked what to read");
+        let opened = calls(&harness, "act").pop().expect("the call was made");
+        let records = fragment(&harness, &opened, "records").expect("there are some");
+        assert!(records.contains(r#"{"ref":"recipe_3","#) && records.contains("tomatoes"), "{kind}: {records}");
+        assert!(records.contains(r#"{"ref":"inventory_1","#) && records.contains("400 g"), "{kind}: {records}");
+    }
+}
+
+#[test]
+fn a08_summaries_that_a_step_read_are_completed_before_the_next_one() {
+    let mut harness = open();
+    let steps = [step("read", "recipe", 1, &[]), step("analyze", "inventory", 2, &[])];
+    start_planned_turn(&mut harness, "compare", understood("compares"), plan(&steps));
+    answer_act(
+        &mut harness,
+        tool_call("read", json!({"type": "recipe", "where": [{"field": "minutes", "op": "<", "value": 25}]})),
+    );
+    finish_records(&mut harness, &rows_result(&recipes()[..2]));
+    answer_act(&mut harness, step_complete("two are quick"));
+    let run = all_runs(&harness).pop().expect("the rest of the records is fetched");
+    assert_eq!(tool_request(&run).operation.as_str(), "get");
+    let mut full = recipes();
+    full.truncate(2);
+    full.iter_mut().for_each(|row| row["fields"]["instructions"] = json!("Boil."));
+    finish_records(&mut harness, &rows_result(&full));
+    assert_eq!(ask_text(&harness, "act").matches("Boil.").count(), 2);
 }
 
 #[test]
@@ -304,15 +349,15 @@ fn a22_demotion_is_immediate_and_lasts_until_the_next_reference() {
         "in the same turn, although it was just referred to"
     );
     assert!(!ask_text(&harness, "think").contains("- recipe_3 (recipe, active"));
-    harness.answer_call("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
-    answer_act(&mut harness, tool_call("read", json!({"type": "recipe"})));
+    let mut read = step("read", "recipe", 1, &[]);
+    read["refresh"] = json!(true);
+    harness.answer_call("think", &plan(&[read]).to_string());
     finish_records(&mut harness, &rows_result(&recipes()));
     assert_eq!(
         tier(&harness),
         Some(EntityRelevanceTier::Demoted),
         "reading it with other records does not make it active again"
     );
-    answer_act(&mut harness, step_complete("read"));
     finish_reply(&mut harness, "Well.");
     harness
         .send_message("cod after all")
@@ -348,42 +393,69 @@ fn a25_without_narratives_only_the_reasoning_layer_is_missing() {
     assert_eq!((on_prompts, on_said), (off_prompts, off_said), "the other prompts are the same");
 }
 
+/// Lets the flow read all records of a type.
+fn read_all(harness: &mut SessionHarness, kind: &str, rows: &[Value]) {
+    let mut read = step("read", kind, 1, &[]);
+    read["refresh"] = json!(true);
+    start_turn(harness, "look", understood("looks"), plan(&[read]));
+    finish_records(harness, &rows_result(rows));
+    finish_reply(harness, "Well.");
+}
+
+/// Returns every reference that was ever assigned to a type, with the id of its record.
+fn assigned_references(harness: &SessionHarness, kind: &str) -> BTreeSet<(String, String)> {
+    let received = facts(harness, "records_received");
+    let rows = received.iter().flat_map(|fact| fact["rows"].as_array().into_iter().flatten());
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    rows.filter(|row| row["type"] == kind).map(|row| (text(row, "ref"), text(row, "id"))).collect()
+}
+
 #[test]
 fn a26_references_are_stable_and_never_reused() {
+    let assigned = |numbers: &[(usize, usize)]| -> BTreeSet<(String, String)> {
+        numbers.iter().map(|(reference, record)| (format!("recipe_{reference}"), id("recipe", *record))).collect()
+    };
     let mut harness = open();
-    read_turn(&mut harness, "what can I cook?");
-    let understood = understood_with("start over", json!({"drop": ["recipe_3"], "clear": true}));
-    start_planned_turn(&mut harness, "something else", understood, plan(&[step("read", "recipe", 1, &[])]));
-    answer_act(&mut harness, tool_call("read", json!({"type": "recipe"})));
-    let mut rows = recipes();
-    rows.reverse();
-    rows.push(recipe(9, "Lentil Soup", &["lentils"]));
-    finish_records(&mut harness, &rows_result(&rows));
-    let flow_state = flow_state(&harness);
-    for (reference, label) in [
-        ("recipe_1", "Lemon Herb Chicken"),
-        ("recipe_2", "Garlic Pasta"),
-        ("recipe_3", "Baked Cod"),
-        ("recipe_4", "Lentil Soup"),
-    ] {
-        assert_eq!(flow_state.entities.get(reference).map(|entity| entity.label.as_str()), Some(label));
+    read_all(&mut harness, "recipe", &recipes());
+    assert_eq!(assigned_references(&harness, "recipe"), assigned(&[(1, 1), (2, 2), (3, 3)]));
+
+    // The records come back in another order, with a new one in front. The user has dropped them before.
+    let understood_clear = understood_with("starts over", json!({"drop": ["recipe_3"], "clear": true}));
+    start_turn(&mut harness, "something else", understood_clear, proposal("Shall I look again?"));
+    finish_reply(&mut harness, "Shall I look again?");
+    let soup = recipe(9, "Lentil Soup", &["lentils"]);
+    let rows: Vec<Value> = std::iter::once(soup).chain(recipes().into_iter().rev()).collect();
+    read_all(&mut harness, "recipe", &rows);
+    assert_eq!(assigned_references(&harness, "recipe"), assigned(&[(1, 1), (2, 2), (3, 3), (4, 9)]));
+
+    // The newest record is deleted, and another one is created.
+    let steps = plan(&[write_step("delete", "recipe", 1, &["recipe_4"])]);
+    start_turn(&mut harness, "delete the soup", understood("deletes"), steps);
+    answer_act(&mut harness, tool_call("delete", json!({"refs": ["recipe_4"]})));
+    let deleted = json!({"type": "recipe", "id": id("recipe", 9), "label": "Lentil Soup", "before": {"name": "x"}});
+    finish_records(&mut harness, &json!({"changes": [deleted]}).to_string());
+    answer_act(&mut harness, step_complete("deleted"));
+    finish_reply(&mut harness, "It is gone.");
+    let rows: Vec<Value> = recipes().into_iter().chain([recipe(10, "Stew", &["beef"])]).collect();
+    read_all(&mut harness, "recipe", &rows);
+    assert!(assigned_references(&harness, "recipe").contains(&("recipe_5".to_owned(), id("recipe", 10))));
+
+    // So many others follow that the registry forgets all recipes, also the one with the highest number.
+    for part in 0..=ENTITIES_MAX.div_ceil(500) {
+        let item = |number: usize| {
+            let name = format!("jar {number}");
+            json!({"type": "inventory", "id": id("inventory", number), "label": name, "fields": {"name": name}})
+        };
+        let items: Vec<Value> = (part * 500..part * 500 + 500).map(item).collect();
+        harness.with_checks_at_end(|harness| read_all(harness, "inventory", &items));
     }
-    assert_eq!(flow_state.entities.get("recipe_4").and_then(|entity| entity.id.clone()), Some(id("recipe", 9)));
-    // References are counted for each type, and a record keeps its reference in every later prompt.
-    assert_eq!(flow_state.entities.get("recipe_5"), None, "no record has two references");
-    let shown = harness.rebuild_all_prompts();
-    let texts: Vec<String> = shown
-        .values()
-        .flat_map(|prompt| prompt.messages.iter().map(|message| message.text().to_string()))
-        .filter(|text| text.contains("Baked Cod"))
-        .collect();
-    assert!(!texts.is_empty());
-    for text in texts {
-        let lines = text.lines().filter(|line| line.contains("Baked Cod") && line.contains("recipe_"));
-        for line in lines {
-            assert!(line.contains("recipe_3"), "the dropped and reloaded record has another reference: {line}");
-        }
-    }
+    let is_recipe = |name: &String| name.starts_with("recipe_");
+    assert_eq!(flow_state(&harness).entities.entities.keys().filter(|name| is_recipe(name)).count(), 0);
+    read_all(&mut harness, "recipe", &[recipe(11, "Toast", &["bread"])]);
+    let all = assigned_references(&harness, "recipe");
+    assert!(all.contains(&("recipe_6".to_owned(), id("recipe", 11))), "{all:?}");
+    let references: BTreeSet<&String> = all.iter().map(|(reference, _)| reference).collect();
+    assert_eq!(references.len(), all.len(), "no reference ever meant two records: {all:?}");
 }
 
 #[test]

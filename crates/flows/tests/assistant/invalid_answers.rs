@@ -29,6 +29,7 @@ fn every_node_that_answers_in_prose_is_asked_once_for_json() {
     harness.answer_call("think", "I would read the recipes.");
     assert!(ask_text(&harness, "think").contains("the answer must be one JSON object with `decision`, `steps`"));
     harness.answer_call("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
+    finish_records(&mut harness, &json!({"rows": [], "total": 1000}).to_string());
     harness.answer_call("act", "Reading now.");
     assert!(ask_text(&harness, "act").contains("the answer must be one JSON object with `action`"));
     answer_act(&mut harness, tool_call("read", json!({"type": "recipe"})));
@@ -129,7 +130,9 @@ fn write_is_refused_outside_of_write_steps() {
     for kind in ["read", "analyze", "generate"] {
         let mut harness = open();
         read_turn(&mut harness, "what can I cook?");
-        start_planned_turn(&mut harness, "go", understood("goes"), plan(&[step(kind, "recipe", 1, &[])]));
+        let mut planned = step(kind, "recipe", 1, &[]);
+        planned["refresh"] = json!(true);
+        start_planned_turn(&mut harness, "go", understood("goes"), plan(&[planned]));
         for action in [
             tool_call("delete", json!({"refs": ["recipe_1"]})),
             tool_call("update", json!({"ref": "recipe_1", "set": {"minutes": 1}})),
@@ -160,7 +163,7 @@ fn tool_calls_of_a_step_are_limited() {
     let mut harness = open();
     start_planned_turn(&mut harness, "look", understood("looks"), plan(&[step("read", "recipe", 1, &[])]));
     for limit in 1..=3 {
-        answer_act(&mut harness, tool_call("read", json!({"type": "recipe", "limit": limit})));
+        answer_act(&mut harness, tool_call("read", json!({"type": "recipe", "limit": limit, "refresh": true})));
         finish_records(&mut harness, &rows_result(&recipes()));
     }
     assert!(ask_text(&harness, "act").contains("That was the last tool call of this step."));
@@ -293,7 +296,7 @@ fn interrupted_write_is_resolved_with_the_records_tool() {
     let settle = runs(&harness).pop().expect("the run is resolved");
     assert_eq!(
         (tool_request(&settle).operation, &tool_request(&settle).parameters["run"]),
-        (DomainOperation::ResolveRun, &json!(2))
+        (DomainOperation::ResolveRun, &json!(3))
     );
     finish_records(&mut harness, &json!({"never_executed": true}).to_string());
     assert!(ask_text(&harness, "act").contains("## create failed\n\nthe request was not executed"));

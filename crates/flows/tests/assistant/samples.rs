@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::support::*;
 
-/// Returns the JSON samples in code fences, with real references in place of `recipe_X` and `recipe_Y`.
+/// Returns the JSON samples in code fences, with real values in place of placeholders such as `recipe_X` and `<goal>`.
 fn fenced_json(text: &str) -> Vec<Value> {
-    let text = &text.replace("_X\"", "_1\"").replace("_Y\"", "_2\"");
+    let text = &text.replace("_X\"", "_1\"").replace("_Y\"", "_2\"").replace("YYYY-MM-DD", "2026-01-31");
+    let text = &text.replace("\"<", "\"").replace(">\"", "\"");
     let parts = text.split("```json\n").skip(1);
     parts
         .map(|part| serde_json::from_str(part.split("```").next().expect("a part")).expect("a sample is JSON"))
@@ -55,7 +56,7 @@ fn samples_in_think_prompt_are_valid() {
         let mut harness = session_knowing_all_types(&domain);
         harness.send_message("well?").answer_call("understand", &understood("asks").to_string());
         let samples = fenced_json(&prompt_text(&harness, "think"));
-        assert_eq!(samples.len(), 2);
+        assert_eq!(samples.len(), 3);
         for sample in samples {
             let mut copy = harness.fork_at(harness.journal().len());
             start_planned_turn(&mut copy, "well?", understood("asks"), sample);
@@ -87,7 +88,7 @@ fn samples_in_act_prompts_are_valid_in_every_kind_of_step() {
                 let mut copy = harness.fork_at(harness.journal().len());
                 start_planned_turn(&mut copy, "go", understood("goes"), plan(std::slice::from_ref(&planned)));
                 let samples = fenced_json(&prompt_text(&copy, "act"));
-                assert!(samples.len() >= 8, "{planned}");
+                assert!(samples.len() >= 3, "{planned}");
                 if let Some(operation) = planned["operation"].as_str() {
                     assert!(samples.iter().any(|sample| sample["tool"] == operation), "{planned}");
                 }
@@ -124,10 +125,10 @@ fn check_action(harness: &segue_testkit::SessionHarness, planned: &Value, sample
 fn samples_name_no_reference_that_could_exist() {
     for domain in DomainSchema::built_in() {
         let mut harness = open_with_settings(json!({"domain": domain.name}));
-        let kind = &domain.types[0].name;
-        start_planned_turn(&mut harness, "look", understood("looks"), plan(&[write_step("create", kind, 1, &[])]));
-        for role in ["understand", "think", "act"] {
-            let sent = sent_text(&harness, calls(&harness, role)[0].call);
+        let every_type = domain.types.iter().map(|kind| write_step("create", &kind.name, 1, &[]));
+        start_turn(&mut harness, "look", understood("looks"), plan(&every_type.collect::<Vec<_>>()));
+        for call in ["understand", "think", "act"].into_iter().flat_map(|role| calls(&harness, role)) {
+            let (role, sent) = (&call.role, sent_text(&harness, call.call));
             for declared in &domain.types {
                 let numbered = (0..=9).map(|number| format!("{}_{number}", declared.name));
                 let found: Vec<String> = numbered.filter(|name| sent.contains(name.as_str())).collect();

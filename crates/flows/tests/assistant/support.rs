@@ -4,19 +4,28 @@ use segue_core::event::{CallOpened, Event, ToolRunOpened};
 use segue_core::ids::CallId;
 use segue_core::session::SessionState;
 use segue_flows::assistant::AssistantFlow;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::state::AssistantState;
-use segue_flows::assistant::tools::DomainToolRequest;
+use segue_flows::assistant::tools::{DomainToolRequest, ToolRunPurpose};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
 pub(crate) const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
 
+/// Opens a session of the kitchen domain without its snapshot, so that a turn starts with Understand alone.
 pub(crate) fn open() -> SessionHarness {
-    SessionHarness::open(AssistantFlow::new())
+    open_with_settings(Value::Null)
 }
 
+/// Like [`open`], with settings.
 pub(crate) fn open_with_settings(settings: Value) -> SessionHarness {
-    SessionHarness::open_with_settings(AssistantFlow::new(), settings)
+    let domains = DomainSchema::built_in().into_iter().map(|mut domain| {
+        domain.snapshot.clear();
+        domain.types.iter_mut().for_each(|kind| kind.standing = false);
+        domain
+    });
+    SessionHarness::open_with_settings(AssistantFlow::with_domains(ConfiguredDomains::new(domains)), settings)
 }
 
 /// Returns the flow's state, computed from the journal.
@@ -108,8 +117,19 @@ pub(crate) fn create_meal(of: &str) -> Value {
     tool_call("create", json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": of}]}))
 }
 
-/// Starts a turn and lets Understand and Think answer.
+/// Starts a turn and lets Understand and Think answer. What the flow itself then reads turns out to be too large, so that Act has
+/// to search.
 pub(crate) fn start_planned_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
+    start_turn(harness, said, understood, plan);
+    harness.with_checks_at_end(|harness| {
+        while open_runs(harness).iter().any(|run| tool_request(run).purpose == ToolRunPurpose::PlannedRead) {
+            finish_records(harness, &json!({"rows": [], "total": 1000}).to_string());
+        }
+    });
+}
+
+/// Starts a turn and lets Understand and Think answer.
+pub(crate) fn start_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
     harness
         .send_message(said)
         .answer_call("understand", &understood.to_string())
@@ -137,10 +157,12 @@ pub(crate) fn answer_summaries(harness: &mut SessionHarness) {
     }
 }
 
-/// Plays a turn that reads recipes.
+/// Plays a turn in which Act reads recipes.
 pub(crate) fn read_turn(harness: &mut SessionHarness, said: &str) {
-    start_planned_turn(harness, said, understood("wants recipes"), plan(&[step("read", "recipe", 1, &[])]));
-    answer_act(harness, tool_call("read", json!({"type": "recipe", "full": true})));
+    let mut read = step("read", "recipe", 1, &[]);
+    read["refresh"] = json!(true);
+    start_planned_turn(harness, said, understood("wants recipes"), plan(&[read]));
+    answer_act(harness, tool_call("read", json!({"type": "recipe", "full": true, "refresh": true})));
     finish_records(harness, &rows_result(&recipes()));
     answer_act(harness, step_complete("found three recipes"));
     finish_reply(harness, "There are three.");
@@ -193,13 +215,34 @@ pub(crate) fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
     opened.collect()
 }
 
-/// Returns all tool runs, in order.
+/// Returns the tool runs in order, without reads that were too large.
 pub(crate) fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
+    let too_large = facts(harness, "search_needed").len();
+    let mut opened = all_runs(harness);
+    let is_planned_read = |run: &ToolRunOpened| tool_request(run).purpose == ToolRunPurpose::PlannedRead;
+    if too_large > 0 {
+        opened.retain(|run| !is_planned_read(run));
+    }
+    opened
+}
+
+/// Returns all tool runs, in order.
+pub(crate) fn all_runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
     let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::ToolRunOpened(opened) => Some(opened.clone()),
         _ => None,
     });
     opened.collect()
+}
+
+/// Returns the tool runs that have not ended.
+pub(crate) fn open_runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
+    let ended = harness.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::ToolRunEnded { run, .. } => Some(*run),
+        _ => None,
+    });
+    let ended: Vec<_> = ended.collect();
+    all_runs(harness).into_iter().filter(|opened| !ended.contains(&opened.run)).collect()
 }
 
 pub(crate) fn tool_request(opened: &ToolRunOpened) -> DomainToolRequest {

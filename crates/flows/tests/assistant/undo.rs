@@ -48,20 +48,20 @@ fn impossible_undo_is_refused_with_the_reason() {
     let mut harness = session_with_write();
     assert_eq!(
         refused(&mut harness, json!({"run": "x9"})),
-        "x9 is not a write of this session that can be undone; these are: x2"
+        "x9 is not a write of this session that can be undone; these are: x3"
     );
     assert!(refused(&mut harness, json!({"run": []})).contains("must be a tool run (like x3 or 3)"));
     harness.send_message("and now");
     assert!(refused(&mut harness, Value::Null).contains("a turn is running"));
     harness.run_command(OperatorCommand::Cancel { turn: None });
-    harness.apply_input(undo(json!({"run": "x2"})));
+    harness.apply_input(undo(json!({"run": "x3"})));
     finish_records(&mut harness, &json!({"refusal": "it was changed since"}).to_string());
     assert_eq!(harness.last_reply(), "The write could not be undone: it was changed since");
-    harness.apply_input(undo(json!({"run": 2})));
+    harness.apply_input(undo(json!({"run": 3})));
     finish_records(
         &mut harness,
         &json!({"changes": [{"type": "meal", "id": id("meal", 1), "label": "X", "before": {}, "after": null}]})
             .to_string(),
     );
-    assert_eq!(refused(&mut harness, json!({"run": 2})), "x2 was already undone");
+    assert_eq!(refused(&mut harness, json!({"run": 3})), "x3 was already undone");
 }

@@ -42,9 +42,7 @@ fn read_step_whose_read_failed_is_not_done() {
 fn read_answered_from_memory_completes_a_read_step() {
     let mut harness = open();
     read_turn(&mut harness, "what can I cook?");
-    start_planned_turn(&mut harness, "the first?", understood("asks"), plan(&[step("read", "recipe", 1, &[])]));
-    answer_act(&mut harness, tool_call("read", json!({"type": "recipe", "refs": ["recipe_1"]})));
-    answer_act(&mut harness, step_complete("it is the chicken"));
+    start_turn(&mut harness, "the first?", understood("asks"), plan(&[step("read", "recipe", 1, &["recipe_1"])]));
     assert_eq!(facts(&harness, "step_ended").pop().expect("it ended")["status"], "done");
     assert_eq!(runs(&harness).len(), 1, "only the first turn read");
 }

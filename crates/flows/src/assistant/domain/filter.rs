@@ -111,7 +111,9 @@ impl RecordQuery {
         let mut errors = Vec::new();
         for name in arguments.keys().filter(|name| !["type", "where", "sort", "limit", "full"].contains(&name.as_str()))
         {
-            errors.push(format!("`read` has no argument `{name}`; it takes `type`, `where`, `sort`, `limit`, `full`"));
+            errors.push(format!(
+                "`read` has no argument `{name}`; it takes `type`, `where`, `sort`, `limit`, `full`, `refresh`"
+            ));
         }
         let filters = match arguments.get("where") {
             None | Some(Value::Null) => Vec::new(),

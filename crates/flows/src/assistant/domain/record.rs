@@ -122,6 +122,10 @@ fn check_text_value(field: &RecordField, text: &str) -> Result<Value, String> {
     if chars > RECORD_TEXT_CHARS_MAX {
         return Err(format!("`{}` has {chars} characters; at most {RECORD_TEXT_CHARS_MAX} are allowed", field.name));
     }
+    // The samples in prompts have such placeholders.
+    if text.trim() == format!("<{}>", field.name) {
+        return Err(format!("`{}` is a placeholder; give the real value", field.name));
+    }
     if field.one_of.is_empty() {
         return Ok(Value::String(text.to_owned()));
     }

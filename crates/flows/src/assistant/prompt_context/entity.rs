@@ -9,11 +9,11 @@ use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::AssistantFlowContext;
+use super::{AssistantFlowContext, truncate_chars};
 use crate::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 use crate::assistant::registry::{ConversationEntity, EntityRelevanceTier, LoadedRecordSource, RecordLoadLevel};
-use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
-use crate::limits::STEP_RECORDS_CHARS_MAX;
+use crate::assistant::tools::{DomainToolResult, RecordRow, render_plain_row, render_record_line, render_record_row};
+use crate::limits::{STEP_RECORDS_CHARS_MAX, STEP_RESULT_CHARS_MAX};
 
 /// A known record or draft as prompts show it. It has no id.
 #[derive(Debug, Clone, Serialize)]
@@ -109,6 +109,20 @@ impl<'a> RecordRenderer<'a> {
         fit_record_lines(result.rows.iter().filter_map(line).collect())
     }
 
+    /// Renders the records behind references as plain text for a reply, as many as fit; `None` if there are none.
+    #[must_use]
+    pub fn render_plain_rows<'r>(&self, references: impl IntoIterator<Item = &'r str>) -> Option<String> {
+        let entities = &self.view.state.entities;
+        let row = |reference: &str| match entities.get(reference)?.source.as_ref()? {
+            LoadedRecordSource::Draft(_) => None,
+            LoadedRecordSource::ToolResultRow { text, row_index } => self.load_result_row(*text, *row_index),
+        };
+        let rows = references.into_iter().filter_map(row);
+        let lines: Vec<String> = rows.map(|row| format!("- {}", render_plain_row(self.domain, &row))).collect();
+        let text = truncate_chars(&lines.join("\n"), STEP_RESULT_CHARS_MAX);
+        (!lines.is_empty()).then(|| wrap_in_code_fence(&text))
+    }
+
     fn render_reference(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
         match entities.get(reference)?.source.as_ref()? {
@@ -154,7 +168,31 @@ fn fit_record_lines(lines: Vec<String>) -> RecordLines {
     RecordLines { rows, hidden_count: count - kept.len(), label_only: Vec::new() }
 }
 
-/// Returns an example record of a type and an example change, for the samples in prompts.
+/// Returns a record of a type and a change, for the samples in prompts. Texts, dates and references are placeholders that cannot be
+/// mistaken for data.
+#[must_use]
+pub fn placeholder_record_and_change(kind: &RecordType) -> (Value, Value) {
+    let placeholder = |name: &String, sample: &Value| {
+        let field = kind.field(name);
+        let to = || field.and_then(|field| field.to.as_deref()).unwrap_or_default();
+        match field.map(|field| (field.kind, field.one_of.is_empty())) {
+            Some((RecordFieldKind::Text, true)) => json!(format!("<{name}>")),
+            Some((RecordFieldKind::List, true)) => json!([format!("<{name}>")]),
+            Some((RecordFieldKind::Date, _)) => json!("YYYY-MM-DD"),
+            Some((RecordFieldKind::Link, _)) => json!(format!("{}_X", to())),
+            Some((RecordFieldKind::Links, _)) => json!([format!("{}_X", to())]),
+            _ => sample.clone(),
+        }
+    };
+    let replace = |sample: &Value| {
+        let fields = sample.as_object().into_iter().flatten();
+        Value::Object(fields.map(|(name, value)| (name.clone(), placeholder(name, value))).collect())
+    };
+    let (record, change) = sample_record_and_change(kind);
+    (replace(&record), replace(&change))
+}
+
+/// Returns a valid example record of a type and an example change.
 #[must_use]
 pub fn sample_record_and_change(kind: &RecordType) -> (Value, Value) {
     let value = |field: &RecordField| match field.kind {

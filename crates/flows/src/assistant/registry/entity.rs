@@ -40,7 +40,6 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// What last happened to an entity.
-/// What last happened to an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastEntityAction {

@@ -1,6 +1,8 @@
 //! The result of a domain tool, and its translation for models: every id is replaced by a reference, and new records get new
 //! references.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use segue_core::body::TextRef;
 use segue_core::ids::ToolRunId;
 use segue_core::signal::canonical_json;
@@ -43,6 +45,32 @@ pub struct DomainToolResult {
     /// The answer to `list_tools`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
+    /// A digest of all records of a type, for types that were read completely. It changes if any of them changes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub type_versions: BTreeMap<String, String>,
+    /// The answer to `snapshot`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<DomainSnapshot>,
+}
+
+/// What a domain shows of its records at the start of a turn.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainSnapshot {
+    /// The number of records of each type, in the order of the declaration.
+    pub counts: Vec<(String, u64)>,
+    pub sections: Vec<SnapshotSection>,
+}
+
+/// The records of one query of a snapshot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotSection {
+    pub title: String,
+    /// The number of records that match, including those not returned.
+    #[serde(default)]
+    pub total: u64,
+    #[serde(default)]
+    pub rows: Vec<RecordRow>,
 }
 
 /// A record as a tool returns it. A link is `{"id", "label"}`, several links are a list of these.
@@ -154,7 +182,9 @@ pub fn translate_tool_result(
         tool: request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str()).to_owned(),
         removed: removed.collect(),
         total: result.total,
+        type_version: find_fully_loaded_type(request, result).and_then(|kind| result.type_versions.get(&kind).cloned()),
         fully_loaded_type: find_fully_loaded_type(request, result),
+        changed_types: find_changed_types(domain, result),
         empty_read_digest: digest_empty_read(request, result),
         write_summaries: result.changes.iter().map(|change| describe_change(domain, change)).collect(),
         rows,
@@ -207,6 +237,31 @@ pub fn render_record_row(domain: &DomainSchema, entities: &KnownEntities, refere
     render_record_line(reference, shown)
 }
 
+/// Renders a record as one line of plain text, with labels in place of links.
+#[must_use]
+pub fn render_plain_row(domain: &DomainSchema, row: &RecordRow) -> String {
+    let declared = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
+    let names: Vec<&str> = match declared {
+        [] => row.fields.keys().map(String::as_str).collect(),
+        fields => fields.iter().map(|field| field.name.as_str()).collect(),
+    };
+    let parts = names.into_iter().filter_map(|name| {
+        let text = plain_value(row.fields.get(name)?);
+        (!text.is_empty()).then(|| format!("{name}: {text}"))
+    });
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+fn plain_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        Value::Array(items) => items.iter().map(plain_value).collect::<Vec<_>>().join(", "),
+        Value::Object(link) => link.get("label").map(plain_value).unwrap_or_default(),
+        other => other.to_string(),
+    }
+}
+
 /// Renders a line of JSON: the reference first, then the fields in a fixed order.
 #[must_use]
 pub fn render_record_line(reference: &str, fields: Map<String, Value>) -> String {
@@ -252,6 +307,7 @@ fn entity_action(operation: DomainOperation) -> LastEntityAction {
         DomainOperation::Link | DomainOperation::Unlink => LastEntityAction::Linked,
         DomainOperation::Read
         | DomainOperation::Get
+        | DomainOperation::Snapshot
         | DomainOperation::CallTool
         | DomainOperation::ResolveRun
         | DomainOperation::ListTools => LastEntityAction::Read,
@@ -270,6 +326,15 @@ fn find_fully_loaded_type(request: &DomainToolRequest, result: &DomainToolResult
         && query.filters.is_empty()
         && result.total == u64::try_from(result.rows.len()).ok();
     is_all.then_some(query.kind)
+}
+
+/// Returns the types that a write changed: those of the changed records, and those that link to a deleted record.
+fn find_changed_types(domain: &DomainSchema, result: &DomainToolResult) -> Vec<String> {
+    let mut changed: BTreeSet<String> = result.changes.iter().map(|change| change.kind.clone()).collect();
+    for deleted in deleted_record_keys(result) {
+        changed.extend(domain.fields_linking_to(&deleted.kind).map(|(kind, _)| kind.name.clone()));
+    }
+    changed.into_iter().collect()
 }
 
 /// Returns a digest of the query of a read that found nothing.

@@ -14,6 +14,9 @@ use crate::assistant::registry::{KnownEntities, LoadedRecordSource, RecordLoadLe
 use crate::assistant::state::AssistantState;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
+/// The argument of `read` that reads again what is already loaded.
+pub(in crate::assistant) const REFRESH_ARGUMENT: &str = "refresh";
+
 /// The tools over tables, by the names that models use.
 const RECORD_TOOLS: [(&str, DomainOperation); 6] = [
     ("read", DomainOperation::Read),
@@ -47,7 +50,7 @@ pub fn translate_tool_call(
     let read_references = state.current_turn.as_ref().map(|running| running.read_references()).unwrap_or_default();
     let binding = StepWritePermissions { step: step.1, entities: &state.entities, read_references };
     let translator =
-        DomainToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1, binding };
+        DomainToolCallTranslator { domain, state, entities: &state.entities, turn: step.0, step: step.1, binding };
     if let Some(server) = &domain.server {
         let tools = list_available_tools(server, &state.server_tools);
         return match tools.iter().find(|available| available.name == tool) {
@@ -82,6 +85,7 @@ fn unknown_tool_error<'n>(tool: &str, known: impl Iterator<Item = &'n str>) -> S
 
 struct DomainToolCallTranslator<'w> {
     domain: &'w DomainSchema,
+    state: &'w AssistantState,
     entities: &'w KnownEntities,
     turn: u32,
     step: &'w AssistantPlanStep,
@@ -125,6 +129,7 @@ impl<'w> DomainToolCallTranslator<'w> {
 
     fn translate_read(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
         let mut query = arguments.clone();
+        let refresh = query.remove(REFRESH_ARGUMENT).and_then(|refresh| refresh.as_bool()).unwrap_or(false);
         // `refs` is a shorthand for a filter on the id.
         if let Some(refs) = query.remove("refs") {
             let id_filter = json!({"field": ID_FIELD, "op": "in", "value": refs});
@@ -142,10 +147,19 @@ impl<'w> DomainToolCallTranslator<'w> {
         };
         query.insert("type".to_owned(), Value::String(kind.name.clone()));
         let query = RecordQuery::parse(kind, &query, &|field, name| self.resolve_link(field, name))?;
-        if let Some(references) = self.find_loaded_references(kind, &query) {
+        let loaded = self.find_loaded_references(kind, &query).or_else(|| self.find_loaded_type(kind, &query));
+        if let Some(references) = loaded.filter(|_| !refresh) {
             return Ok(TranslatedToolCall::AlreadyLoaded(references));
         }
         Ok(self.build_run(DomainOperation::Read, json!(query)))
+    }
+
+    /// Returns the records of a type, if a read asks for all of them and they are known completely and unchanged.
+    fn find_loaded_type(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
+        let level = if query.full { RecordLoadLevel::Full } else { RecordLoadLevel::Summary };
+        let asks_for_all = query.filters.is_empty() && query.sort.is_none();
+        let references = self.state.find_loaded_type(&kind.name, level).filter(|_| asks_for_all)?;
+        (!references.is_empty() && references.len() <= query.limit).then_some(references)
     }
 
     /// Returns the references that a read names, if all their records are fully loaded.
