@@ -7,6 +7,7 @@ mod call_limits;
 mod calls;
 mod cancellation;
 mod children;
+mod client_tools;
 mod compaction;
 mod draft;
 mod inputs;
@@ -33,6 +34,7 @@ use crate::session::SessionState;
 use crate::signal::SignalForm;
 use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToSend};
 use crate::tool::ToolResult;
+use crate::turn_options::{ClientToolResult, TurnOptions};
 use draft::DecisionDraft;
 
 pub use self::{
@@ -62,6 +64,14 @@ pub enum SessionInput {
         /// What happens to the message during a turn; `None` for the session's policy.
         mid_turn_policy: Option<MidTurnPolicy>,
         images: Vec<PromptImage>,
+    },
+    /// A message from a client that brings tools of its own, or requires a format of the answer.
+    ClientMessage {
+        text: String,
+        /// A key from the client. A message with a known key is not recorded again.
+        idempotency_key: Option<IdempotencyKey>,
+        images: Vec<PromptImage>,
+        options: TurnOptions,
     },
     /// A model's answer.
     Answer {
@@ -134,6 +144,14 @@ pub enum OperatorCommand {
         /// The result for [`ToolRunResolution::Done`], or the reason for [`ToolRunResolution::Fail`].
         #[serde(default)]
         text: Option<String>,
+    },
+    /// Gives the results of the tools that the client runs.
+    ProvideToolResults {
+        /// One result for each run that waits for the client.
+        results: Vec<ClientToolResult>,
+        /// The options for the rest of the turn.
+        #[serde(default)]
+        options: TurnOptions,
     },
     /// Grants permission to skip a requirement.
     Grant {
@@ -320,6 +338,9 @@ pub enum InputRefusal {
         /// What the run does instead, to follow "it".
         why: String,
     },
+    /// The tools or the output format of a client cannot be used.
+    #[error("the options of the message cannot be used: {why}")]
+    InvalidTurnOptions { why: String },
     /// The arguments that a person chose for a tool run cannot be used.
     #[error("these arguments cannot be used: {why}")]
     BadToolArguments { why: String },

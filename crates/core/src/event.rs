@@ -28,6 +28,7 @@ use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadSlot;
 use crate::tool::RecordedToolArtifact;
+use crate::turn_options::RecordedTurnOptions;
 
 pub use self::{
     call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource},
@@ -94,6 +95,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_of: Option<TurnId>,
     },
+    /// The client sent other options for the rest of a turn.
+    TurnOptionsChanged { turn: TurnId, options: RecordedTurnOptions },
     /// A reply was sent to the user.
     ReplySent(ReplySent),
     /// A turn ended.
@@ -359,6 +362,9 @@ pub struct UserMessageReceived {
     pub mid_turn_policy: MidTurnPolicy,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
+    /// What the client asks of the calls that answer the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<RecordedTurnOptions>,
 }
 
 fn is_queued(policy: &MidTurnPolicy) -> bool {
@@ -498,7 +504,7 @@ pub struct ToolRunOpened {
     pub phase: Option<PhaseName>,
 }
 
-/// Why a tool run waits for a person.
+/// Why a tool run waits for a person or a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolRunHoldReason {
@@ -506,6 +512,8 @@ pub enum ToolRunHoldReason {
     Approval,
     /// It was in progress when the process died, and may or may not have taken effect.
     UnknownOutcome,
+    /// The client runs the tool and sends the result.
+    ClientResult,
 }
 
 /// What happens to a tool run whose outcome is unknown.

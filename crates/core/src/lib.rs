@@ -161,3 +161,4 @@ pub mod submission;
 pub mod thread;
 mod token_ratio;
 pub mod tool;
+pub mod turn_options;

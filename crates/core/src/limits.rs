@@ -57,6 +57,14 @@ pub(crate) const TOOL_ROUNDS_MAX: u32 = 1_000;
 pub(crate) const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of tool calls in one answer.
 pub(crate) const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
+/// The maximum number of tools that a client may bring to a turn.
+pub(crate) const CLIENT_TOOLS_MAX: usize = 128;
+/// The maximum size of the tools that a client brings, in bytes of JSON.
+pub(crate) const CLIENT_TOOLS_BYTES_MAX: usize = 256 << 10;
+/// The maximum length of the name of a client's tool. Vendors accept no more.
+pub(crate) const CLIENT_TOOL_NAME_CHARS_MAX: usize = 64;
+/// The maximum size of the schema that a client requires of an answer, in bytes of JSON.
+pub(crate) const CLIENT_SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of threads in a session. The least recently used one is closed.
 pub(crate) const THREADS_MAX: usize = 512;
 /// The maximum number of compactions for one call. After that the thread is trimmed without a summary.

@@ -17,6 +17,9 @@ pub struct Prompt {
     /// The tools that the model may call, in the role's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
+    /// How the model uses the tools.
+    #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
+    pub tool_use: ToolUseRules,
     pub output_format: ModelOutputFormat,
     /// The maximum length of the answer.
     pub reply_tokens_max: u32,
@@ -42,6 +45,12 @@ impl Prompt {
         }
         for tool in &self.tools {
             out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
+        }
+        match &self.tool_use.choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => out.push_str("── call no tool ──\n"),
+            ToolChoice::Required => out.push_str("── call a tool ──\n"),
+            ToolChoice::Tool(name) => out.push_str(&format!("── call {name} ──\n")),
         }
         if let ModelOutputFormat::Json(schema) = &self.output_format {
             out.push_str(&format!("── answer as JSON ──\n{schema:#}\n"));
@@ -182,6 +191,49 @@ pub struct ToolSpec {
     pub description: String,
     /// The JSON schema of the arguments.
     pub parameters: Value,
+}
+
+/// How a model uses the tools that it is offered.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ToolUseRules {
+    #[serde(default)]
+    pub choice: ToolChoice,
+    /// Whether an answer may call at most one tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_single_call: bool,
+}
+
+/// Whether a model calls a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// It calls no tool.
+    None,
+    /// It calls at least one tool.
+    Required,
+    /// It calls this tool.
+    Tool(ToolName),
+}
+
+impl ToolUseRules {
+    /// Returns true if the model decides everything itself.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether the model must call a tool, and which one if that is prescribed.
+    #[must_use]
+    pub fn required_tool(&self) -> Option<Option<&ToolName>> {
+        match &self.choice {
+            ToolChoice::Auto | ToolChoice::None => None,
+            ToolChoice::Required => Some(None),
+            ToolChoice::Tool(name) => Some(Some(name)),
+        }
+    }
 }
 
 /// A request by a model to run a tool.

@@ -34,6 +34,7 @@ use crate::phase::state::PhaseState;
 use crate::scope::ThreadSlot;
 use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
+use crate::turn_options::RecordedTurnOptions;
 
 pub(crate) use crate::event::to_call_request;
 pub(crate) use prompt_plan::PromptMessageRef;
@@ -114,7 +115,7 @@ pub struct Session {
     /// Answers whose tool calls have not all finished.
     pub tool_rounds: BTreeMap<CallId, ToolRound>,
     pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
-    /// The open tool runs that wait for a person.
+    /// The open tool runs that wait for a person or a client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held_tool_runs: BTreeMap<ToolRunId, HeldToolRun>,
     /// The open tool runs whose arguments a person changed.
@@ -220,6 +221,9 @@ pub struct QueuedMessage {
     pub mid_turn_policy: MidTurnPolicy,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
+    /// What the client asks of the calls that answer the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<RecordedTurnOptions>,
 }
 
 /// A turn.
@@ -233,6 +237,9 @@ pub struct Turn {
     pub calls_by_role: BTreeMap<RoleName, u32>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tool_calls_by_role: BTreeMap<RoleName, u32>,
+    /// What the client asks of the calls of the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<RecordedTurnOptions>,
 }
 
 /// A pending call.
@@ -316,7 +323,7 @@ pub(crate) struct ToolCallResult {
     pub(crate) failed: bool,
 }
 
-/// A tool run that waits for a person.
+/// A tool run that waits for a person or a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldToolRun {
     pub reason: ToolRunHoldReason,

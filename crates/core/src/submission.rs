@@ -10,6 +10,7 @@ use crate::flow::ChildRequest;
 use crate::ids::{AskId, ChildId, IdempotencyKey, MessageId, SessionId, SessionUid, SubmissionId};
 use crate::ledger::ChildUsage;
 use crate::prompt::PromptImage;
+use crate::turn_options::TurnOptions;
 
 /// An input that waits in a session's inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,15 @@ pub enum Submission {
         mid_turn_policy: Option<MidTurnPolicy>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         images: Vec<PromptImage>,
+    },
+    /// A message from a client that brings tools of its own, or requires a format of the answer.
+    ClientMessage {
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<IdempotencyKey>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<PromptImage>,
+        options: TurnOptions,
     },
     /// A command from an operator.
     Command { command: OperatorCommand },
@@ -90,7 +100,7 @@ impl Submission {
     #[must_use]
     pub fn is_exempt_from_limit(&self) -> bool {
         match self {
-            Self::Message { .. } => false,
+            Self::Message { .. } | Self::ClientMessage { .. } => false,
             // A claim that is not released blocks everyone who waits for it.
             Self::Ask { reply_to, topic, .. } => reply_to.is_none() && topic == RELEASE_TOPIC,
             Self::Command { command } => matches!(command, OperatorCommand::Cancel { .. } | OperatorCommand::Close),

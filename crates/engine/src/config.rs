@@ -10,6 +10,7 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, IdempotencyKey, ModelName, RoleName, SessionId};
 use segue_core::prompt::PromptImage;
+use segue_core::turn_options::TurnOptions;
 use segue_models::ModelRegistry;
 use segue_store::Store;
 use serde_json::Value;
@@ -136,16 +137,17 @@ pub struct UserMessage {
     /// What happens if the message arrives during a turn; the session's policy if absent.
     pub mid_turn_policy: Option<MidTurnPolicy>,
     pub images: Vec<PromptImage>,
+    /// The tools and the output format that the client brings. Such a message follows the session's policy.
+    pub options: TurnOptions,
 }
 
 impl From<UserMessage> for SessionInput {
     fn from(message: UserMessage) -> Self {
-        Self::Message {
-            text: message.text,
-            idempotency_key: message.idempotency_key,
-            mid_turn_policy: message.mid_turn_policy,
-            images: message.images,
+        let UserMessage { text, idempotency_key, mid_turn_policy, images, options } = message;
+        if options.is_empty() {
+            return Self::Message { text, idempotency_key, mid_turn_policy, images };
         }
+        Self::ClientMessage { text, idempotency_key, images, options }
     }
 }
 
@@ -157,7 +159,8 @@ impl From<&str> for UserMessage {
 
 impl From<String> for UserMessage {
     fn from(text: String) -> Self {
-        Self { text, idempotency_key: None, mid_turn_policy: None, images: Vec::new() }
+        let options = TurnOptions::default();
+        Self { text, idempotency_key: None, mid_turn_policy: None, images: Vec::new(), options }
     }
 }
 

@@ -195,6 +195,7 @@ fn refusal_code(refusal: &InputRefusal) -> &'static str {
         InputRefusal::CallNotPending { .. } | InputRefusal::ToolRunNotPending { .. } => "not-pending",
         InputRefusal::NoResolutionNeeded { .. } | InputRefusal::ToolRunNotHeld { .. } => "not-held",
         InputRefusal::BadToolArguments { .. } => "bad-arguments",
+        InputRefusal::InvalidTurnOptions { .. } => "bad-request",
         InputRefusal::TooManyCalls { .. } => "too-many-calls",
         InputRefusal::NoTurnRunning => "nothing-runs",
         InputRefusal::LastTurnNotFailed => "nothing-failed",

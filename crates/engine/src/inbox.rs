@@ -231,6 +231,12 @@ pub(crate) fn to_submission(input: &SessionInput) -> Option<Submission> {
             mid_turn_policy: *mid_turn_policy,
             images: images.clone(),
         }),
+        SessionInput::ClientMessage { text, idempotency_key, images, options } => Some(Submission::ClientMessage {
+            text: text.clone(),
+            idempotency_key: idempotency_key.clone(),
+            images: images.clone(),
+            options: options.clone(),
+        }),
         SessionInput::Operator(command) => Some(Submission::Command { command: command.clone() }),
         _ => None,
     }

@@ -15,7 +15,7 @@ use segue_core::signal::BlockSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX, INSTRUCTION_CHARS_MAX};
+use crate::limits::{CHAT_SUMMARY_TOKENS_MAX, CHAT_SUMMARY_WORDS_MAX, CHAT_TOOL_ROUNDS_MAX, INSTRUCTION_CHARS_MAX};
 use crate::prompt_overrides;
 use crate::template::fill_template;
 
@@ -38,7 +38,9 @@ impl ChatFlow {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
             .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
-            .visible_to_user(BlockSet::new());
+            .visible_to_user(BlockSet::new())
+            .accepting_turn_options();
+        assistant.limits.tool_rounds_max = CHAT_TOOL_ROUNDS_MAX;
         assistant.compaction = CompactionPolicy {
             summarizer: Some(SummarizerRole { role: SUMMARISER_ROLE.into(), ask: "summarise".into() }),
             summary_tokens_max: CHAT_SUMMARY_TOKENS_MAX,
@@ -84,14 +86,19 @@ impl Flow for ChatFlow {
     fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => vec![FlowStep::Call(CallRequest::new(ASSISTANT_ROLE, "reply"))],
-            (Event::CallAnswered(answered), Some(call)) if call.role == ASSISTANT_ROLE => vec![
-                FlowStep::Reply {
+            (Event::CallAnswered(answered), Some(call)) if call.role == ASSISTANT_ROLE => {
+                let reply = FlowStep::Reply {
                     text: ReplyTextSource::Stored(answered.text),
                     role: Some(call.role.clone()),
                     call: Some(call.call),
-                },
-                FlowStep::EndTurn(TurnOutcome::Done),
-            ],
+                };
+                match (answered.tool_calls.is_empty(), view.read_text(answered.text).trim().is_empty()) {
+                    (true, _) => vec![reply, FlowStep::EndTurn(TurnOutcome::Done)],
+                    // The client runs the tools that the model called; the turn continues with their results.
+                    (false, false) => vec![reply],
+                    (false, true) => Vec::new(),
+                }
+            }
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(call))
                 if call.role == ASSISTANT_ROLE =>
             {

@@ -213,6 +213,8 @@ pub(crate) const ACT_TOKENS_MAX: u32 = 6_000;
 pub(crate) const CHAT_SUMMARY_TOKENS_MAX: u32 = 800;
 /// The number of words that the summarizer of a chat is told to keep to.
 pub(crate) const CHAT_SUMMARY_WORDS_MAX: u32 = 400;
+/// Rounds of a client's tools in one turn of the chat flow.
+pub(crate) const CHAT_TOOL_ROUNDS_MAX: u32 = 100;
 /// Least confidence that is called firm.
 pub(crate) const FIRM_CONFIDENCE_MIN: f64 = 0.65;
 /// Least confidence that is called fair.

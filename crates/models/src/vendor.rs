@@ -20,6 +20,7 @@ mod structured_output;
 mod think_tags;
 mod tool_call_assembler;
 mod tool_names;
+mod tool_use;
 mod vendor_state;
 mod wire_format;
 
@@ -60,6 +61,8 @@ struct UnsupportedFeatures {
     /// Neither an effort nor encrypted reasoning is requested.
     reasoning: AtomicBool,
     reasoning_summaries: AtomicBool,
+    /// Tools are offered, but none is required.
+    forced_tools: AtomicBool,
 }
 
 impl UnsupportedFeatures {
@@ -70,6 +73,7 @@ impl UnsupportedFeatures {
             usage: is_enabled(&self.stream_options),
             reasoning: is_enabled(&self.reasoning),
             reasoning_summaries: is_enabled(&self.reasoning_summaries),
+            forced_tools: is_enabled(&self.forced_tools),
         }
     }
 }

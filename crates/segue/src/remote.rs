@@ -114,6 +114,9 @@ impl RemoteEngine {
             OperatorCommand::ResolveToolRun { run, resolution, text } => {
                 (path(&format!("tool-runs/{run}/resolve")), json!({ "action": resolution, "text": text }))
             }
+            OperatorCommand::ProvideToolResults { .. } => {
+                bail!("the results of a client's tools are sent to the OpenAI-compatible endpoint")
+            }
             OperatorCommand::Propose { phase, to, reason } => {
                 (path("phases/propose"), of(phase, json!({ "to": to, "reason": reason })))
             }

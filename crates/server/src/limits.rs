@@ -82,6 +82,8 @@ pub(crate) const CHANGES_BUFFERED_MAX: usize = 256;
 pub(crate) const TITLE_CHARS_MAX: usize = 200;
 /// Maximum number of OpenAI conversations whose session is cached; others are searched for.
 pub(crate) const CONVERSATIONS_CACHED_MAX: usize = 10_000;
+/// Tool calls of a conversation that are asked for their session.
+pub(crate) const CALLED_SESSIONS_MAX: usize = 64;
 /// Maximum number of sessions searched for a conversation that is not cached.
 pub(crate) const CANDIDATE_SESSIONS_MAX: usize = 20;
 /// Characters of a reply that are used as the search text.

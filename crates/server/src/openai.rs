@@ -5,6 +5,7 @@
 //! The flow decides how models are called, so parameters such as `temperature` are ignored.
 
 mod chat_completions;
+mod client_options;
 mod conversation;
 mod conversation_cache;
 mod fingerprint;
@@ -15,6 +16,8 @@ mod reply_stream;
 mod response_stream;
 mod responses;
 mod session_lookup;
+mod transcript;
+mod transcript_match;
 
 use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};

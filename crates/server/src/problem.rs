@@ -219,6 +219,7 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
         | InputRefusal::InvalidImage { .. }
         | InputRefusal::NoSuchCommand { .. }
         | InputRefusal::BadToolArguments { .. }
+        | InputRefusal::InvalidTurnOptions { .. }
         | InputRefusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
         InputRefusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         InputRefusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,

@@ -71,6 +71,8 @@ impl WebhookEventKind {
             | Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. } => Self::CallFailed,
             Event::CallOutcomeUnknown { next: RetryDecision::AwaitOperator, .. } => Self::CallAwaitingOperator,
             Event::ToolRunHeld { reason: ToolRunHoldReason::Approval, .. } => Self::ApprovalNeeded,
+            // Only the client that sent the message can run its tools, and it knows.
+            Event::ToolRunHeld { reason: ToolRunHoldReason::ClientResult, .. } => return None,
             Event::ToolRunHeld { reason: ToolRunHoldReason::UnknownOutcome, .. } => Self::ToolRunAwaitingOperator,
             Event::PhaseEntered(_) => Self::PhaseEntered,
             Event::PhaseTransitionRefused(_) => Self::PhaseTransitionRefused,

@@ -122,7 +122,9 @@ impl DecisionDraft<'_> {
 
     /// Denies the runs that a copied session inherited: the original session waits for the decision about them.
     pub(crate) fn deny_inherited_tool_runs(&mut self) {
-        let held: Vec<ToolRunId> = self.session().held_tool_runs.keys().copied().collect();
+        let session = self.session();
+        let held = session.held_tool_runs.iter().filter(|(_, held)| held.reason != ToolRunHoldReason::ClientResult);
+        let held: Vec<ToolRunId> = held.map(|(run, _)| *run).collect();
         for run in held {
             let reason = "inherited: the session was copied while this run waited for a person".to_owned();
             self.record_event(Event::ToolRunDenied { run, reason: reason.clone() });
@@ -131,7 +133,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Refuses a command for a tool run that does not wait for it.
-    fn check_held(&self, run: ToolRunId, reason: ToolRunHoldReason) -> Result<(), InputRefusal> {
+    pub(super) fn check_held(&self, run: ToolRunId, reason: ToolRunHoldReason) -> Result<(), InputRefusal> {
         let session = self.session();
         let why = match session.held_tool_runs.get(&run) {
             Some(held) if held.reason == reason => return Ok(()),

@@ -11,7 +11,7 @@ use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, 
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
-use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec};
+use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec, ToolUseRules};
 use crate::scope::{
     CurrentThread, PhaseVisit, ScopeInputs, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
 };
@@ -52,6 +52,7 @@ struct RenderedPromptParts<'p> {
     ask: &'p [FragmentReceipt],
     tools: Option<BodyId>,
     output: Option<BodyId>,
+    tool_use: &'p ToolUseRules,
 }
 
 impl<'a> DecisionDraft<'a> {
@@ -208,7 +209,12 @@ impl<'a> DecisionDraft<'a> {
             ),
             EngineCallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
         };
-        let tools = self.allowed_tools_json(role, target.visit.as_ref()).filter(|_| request.output_schema.is_null());
+        let options = self.options_for_role(role);
+        let tools = match options.tools {
+            Some(tools) => Some(self.texts.resolve(tools).to_string()),
+            None => self.allowed_tools_json(role, target.visit.as_ref()),
+        };
+        let tools = tools.filter(|_| request.output_schema.is_null());
         let carried = self.carried_history(&target.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.token_counter.count_tokens(text));
         let tokens = carried.tokens + sum_message_tokens(&opening) + sum_message_tokens(&ask) + tool_tokens;
@@ -243,7 +249,10 @@ impl<'a> DecisionDraft<'a> {
         };
         let output =
             schema.map(|schema| self.store_uncounted_text(canonical_json(schema).into(), BodyVisibility::Internal));
-        let rendered = RenderedPromptParts { opening: &opening, carried, ask: &ask, tools, output };
+        let output = options.output_schema.or(output);
+        let tool_use = options.tool_use;
+        let rendered =
+            RenderedPromptParts { opening: &opening, carried, ask: &ask, tools, output, tool_use: &tool_use };
         let prefix = self.prefix_match(&thread, &target.slot, &rendered);
         let digest = self.prompt_digest(&thread, &rendered, &target.model, reply_tokens_max);
         let vendor_tokens_estimate = Some(vendor_tokens).filter(|_| !ratio.is_unity());
@@ -275,6 +284,7 @@ impl<'a> DecisionDraft<'a> {
             recomputation: None,
             metadata: request.metadata,
             tools_body: tools,
+            tool_use,
             output_schema: output,
             reply_tokens_max,
             receipt,
@@ -435,7 +445,11 @@ impl<'a> DecisionDraft<'a> {
             digest = digest.chain_hash(ThreadEntry { images, ..ThreadEntry::user_message(CallId(0), parts) }.digest());
         }
         let settings = serde_json::to_vec(&(model, prompt.tools, prompt.output, reply_tokens_max)).unwrap_or_default();
-        digest.chain_hash(BodyId::hash_bytes(&settings))
+        let digest = digest.chain_hash(BodyId::hash_bytes(&settings));
+        if prompt.tool_use.is_default() {
+            return digest;
+        }
+        digest.chain_hash(BodyId::hash_bytes(&serde_json::to_vec(prompt.tool_use).unwrap_or_default()))
     }
 
     /// Returns the tools that the role may use in its phase, as JSON.

@@ -87,7 +87,10 @@ impl DecisionDraft<'_> {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
         self.drop_inherited_waits();
         self.deny_inherited_tool_runs();
-        self.stop_turn("the session was forked in the middle of a turn", TurnOutcome::Cancelled);
+        // A turn that waits for its client can be continued in the copy, too: nothing runs here.
+        if !self.session().waits_only_for_client() {
+            self.stop_turn("the session was forked in the middle of a turn", TurnOutcome::Cancelled);
+        }
         let calls = self.session().open_calls.iter();
         let repeated: Vec<CallId> =
             calls.filter(|(_, open)| open.opened.recomputation.is_some()).map(|(call, _)| *call).collect();
@@ -103,13 +106,16 @@ impl DecisionDraft<'_> {
     /// A fork may cut the journal between an answer and the tool runs it asked for. Such a round can never be completed,
     /// so it is dropped.
     fn close_copied_tools(&mut self) {
-        let runs: Vec<ToolRunId> = self.session().open_tool_runs.keys().copied().collect();
+        let session = self.session();
+        let runs = session.open_tool_runs.keys().filter(|run| !session.held_tool_runs.contains_key(run));
+        let runs: Vec<ToolRunId> = runs.copied().collect();
         for run in runs {
             let text = "cancelled: the session was forked while this ran".to_owned();
             self.close_tool_run(run, ToolOutcome::Cancelled, text);
         }
         let rounds = self.session().tool_rounds.iter();
-        let incomplete: Vec<CallId> = rounds.filter(|(_, round)| !round.is_complete()).map(|(call, _)| *call).collect();
+        let incomplete = rounds.filter(|(_, round)| !round.is_complete()).map(|(call, _)| *call);
+        let incomplete: Vec<CallId> = incomplete.filter(|call| !self.session().has_held_runs(*call)).collect();
         for call in incomplete {
             let reason = "the session was forked before its tools ran".to_owned();
             self.record_event(Event::ToolRoundDropped { call, reason });

@@ -17,6 +17,7 @@ use crate::phase::guard::Proposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadSlot;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
+use crate::turn_options::TurnOptions;
 
 impl DecisionDraft<'_> {
     pub(crate) fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
@@ -33,7 +34,10 @@ impl DecisionDraft<'_> {
                 Ok(())
             }
             SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => {
-                self.receive_message(text, idempotency_key, mid_turn_policy, images)
+                self.receive_message(text, idempotency_key, mid_turn_policy, images, &TurnOptions::default())
+            }
+            SessionInput::ClientMessage { text, idempotency_key, images, options } => {
+                self.receive_message(text, idempotency_key, None, images, &options)
             }
             SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms } => {
                 self.handle_answer(call, attempt, reply, cost_microusd, duration_ms)
@@ -69,6 +73,7 @@ impl DecisionDraft<'_> {
         idempotency_key: Option<IdempotencyKey>,
         mid_turn_policy: Option<MidTurnPolicy>,
         images: Vec<PromptImage>,
+        options: &TurnOptions,
     ) -> Result<(), InputRefusal> {
         let session = self.session();
         if let Some(key) = &idempotency_key {
@@ -86,6 +91,7 @@ impl DecisionDraft<'_> {
         }
         check_message(&text)?;
         check_images(&images)?;
+        self.check_turn_options(options)?;
         let policy = mid_turn_policy.unwrap_or(session.mid_turn_policy);
         let turn_is_running = session.current_turn.is_some();
         if turn_is_running && policy == MidTurnPolicy::Reject {
@@ -109,12 +115,14 @@ impl DecisionDraft<'_> {
             media_type: image.media_type,
         });
         let images = images.collect();
+        let options = self.store_turn_options(options);
         self.record_event(Event::UserMessageReceived(UserMessageReceived {
             message,
             text,
             idempotency_key,
             mid_turn_policy: policy,
             images,
+            options,
         }));
         self.message = Some(message);
         Ok(())
@@ -328,6 +336,7 @@ impl DecisionDraft<'_> {
             }
             OperatorCommand::Deny { run, reason } => self.deny_tool_run(run, reason),
             OperatorCommand::ResolveToolRun { run, resolution, text } => self.resolve_tool_run(run, resolution, text),
+            OperatorCommand::ProvideToolResults { results, options } => self.receive_client_results(results, &options),
             OperatorCommand::Grant { phase, to } => self.grant_skip(phase, &to),
             OperatorCommand::Propose { phase, to, reason } => self.propose_phase_as_user(phase, to, reason),
             OperatorCommand::RollBack { phase, visit } => self.roll_back_phase(phase, visit),

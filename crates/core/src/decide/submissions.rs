@@ -4,6 +4,7 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::event::{Event, MidTurnPolicy};
 use crate::submission::{InboxInput, Submission, SubmissionSender};
+use crate::turn_options::TurnOptions;
 
 impl DecisionDraft<'_> {
     /// Handles an entry of the inbox. If it is refused, the refusal is recorded.
@@ -26,12 +27,14 @@ impl DecisionDraft<'_> {
         match submission {
             Submission::Message { text, idempotency_key, mid_turn_policy, images } => {
                 if sender.is_none() {
-                    return self.receive_message(text, idempotency_key, mid_turn_policy, images);
+                    let options = TurnOptions::default();
+                    return self.receive_message(text, idempotency_key, mid_turn_policy, images, &options);
                 }
                 if !self.is_sent_by_parent(sender) {
                     return Err(InputRefusal::UnusableSubmission("sessions do not send user messages".to_owned()));
                 }
-                let received = self.receive_message(text, idempotency_key, Some(MidTurnPolicy::Queue), images);
+                let (policy, options) = (Some(MidTurnPolicy::Queue), TurnOptions::default());
+                let received = self.receive_message(text, idempotency_key, policy, images, &options);
                 if let Err(refusal) = &received
                     && self.session().closed_reason.is_none()
                 {
@@ -42,6 +45,10 @@ impl DecisionDraft<'_> {
                 }
                 received
             }
+            Submission::ClientMessage { text, idempotency_key, images, options } => match sender {
+                Some(_) => Err(InputRefusal::UnusableSubmission("sessions do not send user messages".to_owned())),
+                None => self.receive_message(text, idempotency_key, None, images, &options),
+            },
             Submission::Command { command } => match sender {
                 Some(_) => Err(InputRefusal::UnusableSubmission("sessions do not send commands".to_owned())),
                 None => self.handle_command(command),

@@ -6,7 +6,7 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
 use crate::body::BodyVisibility;
-use crate::event::{CallOpened, Event, ToolOutcome, ToolRunOpened};
+use crate::event::{CallOpened, Event, ToolOutcome, ToolRunHoldReason, ToolRunOpened};
 use crate::flow::ToolExecutionSite;
 use crate::ids::ToolRunId;
 use crate::limits::{
@@ -29,7 +29,7 @@ impl DecisionDraft<'_> {
             tool_calls.clear();
             return;
         }
-        tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        tool_calls.truncate(if opened.tool_use.is_single_call { 1 } else { TOOL_CALLS_PER_REPLY_MAX });
         let remaining = self.remaining_tool_calls(opened, limits);
         if tool_calls.len() > remaining {
             let most = limits.tool_calls_per_turn_max;
@@ -66,7 +66,10 @@ impl DecisionDraft<'_> {
             agent: opened.agent.clone(),
             phase: visit.map(|visit| visit.phase),
         });
-        if !role_has_tool {
+        if self.is_client_tool(opened, &tool_call.name) {
+            let role = Some(opened.role.clone());
+            self.record_event(Event::ToolRunHeld { run, reason: ToolRunHoldReason::ClientResult, role });
+        } else if !role_has_tool {
             self.close_tool_run(run, ToolOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
         } else if !phase_allows_tool {
             self.close_tool_run(
@@ -91,6 +94,9 @@ impl DecisionDraft<'_> {
         let mut answered = false;
         for run in std::mem::take(&mut self.opened_tool_runs) {
             let Some(opened) = self.session().open_tool_runs.get(&run) else { continue };
+            if self.session().held_tool_runs.contains_key(&run) {
+                continue;
+            }
             let runner = self.spec().tools.get(&opened.tool).map_or(ToolExecutionSite::Flow, |tool| tool.runner);
             if runner == ToolExecutionSite::Flow {
                 let text = format!("the flow did not answer `{}`", opened.tool);

@@ -4,6 +4,7 @@ use super::Event;
 use crate::body::{BodyId, BodyVisibility};
 use crate::context::FragmentReceipt;
 use crate::session::PromptMessageRef;
+use crate::turn_options::RecordedTurnOptions;
 
 impl Event {
     /// Returns the ids of the texts and images that the event refers to.
@@ -14,8 +15,10 @@ impl Event {
         match self {
             Self::UserMessageReceived(received) => {
                 let images = received.images.iter().map(|image| internal(image.body));
-                std::iter::once(conversation(received.text.body)).chain(images).collect()
+                let options = received.options.iter().flat_map(option_bodies).map(internal);
+                std::iter::once(conversation(received.text.body)).chain(images).chain(options).collect()
             }
+            Self::TurnOptionsChanged { options, .. } => option_bodies(options).map(internal).collect(),
             Self::ReplySent(reply) => vec![conversation(reply.text.body)],
             Self::AgentMessageSent(sent) => vec![internal(sent.text.body)],
             Self::CallOpened(opened) => {
@@ -46,4 +49,8 @@ impl Event {
             _ => Vec::new(),
         }
     }
+}
+
+fn option_bodies(options: &RecordedTurnOptions) -> impl Iterator<Item = BodyId> + use<> {
+    options.tools.into_iter().chain(options.output_schema)
 }

@@ -54,8 +54,10 @@ impl Event {
                     1 => " [1 image]".to_owned(),
                     several => format!(" [{several} images]"),
                 };
-                format!("{} user: {}{images}", received.message, text_of(received.text))
+                let options = if received.options.is_some() { " [with options]" } else { "" };
+                format!("{} user: {}{images}{options}", received.message, text_of(received.text))
             }
+            Self::TurnOptionsChanged { turn, .. } => format!("{turn} continues with other options of the client"),
             Self::AgentMessageSent(sent) => {
                 let urgent = if sent.priority == super::AgentMessagePriority::Urgent { " (urgent)" } else { "" };
                 format!("{} {} → {} {}{urgent}: {}", sent.message, sent.from, sent.to, sent.topic, text_of(sent.text))
@@ -135,6 +137,9 @@ impl Event {
             Self::ToolRunHeld { run, reason: ToolRunHoldReason::Approval, .. } => format!("{run} waits for approval"),
             Self::ToolRunHeld { run, reason: ToolRunHoldReason::UnknownOutcome, .. } => {
                 format!("{run} was in progress when the process died; waiting for an operator")
+            }
+            Self::ToolRunHeld { run, reason: ToolRunHoldReason::ClientResult, .. } => {
+                format!("{run} was passed to the client, which runs it")
             }
             Self::ToolRunResolved { run, resolution } => {
                 let decision = match resolution {

@@ -150,6 +150,9 @@ impl FlowSpec {
             {
                 add_error(format!("its summarizer `{}` must have a fresh scope and no tools", by.role));
             }
+            if role.accepts_turn_options && !role.tools.is_empty() {
+                add_error("it accepts the client's tools, so it must have no tools of its own".to_owned());
+            }
             if role.graph.is_none() && role.scope.is_ended_by(ThreadEndTrigger::Phase) {
                 add_error("its scope ends with the phase, but it has no phase graph".to_owned());
             }
@@ -199,6 +202,8 @@ pub struct RoleSpec {
     pub unknown_outcome: UnknownOutcomePolicy,
     pub compaction: CompactionPolicy,
     pub limits: RoleLimits,
+    /// Whether its calls in a turn use the tools and the output format that the client sent with the message.
+    pub accepts_turn_options: bool,
 }
 
 /// How much work a role may cause.
@@ -258,7 +263,15 @@ impl RoleSpec {
             unknown_outcome: UnknownOutcomePolicy::Retry,
             compaction: CompactionPolicy::default(),
             limits: RoleLimits::default(),
+            accepts_turn_options: false,
         }
+    }
+
+    /// Returns the role with calls that use the client's tools and output format.
+    #[must_use]
+    pub fn accepting_turn_options(mut self) -> Self {
+        self.accepts_turn_options = true;
+        self
     }
 
     /// Returns the role with an opening fragment added.

@@ -16,6 +16,7 @@ use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, 
 use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
 use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
+use crate::turn_options::RecordedTurnOptions;
 
 impl Session {
     /// Applies one event.
@@ -41,12 +42,13 @@ impl Session {
             Event::UserMessageReceived(received) => {
                 self.last_ids.message = self.last_ids.message.max(received.message);
                 self.calls_outside_turns_by_role.clear();
-                let UserMessageReceived { message, text, mid_turn_policy, images, .. } = received;
+                let UserMessageReceived { message, text, mid_turn_policy, images, options, .. } = received;
                 let waiting = QueuedMessage {
                     message: *message,
                     text: *text,
                     mid_turn_policy: *mid_turn_policy,
                     images: images.clone(),
+                    options: options.clone(),
                 };
                 match received.mid_turn_policy {
                     // The current turn was interrupted for this message, so it goes before the queued ones.
@@ -70,6 +72,11 @@ impl Session {
                 self.inboxes.retain(|_, inbox| !inbox.is_empty());
             }
             Event::TurnStarted { turn, messages, retry_of } => self.apply_turn_started(*turn, messages, *retry_of, at),
+            Event::TurnOptionsChanged { turn, options } => {
+                if let Some(current) = self.current_turn.as_mut().filter(|current| current.id == *turn) {
+                    current.options = Some(options.clone()).filter(|options| *options != RecordedTurnOptions::default());
+                }
+            }
             Event::ReplySent(reply) => self.last_reply = Some(reply.text),
             Event::TurnEnded { turn, outcome } => self.apply_turn_ended(*turn, outcome),
             Event::CallOpened(opened) => self.apply_call_opened(spec, opened, at),
@@ -203,7 +210,10 @@ impl Session {
             self.queued_messages.drain(..).partition(|waiting| messages.contains(&waiting.message));
         self.queued_messages = remaining.into();
         turn_messages.extend(failed.into_iter().flat_map(|failed| failed.messages));
-        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, ..Turn::default() });
+        // If several messages share a turn, the options of the last one apply.
+        let options = turn_messages.iter().rev().find_map(|message| message.options.clone());
+        self.current_turn =
+            Some(Turn { id: turn, messages: turn_messages, started_at: at, options, ..Turn::default() });
         self.ledger.start_turn(turn);
     }
 

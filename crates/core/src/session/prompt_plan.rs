@@ -245,6 +245,7 @@ impl UnloadedPrompt {
             model: self.opened.model.clone(),
             messages: cache.messages.clone(),
             tools,
+            tool_use: self.opened.tool_use.clone(),
             output_format: output,
             reply_tokens_max: self.opened.reply_tokens_max,
         })

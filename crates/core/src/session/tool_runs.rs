@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Session, ToolCallResult, ToolRound};
 use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
+use crate::event::ToolRunHoldReason;
 use crate::ids::{CallId, RoleName, ToolRunId};
 use crate::prompt::{ChatRole, ToolCall};
 use crate::thread::ThreadEntry;
@@ -28,6 +29,25 @@ impl Session {
     pub(crate) fn edited_arguments_of_model(&self, run: ToolRunId) -> Option<&Value> {
         let opened = self.open_tool_runs.get(&run).filter(|_| self.edited_tool_runs.contains(&run))?;
         opened.requested_by.as_ref().map(|_| &opened.arguments)
+    }
+
+    /// Returns the runs that wait for the client's results.
+    pub fn runs_waiting_for_client(&self) -> impl Iterator<Item = ToolRunId> {
+        let held = self.held_tool_runs.iter();
+        held.filter(|(_, held)| held.reason == ToolRunHoldReason::ClientResult).map(|(run, _)| *run)
+    }
+
+    /// Returns true if a turn is running and waits for the results of the client's tools, and for nothing else.
+    #[must_use]
+    pub(crate) fn waits_only_for_client(&self) -> bool {
+        let waiting = self.runs_waiting_for_client().count();
+        self.current_turn.is_some() && waiting > 0 && waiting == self.open_tool_runs.len() && self.open_calls.is_empty()
+    }
+
+    /// Returns true if a tool run of the call's answer waits for a person or a client.
+    pub(crate) fn has_held_runs(&self, call: CallId) -> bool {
+        let held = self.held_tool_runs.keys().filter_map(|run| self.open_tool_runs.get(run));
+        held.filter_map(|opened| opened.requested_by.as_ref()).any(|(requested_by, _)| *requested_by == call)
     }
 
     pub(super) fn apply_tool_run_approved(&mut self, run: ToolRunId, edited_arguments: Option<&Value>) {

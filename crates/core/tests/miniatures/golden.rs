@@ -19,7 +19,7 @@ use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTea
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::{commanded, exchange, held_tools, project, rounds};
+use super::{client_tools, commanded, exchange, held_tools, project, rounds};
 
 /// A journal of format 1: its name, its flow, and the script that produced it.
 struct Golden {
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> SessionHarness,
 }
 
-const FORMAT_1: [Golden; 15] = [
+const FORMAT_1: [Golden; 16] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
@@ -43,6 +43,7 @@ const FORMAT_1: [Golden; 15] = [
     Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
     Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
     Golden { name: "held_tools", flow: || Box::new(held_tools::flow()), play: held_tools::play },
+    Golden { name: "client_tools", flow: || Box::new(client_tools::flow()), play: client_tools::play },
     Golden { name: "rounds", flow: || Box::new(rounds::flow()), play: rounds::play },
 ];
 
@@ -389,6 +390,7 @@ fn kind(event: &Event) -> &'static str {
         Event::AgentMessageSent(_) => "agent_message_sent",
         Event::AgentMessageReceived { .. } => "agent_message_received",
         Event::TurnStarted { .. } => "turn_started",
+        Event::TurnOptionsChanged { .. } => "turn_options_changed",
         Event::ReplySent(_) => "reply_sent",
         Event::TurnEnded { .. } => "turn_ended",
         Event::CallOpened(_) => "call_opened",
@@ -444,7 +446,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 60;
+const KINDS: usize = 61;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -1,6 +1,7 @@
 //! Four small flows, one in the form of each real one. Core carries them without knowing them.
 
 mod all;
+mod client_tools;
 mod commanded;
 mod concierge;
 mod exchange;

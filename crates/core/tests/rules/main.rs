@@ -4,6 +4,7 @@ mod approval;
 mod asks;
 mod cancelling;
 mod children;
+mod client_tools;
 mod closing;
 mod compaction;
 mod deciding;

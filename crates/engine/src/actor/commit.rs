@@ -163,7 +163,7 @@ impl SessionActor {
     /// without asking the flow, which fails the turn.
     fn decide_without_flow(&mut self, input: SessionInput, flow_error: Error) -> Result<Decision, Error> {
         let is_refusable = match &input {
-            SessionInput::Message { .. } | SessionInput::Open(_) => true,
+            SessionInput::Message { .. } | SessionInput::ClientMessage { .. } | SessionInput::Open(_) => true,
             SessionInput::Submitted(entry) => {
                 entry.content.as_ref().is_ok_and(|content| !content.is_exempt_from_limit())
             }

@@ -235,6 +235,7 @@ mod tests {
             model: "m".into(),
             messages: vec![message].into(),
             tools: vec![],
+            tool_use: segue_core::prompt::ToolUseRules::default(),
             output_format: segue_core::prompt::ModelOutputFormat::Text,
             reply_tokens_max: 1,
         };

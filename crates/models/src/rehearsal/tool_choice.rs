@@ -1,7 +1,7 @@
 //! Chooses a tool call: if the last message clearly asks for a tool or the instructions require one, and only once per user
 //! message.
 
-use segue_core::prompt::{Prompt, ToolCall, ToolSpec};
+use segue_core::prompt::{Prompt, ToolCall, ToolChoice, ToolSpec};
 
 use super::json_generator;
 use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
@@ -12,7 +12,8 @@ const REQUIRED_TOOL_SEARCH_BYTES: usize = 60;
 
 /// Returns the call to make, unless a tool was already called since the last user message.
 pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut SeededRng) -> Option<ToolCall> {
-    if parsed.has_called_tool || !parsed.tool_results.is_empty() {
+    let is_forbidden = prompt.tool_use.choice == ToolChoice::None;
+    if is_forbidden || parsed.has_called_tool || !parsed.tool_results.is_empty() {
         return None;
     }
     let message_words: Vec<_> = content_words(parsed.last_user_text()).collect();
@@ -22,8 +23,9 @@ pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut
         .rev()
         .map(|tool| (score_tool_match(tool, parsed.last_user_text(), &message_words), tool))
         .max_by_key(|(score, _)| *score);
-    let tool = match best {
-        Some((score, tool)) if score > 0 => tool,
+    let tool = match (best, prompt.tool_use.required_tool()) {
+        (_, Some(Some(required))) => prompt.tools.iter().find(|tool| tool.name == *required)?,
+        (Some((score, tool)), requirement) if score > 0 || requirement.is_some() => tool,
         _ => prompt.tools.iter().find(|tool| is_tool_required(tool, &parsed.instructions))?,
     };
     let id = format!("call_{:012x}", rng.next_u64() >> 16);

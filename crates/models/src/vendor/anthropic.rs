@@ -74,6 +74,9 @@ pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value 
             }
         }
     }
+    if let Some(choice) = builder.anthropic_tool_choice(body.get("thinking").is_some()) {
+        body["tool_choice"] = choice;
+    }
     if let Some(temperature) = endpoint.effective_temperature() {
         body["temperature"] = json!(temperature);
     }

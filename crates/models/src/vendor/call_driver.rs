@@ -142,6 +142,12 @@ impl VendorCallDriver {
             {
                 unsupported.reasoning.store(true, Ordering::Relaxed);
                 log_unsupported_feature(&self.vendor.endpoint, "reasoning");
+            } else if features.forced_tools
+                && self.request.prompt.tool_use.required_tool().is_some()
+                && is_bad_request_about(&failure, &["tool_choice", "tool choice", "toolconfig", "tool_config"])
+            {
+                unsupported.forced_tools.store(true, Ordering::Relaxed);
+                log_unsupported_feature(&self.vendor.endpoint, "forced_tools");
             } else if has_schema && json_mode == JsonMode::Schema && is_bad_request_about(&failure, &SCHEMA_ERROR_WORDS)
             {
                 // The model may still follow a schema in the prompt.

@@ -40,6 +40,9 @@ pub(super) fn build_gemini_body(builder: &VendorRequestBuilder<'_>) -> Value {
         });
         body["tools"] = json!([{ "functionDeclarations": declarations.collect::<Vec<_>>() }]);
     }
+    if let Some(config) = builder.gemini_tool_config() {
+        body["toolConfig"] = config;
+    }
     if let Some(temperature) = endpoint.effective_temperature() {
         body["generationConfig"]["temperature"] = json!(temperature);
     }

@@ -1,7 +1,7 @@
 //! Ollama's own API, with one JSON value per line. It is used instead of chat completions because only here a request can set
 //! the window and have a prompt that does not fit refused; otherwise Ollama silently cuts off its beginning.
 
-use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage, ToolCall};
+use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage, ToolCall, ToolChoice};
 use serde_json::{Value, json};
 
 use super::sse::SseEvent;
@@ -43,7 +43,8 @@ pub(super) fn build_ollama_body(builder: &VendorRequestBuilder<'_>) -> Value {
         "options": options,
         "messages": system.into_iter().chain(messages).collect::<Vec<_>>(),
     });
-    if !builder.prompt.tools.is_empty() {
+    // The API has no rules about tool use; without tools, none is called.
+    if !builder.prompt.tools.is_empty() && builder.prompt.tool_use.choice != ToolChoice::None {
         let tools = builder.prompt.tools.iter().map(|tool| {
             let name = builder.tool_names.vendor_name(&tool.name);
             let function = json!({ "name": name, "description": tool.description, "parameters": tool.parameters });

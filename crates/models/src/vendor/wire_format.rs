@@ -81,6 +81,8 @@ pub(super) struct RequestedFeatures {
     /// A reasoning effort and encrypted reasoning.
     pub reasoning: bool,
     pub reasoning_summaries: bool,
+    /// A tool that the model must call.
+    pub forced_tools: bool,
 }
 
 impl VendorRequestBuilder<'_> {

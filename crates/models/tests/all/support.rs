@@ -29,6 +29,7 @@ pub(crate) fn empty_request() -> TestRequest {
             model: "any".into(),
             messages: Arc::default(),
             tools: Vec::new(),
+            tool_use: segue_core::prompt::ToolUseRules::default(),
             output_format: ModelOutputFormat::Text,
             reply_tokens_max: 4096,
         },

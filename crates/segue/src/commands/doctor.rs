@@ -437,6 +437,7 @@ fn trial_request(model: &ModelName) -> ModelRequest {
         model: model.clone(),
         messages: vec![PromptMessage::from_text(ChatRole::User, "Answer with the word yes.")].into(),
         tools: Vec::new(),
+        tool_use: segue_core::prompt::ToolUseRules::default(),
         output_format: ModelOutputFormat::Text,
         reply_tokens_max: 64,
     };

@@ -183,6 +183,9 @@ pub(crate) async fn awaiting_tool_decision_error(
             "{run} ({what}) was in progress when the process died and may have taken effect; continue with \
              `segue resolve {session} {run} retry`, `… fail` or `… done --text RESULT`"
         ),
+        Some(ToolRunHoldReason::ClientResult) => anyhow::anyhow!(
+            "{run} waits for the program that offered this tool: {what}; `segue cancel {session}` ends the turn"
+        ),
         Some(ToolRunHoldReason::Approval) | None => anyhow::anyhow!(
             "{run} waits for your approval: {what}; `segue approve {session} {run}` runs it, \
              `segue deny {session} {run}` refuses it"

@@ -3,7 +3,7 @@
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{ToolRunHoldReason, ToolRunResolution};
 use segue_core::ids::ToolRunId;
-use segue_core::session::Session;
+use segue_core::session::{HeldToolRun, Session};
 
 use super::chat_loop::{ChatLoop, LoopControl};
 use super::input_reader::TerminalInputEvent;
@@ -23,7 +23,9 @@ struct ToolRunQuestion {
 impl ToolRunQuestion {
     /// Returns the oldest tool run of a session that waits for a person.
     fn next(session: &Session) -> Option<Self> {
-        let (run, held) = session.held_tool_runs.iter().next()?;
+        // The others wait for the program that offered the tool.
+        let is_for_person = |held: &HeldToolRun| held.reason != ToolRunHoldReason::ClientResult;
+        let (run, held) = session.held_tool_runs.iter().find(|(_, held)| is_for_person(held))?;
         let opened = session.open_tool_runs.get(run)?;
         let requester = held.role.as_ref().map_or("the flow", |role| role.as_str());
         let arguments = serde_json::to_string_pretty(&opened.arguments).unwrap_or_default();
@@ -33,6 +35,7 @@ impl ToolRunQuestion {
             ToolRunHoldReason::UnknownOutcome => format!(
                 "`{tool}` ({run}) was in progress when the process died, and may have taken effect, with {arguments}"
             ),
+            ToolRunHoldReason::ClientResult => return None,
         };
         Some(Self { run: *run, reason: held.reason, description })
     }
@@ -40,7 +43,7 @@ impl ToolRunQuestion {
     fn prompt(&self) -> &'static str {
         match self.reason {
             ToolRunHoldReason::Approval => APPROVAL_PROMPT,
-            ToolRunHoldReason::UnknownOutcome => RESOLUTION_PROMPT,
+            ToolRunHoldReason::UnknownOutcome | ToolRunHoldReason::ClientResult => RESOLUTION_PROMPT,
         }
     }
 
@@ -79,7 +82,9 @@ impl ChatLoop<'_> {
                     ToolRunHoldReason::Approval => {
                         format!("`segue approve {session} {run}` or `segue deny {session} {run}`")
                     }
-                    ToolRunHoldReason::UnknownOutcome => format!("`segue resolve {session} {run}`"),
+                    ToolRunHoldReason::UnknownOutcome | ToolRunHoldReason::ClientResult => {
+                        format!("`segue resolve {session} {run}`")
+                    }
                 };
                 self.screen.print_note(&format!("(decide with {hint})"))?;
                 return Ok(LoopControl::Continue);

@@ -21,7 +21,8 @@ use crate::problem::HttpProblem;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeldToolRunView {
     pub run: String,
-    /// `approval`: it has not started. `unknown_outcome`: it was in progress when the process died.
+    /// `approval`: it has not started. `unknown_outcome`: it was in progress when the process died. `client_result`: the
+    /// client runs the tool.
     pub reason: String,
     pub tool: String,
     /// The arguments with which it will run.

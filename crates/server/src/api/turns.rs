@@ -103,7 +103,7 @@ pub(crate) struct ToolRunView {
     pub arguments: Value,
     /// The arguments that were requested, if a person changed them.
     pub requested_arguments: Option<Value>,
-    /// Why the run waits for a person: `approval` or `unknown_outcome`; `null` if it does not.
+    /// Why the run waits for a person: `approval`, `unknown_outcome` or `client_result`; `null` if it does not.
     pub held: Option<String>,
     /// The call that requested the run.
     pub call: Option<String>,

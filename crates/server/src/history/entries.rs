@@ -228,6 +228,8 @@ pub(crate) struct ToolRunEntry {
     pub phase: Option<PhaseName>,
     /// Why the run waits for a person, if it does.
     pub hold_reason: Option<ToolRunHoldReason>,
+    /// The event with which the run was passed to the client, if it was.
+    pub client_held_seq: Option<Seq>,
     /// The arguments that were requested, if a person changed them.
     pub requested_arguments: Option<Value>,
     /// `None` while the tool is running.

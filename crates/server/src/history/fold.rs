@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource};
-use segue_core::event::{CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision};
+use segue_core::event::{
+    CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, ToolRunHoldReason,
+};
 use segue_core::ids::{CallId, TurnId};
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::TokenUsage;
@@ -176,6 +178,7 @@ impl SessionHistory {
                     agent: opened.agent.clone(),
                     phase: opened.phase.clone(),
                     hold_reason: None,
+                    client_held_seq: None,
                     requested_arguments: None,
                     end: None,
                 };
@@ -187,6 +190,9 @@ impl SessionHistory {
             Event::ToolRunHeld { run, reason, .. } => {
                 if let Some(entry) = self.tool_runs.get_mut(run) {
                     entry.hold_reason = Some(*reason);
+                    if *reason == ToolRunHoldReason::ClientResult {
+                        entry.client_held_seq = Some(position.seq);
+                    }
                 }
             }
             Event::ToolRunResolved { run, .. } => {

@@ -1,5 +1,6 @@
 //! Serves chat completions.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use axum::Json;
@@ -12,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::conversation::ClientConversation;
-use super::reply_stream::{ReplyUpdate, TurnReplyStream};
+use super::client_options::{RequestedOptions, check_flow_accepts};
+use super::conversation::{ClientConversation, ClientToolCall, MessageContent};
+use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream};
 use super::session_lookup::resolve_request;
+use super::transcript::{ExchangeUsage, ReplyPoint};
 use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionRequestHeaders, flow_for_model, to_openai_error};
-use crate::api::messages::MessageResult;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
@@ -41,20 +43,36 @@ pub(crate) struct ChatCompletionRequest {
     /// The number of choices; only 1 is supported.
     #[serde(default)]
     pub n: Option<u32>,
-    /// Not supported; must be empty.
+    /// Functions that the client runs; only in flows that accept them.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
+    /// `auto`, `none`, `required`, or a function.
+    #[serde(default)]
+    #[schema(value_type = Option<Value>)]
+    pub tool_choice: Option<Value>,
+    /// Whether the model may call several tools at once; `true` by default.
+    #[serde(default)]
+    pub parallel_tool_calls: Option<bool>,
+    /// `text`, `json_object` or `json_schema`; only in flows that accept it.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub response_format: Option<Value>,
 }
 
 /// A message of the conversation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ChatMessage {
-    /// `system`, `developer`, `user` or `assistant`.
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
     /// A text, or a list of `text` and `image_url` parts; images must be data URLs.
     #[schema(value_type = Value)]
     pub content: Value,
+    /// In an assistant's message, the tools that it called.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tool_calls: Option<Vec<Value>>,
+    /// In a tool's message, the call that it answers.
+    pub tool_call_id: Option<String>,
 }
 
 /// Options of a stream.
@@ -94,7 +112,7 @@ pub(crate) struct ChatChoice {
     /// Always `null`.
     #[schema(value_type = Option<Object>)]
     pub logprobs: Option<Value>,
-    /// `stop`, `length` or `content_filter`.
+    /// `stop`, `length`, `content_filter` or `tool_calls`.
     pub finish_reason: String,
 }
 
@@ -103,12 +121,17 @@ pub(crate) struct ChatChoice {
 pub(crate) struct ChatCompletionMessage {
     /// Always `assistant`.
     pub role: String,
-    pub content: String,
+    /// `null` if the reply consists of tool calls.
+    pub content: Option<String>,
     /// Always `null`.
     pub refusal: Option<String>,
+    /// The calls of the client's tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub tool_calls: Vec<Value>,
 }
 
-/// The token usage of the whole turn.
+/// The token usage of the reply.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChatUsage {
     pub prompt_tokens: u64,
@@ -148,17 +171,26 @@ pub(crate) async fn create_chat_completion(
     check_chat_request(&request)?;
     let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
+    let options = RequestedOptions {
+        tools: request.tools,
+        tool_choice: request.tool_choice,
+        parallel_tool_calls: request.parallel_tool_calls,
+        format: request.response_format,
+        format_field: "response_format",
+    };
+    let options = options.parse()?;
+    check_flow_accepts(&app, &flow, &options, "response_format")?;
     let conversation = ClientConversation::parse_off_worker(request.messages, None).await?;
     let resolved = resolve_request(&app, &caller, &flow, &conversation, &hints).await?;
     let created = app.engine.now().0 / 1_000;
     let is_stream = request.stream == Some(true);
-    let mut reply = TurnReplyStream::start(resolved, is_stream).await?;
+    let mut reply = TurnReplyStream::start(resolved, options, is_stream).await?;
     let session = reply.session_name();
     if is_stream {
         let include_usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
         let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
-        let chunks =
-            ChatChunkStream { reply, model: request.model, created, include_usage, stage: ChatStreamStage::Start };
+        let (model, stage) = (request.model, ChatStreamStage::Start);
+        let chunks = ChatChunkStream { reply, model, created, include_usage, queued: VecDeque::new(), stage };
         let stream = stream::unfold(
             (chunks, permit, app.metrics.track_open_stream()),
             |(mut chunks, permit, open_stream)| async move {
@@ -172,8 +204,8 @@ pub(crate) async fn create_chat_completion(
     }
     while let Some(update) = reply.next_update().await? {
         let ReplyUpdate::Finished(ended) = update else { continue };
-        reply.mark_delivered(&ended.report.reply);
-        let answer = build_chat_completion(&ended.report, ended.finish_reason, request.model, created);
+        reply.mark_delivered(&ended.content);
+        let answer = build_chat_completion(&ended, request.model, created);
         let mut response = Json(answer).into_response();
         set_session_header(&mut response, &session);
         return Ok(response);
@@ -184,11 +216,6 @@ pub(crate) async fn create_chat_completion(
 fn check_chat_request(request: &ChatCompletionRequest) -> Result<(), HttpProblem> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(HttpProblem::bad_request("only one choice is supported; omit `n`").with_extension("field", "n"));
-    }
-    if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-        return Err(
-            HttpProblem::bad_request("a flow uses its own tools; omit `tools`").with_extension("field", "tools")
-        );
     }
     Ok(())
 }
@@ -206,13 +233,15 @@ pub(crate) fn set_session_header(response: &mut Response, session: &str) {
     }
 }
 
-fn chat_completion_id(session: &str, message: &str) -> String {
-    format!("chatcmpl-{session}-{message}")
+fn chat_completion_id(session: &str, point: ReplyPoint) -> String {
+    format!("chatcmpl-{session}-{point}")
 }
 
-fn build_chat_completion(report: &MessageResult, finish_reason: &str, model: String, created: u64) -> ChatCompletion {
+fn build_chat_completion(reply: &ClientReply, model: String, created: u64) -> ChatCompletion {
+    let MessageContent { text, tool_calls, .. } = &reply.content;
+    let content = Some(text.clone()).filter(|text| tool_calls.is_empty() || !text.is_empty());
     ChatCompletion {
-        id: chat_completion_id(&report.session, &report.message),
+        id: chat_completion_id(&reply.session, reply.point),
         object: "chat.completion".to_owned(),
         created,
         model,
@@ -220,26 +249,30 @@ fn build_chat_completion(report: &MessageResult, finish_reason: &str, model: Str
             index: 0,
             message: ChatCompletionMessage {
                 role: "assistant".to_owned(),
-                content: report.reply.clone(),
+                content,
                 refusal: None,
+                tool_calls: tool_calls.iter().map(tool_call_object).collect(),
             },
             logprobs: None,
-            finish_reason: finish_reason.to_owned(),
+            finish_reason: reply.finish_reason.to_owned(),
         }],
-        usage: chat_usage(report),
+        usage: chat_usage(reply.usage),
         system_fingerprint: None,
-        session: report.session.clone(),
-        turn: report.turn.clone(),
+        session: reply.session.clone(),
+        turn: reply.turn.to_string(),
     }
 }
 
-fn chat_usage(report: &MessageResult) -> ChatUsage {
-    let spent = report.spent;
+fn tool_call_object(call: &ClientToolCall) -> Value {
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+}
+
+fn chat_usage(usage: ExchangeUsage) -> ChatUsage {
     ChatUsage {
-        prompt_tokens: spent.input,
-        completion_tokens: spent.output,
-        total_tokens: spent.input + spent.output,
-        prompt_tokens_details: CachedTokens { cached_tokens: spent.cached },
+        prompt_tokens: usage.input,
+        completion_tokens: usage.output,
+        total_tokens: usage.input + usage.output,
+        prompt_tokens_details: CachedTokens { cached_tokens: usage.cached },
         completion_tokens_details: ReasoningTokenCount { reasoning_tokens: 0 },
     }
 }
@@ -250,28 +283,33 @@ struct ChatChunkStream {
     model: String,
     created: u64,
     include_usage: bool,
+    /// Chunks that are ready.
+    queued: VecDeque<AxumSseEvent>,
     stage: ChatStreamStage,
 }
 
 enum ChatStreamStage {
     Start,
     Content,
-    Usage(Box<MessageResult>),
+    Usage(ExchangeUsage),
     DoneMarker,
     Finished,
 }
 
 impl ChatChunkStream {
     async fn next_event(&mut self) -> Option<AxumSseEvent> {
+        if let Some(event) = self.queued.pop_front() {
+            return Some(event);
+        }
         match std::mem::replace(&mut self.stage, ChatStreamStage::Finished) {
             ChatStreamStage::Start => {
                 self.stage = ChatStreamStage::Content;
                 Some(self.build_chunk(json!([delta_choice(json!({"role": "assistant", "content": ""}), None)]), None))
             }
             ChatStreamStage::Content => Some(self.next_content_chunk().await),
-            ChatStreamStage::Usage(report) => {
+            ChatStreamStage::Usage(usage) => {
                 self.stage = ChatStreamStage::DoneMarker;
-                Some(self.build_chunk(json!([]), Some(chat_usage(&report))))
+                Some(self.build_chunk(json!([]), Some(chat_usage(usage))))
             }
             ChatStreamStage::DoneMarker => Some(AxumSseEvent::default().data("[DONE]")),
             ChatStreamStage::Finished => None,
@@ -285,14 +323,13 @@ impl ChatChunkStream {
                 self.build_chunk(json!([delta_choice(json!({"content": text}), None)]), None)
             }
             Ok(Some(ReplyUpdate::Finished(ended))) => {
-                self.reply.mark_delivered(&ended.report.reply);
-                let chunk = self.build_chunk(json!([delta_choice(json!({}), Some(ended.finish_reason))]), None);
-                self.stage = if self.include_usage {
-                    ChatStreamStage::Usage(Box::new(ended.report))
-                } else {
-                    ChatStreamStage::DoneMarker
-                };
-                chunk
+                self.reply.mark_delivered(&ended.content);
+                self.queue_tool_call_chunks(&ended.content.tool_calls);
+                let last = self.build_chunk(json!([delta_choice(json!({}), Some(ended.finish_reason))]), None);
+                self.queued.push_back(last);
+                self.stage =
+                    if self.include_usage { ChatStreamStage::Usage(ended.usage) } else { ChatStreamStage::DoneMarker };
+                self.queued.pop_front().unwrap_or_default()
             }
             Ok(None) => AxumSseEvent::default().data("[DONE]"),
             Err(problem) => {
@@ -302,9 +339,22 @@ impl ChatChunkStream {
         }
     }
 
+    /// Queues two chunks for each tool call: its name, and its arguments.
+    fn queue_tool_call_chunks(&mut self, calls: &[ClientToolCall]) {
+        for (index, call) in calls.iter().enumerate() {
+            let mut opening = tool_call_object(call);
+            (opening["index"], opening["function"]["arguments"]) = (json!(index), json!(""));
+            let arguments = json!({ "index": index, "function": { "arguments": call.arguments } });
+            for part in [opening, arguments] {
+                let chunk = self.build_chunk(json!([delta_choice(json!({ "tool_calls": [part] }), None)]), None);
+                self.queued.push_back(chunk);
+            }
+        }
+    }
+
     fn build_chunk(&self, choices: Value, usage: Option<ChatUsage>) -> AxumSseEvent {
         let mut chunk = json!({
-            "id": chat_completion_id(&self.reply.session_name(), &self.reply.message.to_string()),
+            "id": chat_completion_id(&self.reply.session_name(), self.reply.point),
             "object": "chat.completion.chunk",
             "created": self.created,
             "model": self.model,

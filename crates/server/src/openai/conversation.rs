@@ -18,15 +18,38 @@ use crate::problem::HttpProblem;
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageAuthor {
+    /// The user, possibly after results of tools.
     User,
     Assistant,
+    /// Only results of tools.
+    Tool,
 }
 
-/// The text and images of a message.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct MessageContent {
     pub text: String,
     pub images: Vec<PromptImage>,
+    /// The tools that the assistant called.
+    pub tool_calls: Vec<ClientToolCall>,
+    /// The results of the client's tools.
+    pub tool_results: Vec<ToolResultMessage>,
+}
+
+/// A tool call in a client's conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClientToolCall {
+    pub id: String,
+    pub name: String,
+    /// The arguments as JSON, as the client sent them.
+    pub arguments: String,
+}
+
+/// The result of a tool call in a client's conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ToolResultMessage {
+    pub tool_call_id: String,
+    pub text: String,
 }
 
 impl MessageAuthor {
@@ -36,6 +59,7 @@ impl MessageAuthor {
         match self {
             Self::User => "user: ",
             Self::Assistant => "assistant: ",
+            Self::Tool => "tool: ",
         }
     }
 }
@@ -44,7 +68,26 @@ impl MessageContent {
     /// Returns the hash of the text and the images.
     #[must_use]
     pub(crate) fn content_hash(&self) -> BodyId {
-        self.image_hashes().fold(BodyId::hash_text(trim_for_comparison(&self.text)), BodyId::chain_hash)
+        let text = BodyId::hash_text(trim_for_comparison(&self.text));
+        let calls = self.tool_calls.iter();
+        let calls = calls.map(|call| BodyId::hash_text(&format!("{}\0{}\0{}", call.id, call.name, call.arguments)));
+        let results = self.tool_results.iter();
+        let results = results.map(|result| {
+            BodyId::hash_text(&format!("{}\0{}", result.tool_call_id, trim_for_comparison(&result.text)))
+        });
+        self.image_hashes().chain(calls).chain(results).fold(text, BodyId::chain_hash)
+    }
+
+    /// Returns the text with tool results and tool calls written out, for a flattened conversation.
+    #[must_use]
+    pub(crate) fn flat_text(&self) -> Cow<'_, str> {
+        if self.tool_calls.is_empty() && self.tool_results.is_empty() {
+            return Cow::Borrowed(&self.text);
+        }
+        let results = self.tool_results.iter().map(|result| result.text.clone());
+        let text = Some(self.text.clone()).filter(|text| !text.is_empty());
+        let calls = self.tool_calls.iter().map(|call| format!("(called {} with {})", call.name, call.arguments));
+        Cow::Owned(results.chain(text).chain(calls).collect::<Vec<_>>().join(PART_SEPARATOR))
     }
 
     /// Returns the hash of each image.
@@ -53,13 +96,18 @@ impl MessageContent {
     }
 
     fn append(&mut self, more: Self) {
-        self.text.push_str(PART_SEPARATOR);
+        if !self.text.is_empty() && !more.text.is_empty() {
+            self.text.push_str(PART_SEPARATOR);
+        }
         self.text.push_str(&more.text);
         self.images.extend(more.images);
+        self.tool_calls.extend(more.tool_calls);
+        self.tool_results.extend(more.tool_results);
     }
 }
 
-/// The conversation in a client's request. Authors alternate, and the last message is the user's.
+/// The conversation in a client's request. The assistant and the others alternate, and the last message is not the
+/// assistant's.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClientConversation {
     /// The client's system messages and instructions.
@@ -114,6 +162,9 @@ impl ClientConversation {
                 return Err(invalid_messages("only user messages may contain images"));
             }
             let author = match role {
+                _ if message["type"] == "function_call" => MessageAuthor::Assistant,
+                _ if message["type"] == "function_call_output" => MessageAuthor::Tool,
+                Some("tool") => MessageAuthor::Tool,
                 Some("system" | "developer") => {
                     instruction_texts.push(content.text);
                     continue;
@@ -127,10 +178,17 @@ impl ClientConversation {
             };
             match parsed.last_mut() {
                 Some((last, before)) if *last == author => before.append(content),
+                // The user's words follow the results of tools in one message.
+                Some((last @ MessageAuthor::Tool, before)) if author == MessageAuthor::User => {
+                    *last = author;
+                    before.append(content);
+                }
                 _ => parsed.push((author, content)),
             }
         }
+        check_tool_messages(&parsed)?;
         match parsed.last() {
+            Some((MessageAuthor::Tool, _)) => {}
             Some((MessageAuthor::User, content)) if !content.text.trim().is_empty() => {}
             Some((MessageAuthor::User, _)) => {
                 return Err(invalid_messages("the last message is empty"));
@@ -157,7 +215,12 @@ impl ClientConversation {
     /// Returns the new message.
     #[must_use]
     pub(crate) fn new_message(&self) -> &MessageContent {
-        const NOTHING: &MessageContent = &MessageContent { text: String::new(), images: Vec::new() };
+        const NOTHING: &MessageContent = &MessageContent {
+            text: String::new(),
+            images: Vec::new(),
+            tool_calls: Vec::new(),
+            tool_results: Vec::new(),
+        };
         self.messages.last().map_or(NOTHING, |(_, content)| content)
     }
 
@@ -167,13 +230,31 @@ impl ClientConversation {
         self.messages.len() > 1
     }
 
+    /// Returns whether the new message consists of tool results.
+    #[must_use]
+    pub(crate) fn ends_with_tool_results(&self) -> bool {
+        self.messages.last().is_some_and(|(author, _)| *author == MessageAuthor::Tool)
+    }
+
+    /// Returns whether the conversation contains tool calls or results.
+    #[must_use]
+    pub(crate) fn has_tool_messages(&self) -> bool {
+        self.messages.iter().any(|(_, content)| !content.tool_calls.is_empty() || !content.tool_results.is_empty())
+    }
+
+    /// Returns the ids of tool calls, the last ones first.
+    pub(crate) fn tool_call_ids(&self) -> impl Iterator<Item = &str> {
+        let ids = self.messages.iter().rev().flat_map(|(_, content)| &content.tool_calls);
+        ids.map(|call| call.id.as_str())
+    }
+
     /// Returns the text of the last assistant message.
     #[must_use]
     pub(crate) fn last_assistant_text(&self) -> Option<&str> {
         self.messages
             .iter()
             .rev()
-            .find(|(author, _)| *author == MessageAuthor::Assistant)
+            .find(|(author, content)| *author == MessageAuthor::Assistant && !content.text.trim().is_empty())
             .map(|(_, content)| content.text.as_str())
     }
 
@@ -202,11 +283,11 @@ fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageConte
     let parts: Vec<String> = if messages.len() == 1 {
         instructions
             .into_iter()
-            .chain(messages.iter().map(|(_, content)| content.text.as_str()))
-            .map(Into::into)
+            .map(ToOwned::to_owned)
+            .chain(messages.iter().map(|(_, content)| content.flat_text().into_owned()))
             .collect()
     } else {
-        let lines = messages.iter().map(|(author, content)| format!("{}{}", author.label(), content.text));
+        let lines = messages.iter().map(|(author, content)| format!("{}{}", author.label(), content.flat_text()));
         instructions.map(|text| format!("system: {text}")).into_iter().chain(lines).collect()
     };
     let mut images: Vec<PromptImage> =
@@ -215,7 +296,7 @@ fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageConte
         // Only the newest images of a long conversation are kept.
         images.drain(..images.len().saturating_sub(SESSION_LIMITS.images_per_message_max));
     }
-    MessageContent { text: parts.join(PART_SEPARATOR), images }
+    MessageContent { text: parts.join(PART_SEPARATOR), images, ..MessageContent::default() }
 }
 
 /// The earlier messages as a session would hold them: a first message, then replies and messages in turn, ending with a
@@ -246,11 +327,11 @@ impl<'h> ConversationPrefix<'h> {
         self.conversation.hashes.flattened_hash(self.start)
     }
 
-    /// Returns the user's message and the reply of each turn.
-    pub(crate) fn exchanges(self) -> impl Iterator<Item = (Cow<'h, MessageContent>, &'h str)> {
+    /// Returns what the client sent and the reply to it, in order.
+    pub(crate) fn exchanges(self) -> impl Iterator<Item = (Cow<'h, MessageContent>, &'h MessageContent)> {
         let messages = &self.conversation.messages;
         let rest = &messages[self.start + 1..messages.len() - 1];
-        let replies = rest.iter().step_by(2).map(|(_, content)| content.text.as_str());
+        let replies = rest.iter().step_by(2).map(|(_, content)| content);
         let later = rest.iter().skip(1).step_by(2).map(|(_, content)| Cow::Borrowed(content));
         std::iter::once_with(move || Cow::Owned(self.first_message())).chain(later).zip(replies)
     }
@@ -278,12 +359,85 @@ pub(crate) fn trim_for_comparison(text: &str) -> &str {
     text.trim()
 }
 
-fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem> {
-    if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty())) {
-        return Err(invalid_messages("tool calls are not supported"));
+/// Checks that each tool call is answered at once, and each result answers a call. Results without a call may only begin a
+/// conversation that continues elsewhere.
+fn check_tool_messages(messages: &[(MessageAuthor, MessageContent)]) -> Result<(), HttpProblem> {
+    for (index, (_, content)) in messages.iter().enumerate() {
+        let results = messages.get(index + 1).map_or(&[][..], |(_, next)| &next.tool_results);
+        if let Some(call) = content
+            .tool_calls
+            .iter()
+            .find(|call| results.iter().filter(|result| result.tool_call_id == call.id).count() != 1)
+        {
+            return Err(invalid_messages(format!(
+                "the tool call `{}` needs exactly one result, directly after it",
+                call.id
+            )));
+        }
+        let is_unknown = |id: &str| !content.tool_calls.iter().any(|call| call.id == id);
+        if let Some(result) = results.iter().find(|result| is_unknown(&result.tool_call_id)) {
+            let id = &result.tool_call_id;
+            return Err(invalid_messages(format!("there is no tool call `{id}` before its result")));
+        }
+        let too_long = |result: &&ToolResultMessage| result.text.len() > SESSION_LIMITS.tool_result_bytes_max;
+        if let Some(result) = content.tool_results.iter().find(too_long) {
+            let (bytes, most) = (result.text.len(), SESSION_LIMITS.tool_result_bytes_max);
+            return Err(invalid_messages(format!("a tool result has {bytes} bytes, but at most {most} are allowed")));
+        }
     }
+    Ok(())
+}
+
+/// Parses the tool calls of an assistant's message, or a call that is an item of its own.
+fn parse_tool_calls(message: &Value) -> Result<Vec<ClientToolCall>, HttpProblem> {
+    let parse = |id: &Value, function: &Value| {
+        let field = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        let fields = (field(id), field(&function["name"]), field(&function["arguments"]));
+        let (Some(id), Some(name), Some(arguments)) = fields else {
+            return Err(invalid_messages("a tool call needs an id, a name and arguments, all of them texts"));
+        };
+        Ok(ClientToolCall { id, name, arguments })
+    };
+    if message["type"] == "function_call" {
+        return Ok(vec![parse(&message["call_id"], message)?]);
+    }
+    let calls = message.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    calls.iter().map(|call| parse(&call["id"], &call["function"])).collect()
+}
+
+/// Parses a result of a tool.
+fn parse_tool_result(message: &Value, id: &Value, content: &Value) -> Result<MessageContent, HttpProblem> {
+    let Some(tool_call_id) = id.as_str().map(ToOwned::to_owned) else {
+        return Err(invalid_messages("a tool result does not name its tool call"));
+    };
+    let parsed = parse_text_and_images(content)?;
+    if !parsed.images.is_empty() {
+        return Err(invalid_messages(format!(
+            "the result of `{}` must be text",
+            message["role"].as_str().unwrap_or("a tool")
+        )));
+    }
+    let result = ToolResultMessage { tool_call_id, text: parsed.text };
+    Ok(MessageContent { tool_results: vec![result], ..MessageContent::default() })
+}
+
+fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem> {
+    if message["type"] == "function_call_output" {
+        return parse_tool_result(message, &message["call_id"], &message["output"]);
+    }
+    if message["role"] == "tool" {
+        return parse_tool_result(message, &message["tool_call_id"], &message["content"]);
+    }
+    let tool_calls = parse_tool_calls(message)?;
+    if !tool_calls.is_empty() && message["type"] != "function_call" && message["role"] != "assistant" {
+        return Err(invalid_messages("only the assistant calls tools"));
+    }
+    Ok(MessageContent { tool_calls, ..parse_text_and_images(&message["content"])? })
+}
+
+fn parse_text_and_images(content: &Value) -> Result<MessageContent, HttpProblem> {
     let (mut texts, mut images): (Vec<&str>, Vec<PromptImage>) = (Vec::new(), Vec::new());
-    match &message["content"] {
+    match content {
         Value::String(text) => texts.push(text),
         Value::Null => {}
         Value::Array(parts) => {
@@ -305,7 +459,7 @@ fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem>
         }
         _ => return Err(invalid_messages("`content` must be a text or a list of parts")),
     }
-    Ok(MessageContent { text: texts.join(PART_SEPARATOR), images })
+    Ok(MessageContent { text: texts.join(PART_SEPARATOR), images, ..MessageContent::default() })
 }
 
 fn parse_image_part(url: &Value) -> Result<PromptImage, HttpProblem> {
@@ -332,7 +486,7 @@ mod tests {
     }
 
     fn exchanges(past: &ConversationPrefix<'_>) -> Vec<(String, String)> {
-        past.exchanges().map(|(asked, answered)| (asked.text.clone(), answered.to_owned())).collect()
+        past.exchanges().map(|(asked, answered)| (asked.text.clone(), answered.text.clone())).collect()
     }
 
     fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> [(String, String); N] {
@@ -408,7 +562,8 @@ mod tests {
         let acme = Caller { owner: Some("acme".into()), ..Caller::default() };
         assert_eq!(
             of(conversation(), &operator),
-            ConversationFingerprint::empty(&operator, &"chat".into()).extend(BodyId::hash_text("a"), "b")
+            ConversationFingerprint::empty(&operator, &"chat".into())
+                .extend(BodyId::hash_text("a"), BodyId::hash_text("b"))
         );
         assert_ne!(of(conversation(), &operator), of(conversation(), &acme));
     }
@@ -421,7 +576,8 @@ mod tests {
         assert!(refused(json!([])).contains("no user message"));
         assert!(refused(json!([message("assistant", "hello")])).contains("must have the role `user`"));
         assert!(refused(json!([message("user", "  ")])).contains("empty"));
-        assert!(refused(json!([message("tool", "4")])).contains("`tool`"));
+        assert!(refused(json!([message("tool", "4")])).contains("does not name its tool call"));
+        assert!(refused(json!([message("judge", "4")])).contains("`judge`"));
         let part = |part: Value| json!([{"role": "user", "content": [part]}]);
         assert!(refused(part(json!({"type": "input_audio"}))).contains("`input_audio`"));
         let elsewhere = json!({"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}});

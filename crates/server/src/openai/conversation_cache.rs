@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use segue_core::body::BodyId;
-use segue_core::ids::{MessageId, SessionId};
+use segue_core::ids::SessionId;
 
+use super::transcript::ReplyPoint;
 use crate::limits::{CONVERSATIONS_CACHED_MAX, SESSIONS_PER_CONVERSATION_MAX};
 
 /// Cached sessions and deliveries.
@@ -19,18 +20,18 @@ pub(crate) struct OpenAiConversationCache {
 struct ConversationCacheInner {
     sessions_by_conversation: HashMap<BodyId, Vec<SessionId>>,
     conversation_order: VecDeque<BodyId>,
-    delivered_replies: HashSet<(SessionId, MessageId)>,
-    delivered_order: VecDeque<(SessionId, MessageId)>,
+    delivered_replies: HashSet<(SessionId, ReplyPoint)>,
+    delivered_order: VecDeque<(SessionId, ReplyPoint)>,
 }
 
 impl OpenAiConversationCache {
-    /// Records that the reply to a message was delivered, and the fingerprint of the conversation after it.
-    pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, message: MessageId) {
+    /// Records that a reply was delivered, and the fingerprint of the conversation after it.
+    pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, reply: ReplyPoint) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(conversation) = conversation {
             inner.remember_session(conversation, session);
         }
-        let reply = (session.clone(), message);
+        let reply = (session.clone(), reply);
         if inner.delivered_replies.insert(reply.clone()) {
             inner.delivered_order.push_back(reply);
         }
@@ -46,11 +47,11 @@ impl OpenAiConversationCache {
         inner.sessions_by_conversation.get(&conversation).cloned().unwrap_or_default()
     }
 
-    /// Returns whether the reply to a message is known to be delivered.
+    /// Returns whether a reply is known to be delivered.
     #[must_use]
-    pub(crate) fn was_delivered(&self, session: &SessionId, message: MessageId) -> bool {
+    pub(crate) fn was_delivered(&self, session: &SessionId, reply: ReplyPoint) -> bool {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.delivered_replies.contains(&(session.clone(), message))
+        inner.delivered_replies.contains(&(session.clone(), reply))
     }
 }
 
@@ -76,20 +77,26 @@ fn evict_oldest<T>(order: &mut VecDeque<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use segue_core::ids::MessageId;
+
     use super::*;
+
+    fn reply_to(message: u32) -> ReplyPoint {
+        ReplyPoint { message: MessageId(message), first_run: None }
+    }
 
     #[test]
     fn newest_session_comes_first_and_oldest_conversation_is_evicted() {
         let cache = OpenAiConversationCache::default();
         let id = |number: usize| BodyId::hash_text(&number.to_string());
-        cache.record_delivery(Some(id(0)), &"a".into(), MessageId(1));
-        cache.record_delivery(Some(id(0)), &"b".into(), MessageId(1));
+        cache.record_delivery(Some(id(0)), &"a".into(), reply_to(1));
+        cache.record_delivery(Some(id(0)), &"b".into(), reply_to(1));
         assert_eq!(cache.find_sessions(id(0)), [SessionId::from("b"), "a".into()]);
-        assert!(cache.was_delivered(&"a".into(), MessageId(1)) && !cache.was_delivered(&"a".into(), MessageId(2)));
+        assert!(cache.was_delivered(&"a".into(), reply_to(1)) && !cache.was_delivered(&"a".into(), reply_to(2)));
         for number in 1..=CONVERSATIONS_CACHED_MAX {
-            cache.record_delivery(Some(id(number)), &"c".into(), MessageId(u32::try_from(number).expect("small")));
+            cache.record_delivery(Some(id(number)), &"c".into(), reply_to(u32::try_from(number).expect("small")));
         }
         assert!(cache.find_sessions(id(0)).is_empty());
-        assert!(!cache.was_delivered(&"a".into(), MessageId(1)));
+        assert!(!cache.was_delivered(&"a".into(), reply_to(1)));
     }
 }

@@ -7,7 +7,7 @@ use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
 use segue_core::limits::SESSION_LIMITS;
 
-use super::conversation::{MessageAuthor, MessageContent, PART_SEPARATOR, trim_for_comparison};
+use super::conversation::{MessageAuthor, MessageContent, PART_SEPARATOR};
 use crate::caller::Caller;
 
 /// Odd, so that no information is lost by multiplication.
@@ -33,8 +33,7 @@ impl ConversationFingerprint {
 
     /// Extends the fingerprint by a message and its reply.
     #[must_use]
-    pub(crate) fn extend(self, asked: BodyId, answered: &str) -> Self {
-        let answered = BodyId::hash_text(trim_for_comparison(answered));
+    pub(crate) fn extend(self, asked: BodyId, answered: BodyId) -> Self {
         let messages = append_hash(append_hash(self.messages, asked), answered);
         Self { messages, ..self }
     }
@@ -140,12 +139,13 @@ fn hash_flattened(
         is_first_part = false;
         let label = author.label();
         // White space at the end does not count, unless more text follows.
-        let text = content.text.trim_end();
+        let flat_text = content.flat_text();
+        let text = flat_text.trim_end();
         hasher.update(if text.is_empty() { label.trim_end() } else { label });
         hasher.update(text);
         let text_hash = hasher.body_id();
         hasher.update(if text.is_empty() { &label[label.trim_end().len()..] } else { "" });
-        hasher.update(&content.text[text.len()..]);
+        hasher.update(&flat_text[text.len()..]);
         newest_images.extend(content.image_hashes());
         let excess = newest_images.len().saturating_sub(SESSION_LIMITS.images_per_message_max);
         newest_images.drain(..excess);
@@ -183,9 +183,9 @@ mod tests {
             let mut count = 0;
             for prefix in conversation.possible_prefixes() {
                 let empty = ConversationFingerprint::empty(&caller, &"chat".into());
-                let separately = prefix
-                    .exchanges()
-                    .fold(empty, |fingerprint, (asked, answered)| fingerprint.extend(asked.content_hash(), answered));
+                let separately = prefix.exchanges().fold(empty, |fingerprint, (asked, answered)| {
+                    fingerprint.extend(asked.content_hash(), answered.content_hash())
+                });
                 assert_eq!(prefix.fingerprint(&caller, &"chat".into()), separately);
                 assert_eq!(prefix.first_message_hash(), prefix.first_message().content_hash());
                 count += 1;

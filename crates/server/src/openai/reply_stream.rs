@@ -2,17 +2,20 @@
 //! with another text, that text follows after a paragraph break. No text is sent twice.
 
 use segue_core::body::BodyId;
-use segue_core::event::Event;
-use segue_core::ids::{CallId, MessageId, Seq, TurnId};
+use segue_core::decide::{InputRefusal, OperatorCommand};
+use segue_core::event::{Event, ToolRunHoldReason, TurnOutcome};
+use segue_core::ids::{CallId, Seq, TurnId};
+use segue_core::prompt::StopReason;
+use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
+use super::conversation::{ClientToolCall, MessageContent};
 use super::fingerprint::ConversationFingerprint;
-use super::session_lookup::ResolvedClientRequest;
-use crate::api::common_types::TurnResultView;
-use crate::api::messages::{MessageResult, build_message_result};
+use super::session_lookup::{ResolvedClientRequest, ResolvedInput};
+use super::transcript::{ExchangeTranscript, ExchangeUsage, ReplyPoint, client_call_id};
 use crate::api::session_view::with_session_history;
 use crate::extract::RequestedSession;
-use crate::history::CallEndHistoryEntry;
+use crate::history::ToolRunEntry;
 use crate::problem::HttpProblem;
 use crate::usage::admit_turn;
 
@@ -21,15 +24,21 @@ use crate::usage::admit_turn;
 pub(crate) enum ReplyUpdate {
     /// More text.
     TextDelta(String),
-    /// The turn has ended.
-    Finished(Box<OpenAiTurnResult>),
+    /// The reply is complete: the turn has ended, or waits for the client's tools.
+    Finished(Box<ClientReply>),
 }
 
-/// The result of a reply.
+/// A complete reply.
 #[derive(Debug)]
-pub(crate) struct OpenAiTurnResult {
-    pub report: MessageResult,
-    /// Why the last reply ended, as OpenAI's `finish_reason`.
+pub(crate) struct ClientReply {
+    /// The session's name as the caller knows it.
+    pub session: String,
+    pub point: ReplyPoint,
+    pub turn: TurnId,
+    /// The text and the tool calls.
+    pub content: MessageContent,
+    pub usage: ExchangeUsage,
+    /// Why the reply ended, as OpenAI's `finish_reason`.
     pub finish_reason: &'static str,
 }
 
@@ -37,8 +46,8 @@ pub(crate) struct OpenAiTurnResult {
 #[derive(Debug)]
 pub(crate) struct TurnReplyStream {
     session_ref: RequestedSession,
-    pub message: MessageId,
-    message_hash: BodyId,
+    pub point: ReplyPoint,
+    content_hash: BodyId,
     prior_fingerprint: Option<ConversationFingerprint>,
     subscription: Subscription,
     turn: Option<TurnId>,
@@ -48,32 +57,38 @@ pub(crate) struct TurnReplyStream {
 }
 
 impl TurnReplyStream {
-    /// Sends the message, unless it exists already, and subscribes to its session.
+    /// Sends the message or the tool results, unless the session has them already, and subscribes to the session.
     ///
     /// # Errors
-    /// The message is not accepted.
-    pub(crate) async fn start(request: ResolvedClientRequest, wants_deltas: bool) -> Result<Self, HttpProblem> {
-        let ResolvedClientRequest { session_ref, content, idempotency_key, existing_message, prior_fingerprint } =
-            request;
-        let message_hash = content.content_hash();
-        let message = match existing_message {
-            Some(message) => message,
-            None => {
+    /// The message or the results are not accepted.
+    pub(crate) async fn start(
+        request: ResolvedClientRequest,
+        options: TurnOptions,
+        wants_deltas: bool,
+    ) -> Result<Self, HttpProblem> {
+        let ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint } = request;
+        let point = match input {
+            ResolvedInput::Recorded(point) => point,
+            ResolvedInput::Message { content, idempotency_key } => {
                 let _admitted = admit_turn(&session_ref).await?;
-                let message =
-                    UserMessage { idempotency_key, images: content.images, ..UserMessage::from(content.text) };
-                session_ref
-                    .app
-                    .engine
-                    .send_message(&session_ref.session, message)
-                    .await
-                    .map_err(|error| session_ref.to_problem(error))?
+                let MessageContent { text, images, .. } = content;
+                let message = UserMessage { idempotency_key, images, options, ..UserMessage::from(text) };
+                let sent = session_ref.app.engine.send_message(&session_ref.session, message).await;
+                ReplyPoint { message: sent.map_err(|error| session_ref.to_problem(error))?, first_run: None }
             }
+            ResolvedInput::ToolResults(results) => give_results(&session_ref, results, options).await?,
         };
-        let after = with_session_history(&session_ref, None, |history| {
-            history.messages.get(&message).map(|entry| entry.position.seq)
+        let position = with_session_history(&session_ref, None, |history| {
+            if point.first_run.is_none() {
+                return history.messages.get(&point.message).map(|entry| (entry.position.seq, None));
+            }
+            let turn = history.messages.get(&point.message).and_then(|entry| history.turns.get(&entry.turn?))?;
+            let exchanges = ExchangeTranscript::list_of_turn(history, turn);
+            let exchange = exchanges.iter().find(|exchange| exchange.point == Some(point))?;
+            Some((exchange.input_seq, Some(exchange.turn)))
         });
-        let after = Seq(after.await?.unwrap_or_default().0.saturating_sub(1));
+        let (input_seq, turn) = position.await?.unwrap_or_default();
+        let after = Seq(input_seq.0.saturating_sub(1));
         let subscription = session_ref
             .app
             .engine
@@ -82,11 +97,11 @@ impl TurnReplyStream {
             .map_err(|error| session_ref.to_problem(error))?;
         Ok(Self {
             session_ref,
-            message,
-            message_hash,
+            point,
+            content_hash,
             prior_fingerprint,
             subscription,
-            turn: None,
+            turn,
             delta_merger: MultiCallTextMerger::default(),
             wants_deltas,
             is_finished: false,
@@ -133,7 +148,14 @@ impl TurnReplyStream {
 
     async fn handle_event(&mut self, event: &Event) -> Result<Option<ReplyUpdate>, HttpProblem> {
         match event {
-            Event::TurnStarted { turn, messages, .. } if messages.contains(&self.message) => self.turn = Some(*turn),
+            Event::TurnStarted { turn, messages, .. } if messages.contains(&self.point.message) => {
+                self.turn = Some(*turn);
+            }
+            // All tool runs of an answer are recorded in one commit.
+            Event::ToolRunHeld { reason: ToolRunHoldReason::ClientResult, .. } if self.turn.is_some() => {
+                self.is_finished = true;
+                return self.build_finished_reply().await.map(|ended| Some(ReplyUpdate::Finished(Box::new(ended))));
+            }
             Event::ReplySent(reply) if self.turn.is_some() && self.wants_deltas => {
                 let engine = &self.session_ref.app.engine;
                 let texts = engine.read_texts(&self.session_ref.session, &[reply.text.body]).await;
@@ -154,45 +176,97 @@ impl TurnReplyStream {
         Ok(None)
     }
 
-    async fn build_finished_reply(&self) -> Result<OpenAiTurnResult, HttpProblem> {
-        let report = build_message_result(&self.session_ref, self.message, None).await?;
-        if report.reply.is_empty() {
-            return Err(no_reply_problem(&report.outcome));
-        }
-        let finish_reason = with_session_history(&self.session_ref, None, |history| {
-            let call = report.replies.last().and_then(|reply| reply.call.as_ref()?.parse::<CallId>().ok());
-            match call.and_then(|call| history.calls.get(&call)).and_then(|entry| entry.end.as_ref()) {
-                Some(CallEndHistoryEntry::Answered {
-                    stop_reason:
-                        Some(segue_core::prompt::StopReason::Length | segue_core::prompt::StopReason::Repetition),
-                    ..
-                }) => "length",
-                Some(CallEndHistoryEntry::Answered {
-                    stop_reason: Some(segue_core::prompt::StopReason::ContentFilter),
-                    ..
-                }) => "content_filter",
-                _ => "stop",
-            }
-        });
-        let finish_reason = finish_reason.await?;
-        Ok(OpenAiTurnResult { report, finish_reason })
+    async fn build_finished_reply(&self) -> Result<ClientReply, HttpProblem> {
+        let reply = read_client_reply(&self.session_ref, self.point).await?;
+        reply.ok_or_else(|| self.session_ref.to_problem(Error::Stopped(self.session_ref.session.clone())))
     }
 
     /// Records that the reply was delivered.
-    pub(crate) fn mark_delivered(&self, reply: &str) {
+    pub(crate) fn mark_delivered(&self, reply: &MessageContent) {
         let conversation =
-            self.prior_fingerprint.map(|prior_fingerprint| prior_fingerprint.extend(self.message_hash, reply).id());
-        self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.message);
+            self.prior_fingerprint.map(|prior| prior.extend(self.content_hash, reply.content_hash()).id());
+        self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.point);
     }
 }
 
+/// Gives the results of the client's tools to the session. If another request gave the same results just now, the reply
+/// to that is used.
+async fn give_results(
+    session_ref: &RequestedSession,
+    results: Vec<ClientToolResult>,
+    options: TurnOptions,
+) -> Result<ReplyPoint, HttpProblem> {
+    let _admitted = admit_turn(session_ref).await?;
+    let named = results.first().map(|result| result.run);
+    let given: Vec<(_, BodyId)> = results.iter().map(|result| (result.run, BodyId::hash_text(&result.text))).collect();
+    let command = OperatorCommand::ProvideToolResults { results, options };
+    let applied = session_ref.app.engine.apply_command(&session_ref.session, command).await;
+    let recorded = with_session_history(session_ref, None, |history| {
+        let run = history.tool_runs.get(&named?)?;
+        let turn = history.calls.get(&run.call?).and_then(|call| history.turns.get(&call.turn?))?;
+        let mut runs = turn.tool_runs.iter().filter_map(|id| history.tool_runs.get(id));
+        let is_of_round = |other: &&ToolRunEntry| other.call == run.call && other.client_held_seq.is_some();
+        let first_run = runs.find(is_of_round)?.run;
+        let is_recorded = given.iter().all(|(run, text)| {
+            let end = history.tool_runs.get(run).and_then(|run| run.end.as_ref());
+            end.is_some_and(|end| end.text.body == *text)
+        });
+        Some((ReplyPoint { message: *turn.messages.first()?, first_run: Some(first_run) }, is_recorded))
+    });
+    match (applied, recorded.await?) {
+        (Ok(()), Some((point, _)))
+        | (Err(Error::Refused(InputRefusal::ToolRunNotHeld { .. })), Some((point, true))) => Ok(point),
+        (Ok(()), None) => Err(HttpProblem::new("internal", "the tool results have no turn")),
+        (Err(error), _) => Err(session_ref.to_problem(error)),
+    }
+}
+
+/// Reads a complete reply; `None` if it is not complete.
+///
+/// # Errors
+/// There is no reply, because the turn failed, or the session cannot be read.
+pub(crate) async fn read_client_reply(
+    session_ref: &RequestedSession,
+    point: ReplyPoint,
+) -> Result<Option<ClientReply>, HttpProblem> {
+    let exchange = with_session_history(session_ref, None, |history| {
+        let turn = history.messages.get(&point.message).and_then(|entry| history.turns.get(&entry.turn?))?;
+        let same_turn = |exchange: &ExchangeTranscript| {
+            // A message may share its turn with an earlier one.
+            exchange.point.is_some_and(|other| other.first_run == point.first_run)
+        };
+        ExchangeTranscript::list_of_turn(history, turn).into_iter().find(same_turn)
+    });
+    let Some(exchange) = exchange.await?.filter(ExchangeTranscript::has_ended) else { return Ok(None) };
+    let ids: Vec<BodyId> = exchange.reply_texts.iter().map(|text| text.body).collect();
+    let texts = session_ref.app.engine.read_texts(&session_ref.session, &ids).await;
+    let text = texts.map_err(|error| session_ref.to_problem(error))?.join(PARAGRAPH_BREAK);
+    if text.is_empty() && exchange.tool_calls.is_empty() {
+        return Err(no_reply_problem(exchange.outcome.as_ref()));
+    }
+    let session = session_ref.public_name();
+    let calls = exchange.tool_calls.iter().map(|call| ClientToolCall {
+        id: client_call_id(&session, call.run),
+        name: call.tool.clone(),
+        arguments: call.arguments.to_string(),
+    });
+    let content = MessageContent { text, tool_calls: calls.collect(), ..MessageContent::default() };
+    let finish_reason = match exchange.stop_reason {
+        _ if !content.tool_calls.is_empty() => "tool_calls",
+        Some(StopReason::Length | StopReason::Repetition) => "length",
+        Some(StopReason::ContentFilter) => "content_filter",
+        _ => "stop",
+    };
+    Ok(Some(ClientReply { session, point, turn: exchange.turn, content, usage: exchange.usage, finish_reason }))
+}
+
 /// Builds the problem for a turn without a reply. Repeating the request at once would not help.
-fn no_reply_problem(outcome: &TurnResultView) -> HttpProblem {
+fn no_reply_problem(outcome: Option<&TurnOutcome>) -> HttpProblem {
     let reason = match outcome {
-        TurnResultView::Failed { reason } => reason.clone(),
-        TurnResultView::Cancelled => "it was cancelled".to_owned(),
-        TurnResultView::Interrupted => "another message replaced it".to_owned(),
-        TurnResultView::Done => "the flow sent no reply".to_owned(),
+        Some(TurnOutcome::Failed { reason }) => reason.clone(),
+        Some(TurnOutcome::Cancelled) => "it was cancelled".to_owned(),
+        Some(TurnOutcome::Interrupted) => "another message replaced it".to_owned(),
+        Some(TurnOutcome::Done) | None => "the flow sent no reply".to_owned(),
     };
     HttpProblem::new("turn-failed", format!("the turn produced no reply: {reason}"))
         .with_extension("should_retry", false)

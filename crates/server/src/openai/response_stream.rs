@@ -9,8 +9,9 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::reply_stream::{ReplyUpdate, TurnReplyStream};
-use super::responses::{ResponseMetadata, output_text_part};
+use super::conversation::ClientToolCall;
+use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream};
+use super::responses::{ResponseMetadata, function_call_item, output_text_part};
 use super::to_openai_error;
 use crate::metrics::OpenStreamGuard;
 
@@ -21,6 +22,8 @@ pub(crate) struct ResponsesEndpointStream {
     template: ResponseMetadata,
     queued_events: VecDeque<AxumSseEvent>,
     sent_text: String,
+    /// Whether the message item was opened; a reply may consist of tool calls only.
+    has_message_item: bool,
     sequence_number: u64,
     is_finished: bool,
 }
@@ -34,21 +37,68 @@ impl ResponsesEndpointStream {
             template,
             queued_events: VecDeque::new(),
             sent_text: String::new(),
+            has_message_item: false,
             sequence_number: 0,
             is_finished: false,
         };
         let in_progress = json!(events.template.in_progress());
         events.queue_event("response.created", json!({ "response": in_progress }));
         events.queue_event("response.in_progress", json!({ "response": in_progress }));
-        events.queue_event(
-            "response.output_item.added",
-            json!({ "output_index": 0, "item": events.template.output_item(None) }),
-        );
-        events.queue_event(
-            "response.content_part.added",
-            events.with_content_position(json!({ "part": output_text_part("") })),
-        );
         events
+    }
+
+    /// Queues the events that open the message item, before its first text.
+    fn open_message_item(&mut self) {
+        if self.has_message_item {
+            return;
+        }
+        self.has_message_item = true;
+        let item = self.template.output_item(None);
+        self.queue_event("response.output_item.added", json!({ "output_index": 0, "item": item }));
+        let part = self.with_content_position(json!({ "part": output_text_part("") }));
+        self.queue_event("response.content_part.added", part);
+    }
+
+    fn close_message_item(&mut self) {
+        let text = self.sent_text.clone();
+        let done = self.with_content_position(json!({ "text": text, "logprobs": [] }));
+        self.queue_event("response.output_text.done", done);
+        let part = self.with_content_position(json!({ "part": output_text_part(&text) }));
+        self.queue_event("response.content_part.done", part);
+        let item = self.template.output_item(Some(&text));
+        self.queue_event("response.output_item.done", json!({ "output_index": 0, "item": item }));
+    }
+
+    fn queue_tool_call(&mut self, output_index: usize, call: &ClientToolCall) {
+        let item = |arguments| json!({ "output_index": output_index, "item": function_call_item(call, arguments) });
+        let item_id = function_call_item(call, None)["id"].clone();
+        self.queue_event("response.output_item.added", item(None));
+        let delta = json!({ "item_id": item_id, "output_index": output_index, "delta": call.arguments });
+        self.queue_event("response.function_call_arguments.delta", delta);
+        let done = json!({
+            "item_id": item_id,
+            "output_index": output_index,
+            "name": call.name,
+            "arguments": call.arguments,
+        });
+        self.queue_event("response.function_call_arguments.done", done);
+        self.queue_event("response.output_item.done", item(Some(&call.arguments)));
+    }
+
+    fn queue_end(&mut self, reply: &ClientReply) {
+        let calls = &reply.content.tool_calls;
+        if calls.is_empty() {
+            self.open_message_item();
+        }
+        if self.has_message_item {
+            self.close_message_item();
+        }
+        for (index, call) in calls.iter().enumerate() {
+            self.queue_tool_call(index + usize::from(self.has_message_item), call);
+        }
+        let response = self.template.completed(reply);
+        let kind = format!("response.{}", response.status);
+        self.queue_event(&kind, json!({ "response": response }));
     }
 
     /// Converts the stream to a response.
@@ -70,28 +120,14 @@ impl ResponsesEndpointStream {
             }
             match self.reply.next_update().await {
                 Ok(Some(ReplyUpdate::TextDelta(delta))) => {
+                    self.open_message_item();
                     self.sent_text.push_str(&delta);
-                    self.queue_event(
-                        "response.output_text.delta",
-                        self.with_content_position(json!({ "delta": delta, "logprobs": [] })),
-                    );
+                    let event = self.with_content_position(json!({ "delta": delta, "logprobs": [] }));
+                    self.queue_event("response.output_text.delta", event);
                 }
                 Ok(Some(ReplyUpdate::Finished(ended))) => {
-                    self.reply.mark_delivered(&ended.report.reply);
-                    let text = self.sent_text.clone();
-                    self.queue_event(
-                        "response.output_text.done",
-                        self.with_content_position(json!({ "text": text, "logprobs": [] })),
-                    );
-                    self.queue_event(
-                        "response.content_part.done",
-                        self.with_content_position(json!({ "part": output_text_part(&text) })),
-                    );
-                    let item = self.template.output_item(Some(&text));
-                    self.queue_event("response.output_item.done", json!({ "output_index": 0, "item": item }));
-                    let response = self.template.completed(&ended.report, ended.finish_reason);
-                    let kind = format!("response.{}", response.status);
-                    self.queue_event(&kind, json!({ "response": response }));
+                    self.reply.mark_delivered(&ended.content);
+                    self.queue_end(&ended);
                     self.is_finished = true;
                 }
                 Ok(None) => self.is_finished = true,

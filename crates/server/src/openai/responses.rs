@@ -5,18 +5,19 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use segue_core::ids::MessageId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::chat_completions::{CachedTokens, ReasoningTokenCount, session_in_metadata, set_session_header};
-use super::conversation::ClientConversation;
-use super::reply_stream::{ReplyUpdate, TurnReplyStream};
+use super::client_options::{RequestedOptions, check_flow_accepts};
+use super::conversation::{ClientConversation, ClientToolCall, MessageContent};
+use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream, read_client_reply};
 use super::response_stream::ResponsesEndpointStream;
-use super::session_lookup::{ResolvedClientRequest, StoredMessageRefs, content_matches, resolve_request};
+use super::session_lookup::{ResolvedClientRequest, give_results_or_fork, resolve_request};
+use super::transcript::{ExchangeTranscript, ReplyPoint};
+use super::transcript_match::input_matches;
 use super::{OpenAiJson, OpenAiRejection, SessionRequestHeaders, flow_for_model};
-use crate::api::messages::{MessageResult, build_message_result};
 use crate::api::session_view::with_session_history;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
@@ -25,7 +26,6 @@ use crate::extract::RequestedSession;
 use crate::problem::HttpProblem;
 
 const RESPONSE_ID_PREFIX: &str = "resp_";
-const MESSAGE_NUMBER_MARK: &str = "_m";
 
 /// A request for a response.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -48,10 +48,21 @@ pub(crate) struct CreateResponseRequest {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Value>,
-    /// Not supported; must be empty.
+    /// Functions that the client runs; only in flows that accept them.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
+    /// `auto`, `none`, `required`, or a function.
+    #[serde(default)]
+    #[schema(value_type = Option<Value>)]
+    pub tool_choice: Option<Value>,
+    /// Whether the model may call several tools at once; `true` by default.
+    #[serde(default)]
+    pub parallel_tool_calls: Option<bool>,
+    /// `format` is `text`, `json_object` or `json_schema`; only in flows that accept it.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub text: Option<Value>,
     /// Not supported; must not be `true`.
     #[serde(default)]
     pub background: Option<bool>,
@@ -77,10 +88,10 @@ pub(crate) struct OpenAiCompatResponse {
     pub instructions: Option<String>,
     /// The name of the flow.
     pub model: String,
-    /// The reply as one message item.
+    /// The reply as a message item, and the calls of the client's tools.
     #[schema(value_type = Vec<Object>)]
     pub output: Vec<Value>,
-    /// Always `false`.
+    /// Always `true`.
     pub parallel_tool_calls: bool,
     pub previous_response_id: Option<String>,
     /// Always `auto`.
@@ -103,7 +114,7 @@ pub(crate) struct OpenAiCompatResponse {
     pub metadata: Value,
 }
 
-/// The token usage of the whole turn.
+/// The token usage of the reply.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ResponseUsage {
     pub input_tokens: u64,
@@ -132,6 +143,15 @@ pub(crate) async fn create_response(
     check_response_request(&request)?;
     let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
+    let options = RequestedOptions {
+        tools: request.tools,
+        tool_choice: request.tool_choice,
+        parallel_tool_calls: request.parallel_tool_calls,
+        format: request.text.and_then(|text| text.get("format").cloned()),
+        format_field: "text.format",
+    };
+    let options = options.parse()?;
+    check_flow_accepts(&app, &flow, &options, "text.format")?;
     let messages = parse_input_messages(&request.input)?;
     let history = ClientConversation::parse_off_worker(messages, request.instructions).await?;
     let resolved = match &request.previous_response_id {
@@ -139,10 +159,10 @@ pub(crate) async fn create_response(
         None => resolve_request(&app, &caller, &flow, &history, &hints).await?,
     };
     let is_stream = request.stream == Some(true);
-    let mut reply = TurnReplyStream::start(resolved, is_stream).await?;
+    let mut reply = TurnReplyStream::start(resolved, options, is_stream).await?;
     let session = reply.session_name();
     let template = ResponseMetadata {
-        id: format_response_id(&session, reply.message),
+        id: format_response_id(&session, reply.point),
         model: request.model,
         created_at: app.engine.now().0 / 1_000,
         previous_response_id: request.previous_response_id,
@@ -156,8 +176,8 @@ pub(crate) async fn create_response(
     }
     while let Some(update) = reply.next_update().await? {
         let ReplyUpdate::Finished(ended) = update else { continue };
-        reply.mark_delivered(&ended.report.reply);
-        let mut response = Json(template.completed(&ended.report, ended.finish_reason)).into_response();
+        reply.mark_delivered(&ended.content);
+        let mut response = Json(template.completed(&ended)).into_response();
         set_session_header(&mut response, &session);
         return Ok(response);
     }
@@ -172,36 +192,27 @@ pub(crate) async fn get_response(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<OpenAiCompatResponse>, OpenAiRejection> {
-    let (session_ref, message) = find_response(&app, &caller, &id).await?;
+    let (session_ref, point) = find_response(&app, &caller, &id).await?;
     let found = with_session_history(&session_ref, None, |history| {
-        let entry = history.messages.get(&message)?;
+        let entry = history.messages.get(&point.message)?;
         let flow = match history.first_event.as_ref().map(|first| &first.event) {
             Some(segue_core::event::Event::SessionOpened(opened)) => opened.flow.to_string(),
             _ => String::new(),
         };
-        let ended = entry.turn.and_then(|turn| history.turns.get(&turn)).is_some_and(|turn| turn.ended.is_some());
-        Some((entry.position.at.0 / 1_000, flow, ended))
+        Some((entry.position.at.0 / 1_000, flow))
     });
-    let (created_at, model, ended) = found.await?.ok_or_else(|| no_such_response(&id))?;
+    let (created_at, model) = found.await?.ok_or_else(|| no_such_response(&id))?;
     let template = ResponseMetadata {
-        id: format_response_id(&session_ref.public_name(), message),
+        id: format_response_id(&session_ref.public_name(), point),
         model,
         created_at,
         previous_response_id: None,
     };
-    if !ended {
-        return Ok(Json(template.in_progress()));
-    }
-    let report = build_message_result(&session_ref, message, None).await?;
-    Ok(Json(template.completed(&report, "stop")))
+    let reply = read_client_reply(&session_ref, point).await?;
+    Ok(Json(reply.map_or_else(|| template.in_progress(), |reply| template.completed(&reply))))
 }
 
 fn check_response_request(request: &CreateResponseRequest) -> Result<(), HttpProblem> {
-    if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-        return Err(
-            HttpProblem::bad_request("a flow uses its own tools; omit `tools`").with_extension("field", "tools")
-        );
-    }
     if request.background == Some(true) {
         return Err(HttpProblem::bad_request("background responses are not supported; omit `background`")
             .with_extension("field", "background"));
@@ -216,9 +227,11 @@ fn parse_input_messages(input: &Value) -> Result<Vec<Value>, HttpProblem> {
         Value::Array(items) => {
             for item in items {
                 match item["type"].as_str() {
-                    None | Some("message" | "reasoning") => {}
+                    None | Some("message" | "reasoning" | "function_call" | "function_call_output") => {}
                     Some(kind) => {
-                        return invalid(format!("input of the type `{kind}` is not supported; send messages"));
+                        return invalid(format!(
+                            "input of the type `{kind}` is not supported; send messages, tool calls and results"
+                        ));
                     }
                 }
             }
@@ -236,55 +249,59 @@ async fn continue_from_response(
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<ResolvedClientRequest, HttpProblem> {
-    let (session_ref, message) = find_response(app, caller, previous).await?;
+    let (session_ref, point) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {
-        let turn = history.messages.get(&message).and_then(|entry| entry.turn)?;
-        let ended = history.turns.get(&turn).and_then(|turn| turn.ended)?;
-        let later = history
-            .messages
-            .range(MessageId(message.0 + 1)..)
-            .map(|(_, entry)| (entry.message, StoredMessageRefs::from_messages(&[entry])));
-        Some((ended.seq, later.collect::<Vec<_>>()))
+        let exchanges = ExchangeTranscript::list(history);
+        let index = exchanges.iter().position(|exchange| exchange.point == Some(point))?;
+        let end = exchanges[index].end_seq?;
+        Some((end, !exchanges[index].tool_calls.is_empty(), exchanges[index + 1..].to_vec()))
     });
     let none = || {
         let detail = format!("there is no finished response `{previous}`");
         HttpProblem::not_found(detail).with_extension("field", "previous_response_id")
     };
-    let (ended, later) = found.await?.ok_or_else(none)?;
-    let content = conversation.new_message();
-    let resolved = |session_ref, existing_message| ResolvedClientRequest {
-        session_ref,
-        content: content.clone(),
-        idempotency_key: hints.idempotency_key.clone(),
-        existing_message,
-        prior_fingerprint: None,
-    };
-    if later.is_empty() {
-        return Ok(resolved(session_ref, None));
+    let (end, called_tools, later) = found.await?.ok_or_else(none)?;
+    let content = conversation.new_message().clone();
+    if called_tools != conversation.ends_with_tool_results() {
+        let detail = match called_tools {
+            true => "the response called tools; send their results",
+            false => "the response called no tools, so it needs no results",
+        };
+        return Err(HttpProblem::bad_request(detail).with_extension("field", "input"));
     }
-    if let [(only, stored)] = later.as_slice()
-        && !app.conversation_cache.was_delivered(&session_ref.session, *only)
-        && content_matches(&session_ref, stored, content).await?
+    if called_tools {
+        return give_results_or_fork(session_ref, end, &later, content, hints).await;
+    }
+    let key = hints.idempotency_key.clone();
+    if let [only] = later.as_slice()
+        && let Some(point) = only.point
+        && !app.conversation_cache.was_delivered(&session_ref.session, point)
+        && input_matches(&session_ref, &only.input, &content).await?
     {
         // The request is repeated, and its first response was not delivered.
-        return Ok(resolved(session_ref, Some(*only)));
+        return Ok(ResolvedClientRequest::with_message(session_ref, content, key, Some(point.message)));
     }
-    Ok(resolved(branch_session(&session_ref, Some(ended), None).await?, None))
+    let session_ref =
+        if later.is_empty() { session_ref } else { branch_session(&session_ref, Some(end), None).await? };
+    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None))
 }
 
 async fn find_response(
     app: &AppState,
     caller: &Caller,
     id: &str,
-) -> Result<(RequestedSession, MessageId), HttpProblem> {
-    let parts = id.strip_prefix(RESPONSE_ID_PREFIX).and_then(|rest| rest.rsplit_once(MESSAGE_NUMBER_MARK));
-    let (session, message) = parts.ok_or_else(|| no_such_response(id))?;
-    let message = MessageId(message.parse().map_err(|_| no_such_response(id))?);
+) -> Result<(RequestedSession, ReplyPoint), HttpProblem> {
+    let parts = id.strip_prefix(RESPONSE_ID_PREFIX).and_then(|rest| rest.rsplit_once('_'));
+    let (session, point) = parts.ok_or_else(|| no_such_response(id))?;
+    let point: ReplyPoint = point.parse().map_err(|()| no_such_response(id))?;
     let session_ref =
         RequestedSession::resolve(app, caller.clone(), session).await.map_err(|_| no_such_response(id))?;
-    let exists = with_session_history(&session_ref, None, |history| history.messages.contains_key(&message)).await;
-    match exists {
-        Ok(true) => Ok((session_ref, message)),
+    let exists = with_session_history(&session_ref, None, |history| {
+        history.messages.contains_key(&point.message)
+            && point.first_run.is_none_or(|run| history.tool_runs.contains_key(&run))
+    });
+    match exists.await {
+        Ok(true) => Ok((session_ref, point)),
         Ok(false) => Err(no_such_response(id)),
         Err(problem) if problem.code == "no-such-session" => Err(no_such_response(id)),
         Err(problem) => Err(problem),
@@ -295,8 +312,8 @@ fn no_such_response(id: &str) -> HttpProblem {
     HttpProblem::not_found(format!("there is no response `{id}`"))
 }
 
-fn format_response_id(session: &str, message: MessageId) -> String {
-    format!("{RESPONSE_ID_PREFIX}{session}{MESSAGE_NUMBER_MARK}{}", message.0)
+fn format_response_id(session: &str, point: ReplyPoint) -> String {
+    format!("{RESPONSE_ID_PREFIX}{session}_{point}")
 }
 
 /// The fields of a response that are known before the reply.
@@ -324,7 +341,7 @@ impl ResponseMetadata {
             instructions: None,
             model: self.model.clone(),
             output: Vec::new(),
-            parallel_tool_calls: false,
+            parallel_tool_calls: true,
             previous_response_id: self.previous_response_id.clone(),
             tool_choice: "auto".to_owned(),
             tools: Vec::new(),
@@ -337,25 +354,34 @@ impl ResponseMetadata {
         }
     }
 
-    /// Builds the response after the turn has ended.
+    /// Builds the response after the reply is complete.
     #[must_use]
-    pub(crate) fn completed(&self, report: &MessageResult, finish_reason: &str) -> OpenAiCompatResponse {
-        let spent = report.spent;
-        let is_whole = finish_reason == "stop";
+    pub(crate) fn completed(&self, reply: &ClientReply) -> OpenAiCompatResponse {
+        let MessageContent { text, tool_calls, .. } = &reply.content;
+        let usage = reply.usage;
+        let incomplete_reason = match reply.finish_reason {
+            "length" => Some("max_output_tokens"),
+            "content_filter" => Some("content_filter"),
+            _ => None,
+        };
+        let message = (tool_calls.is_empty() || !text.is_empty()).then(|| self.output_item(Some(text)));
+        let calls = tool_calls.iter().map(|call| function_call_item(call, Some(&call.arguments)));
         OpenAiCompatResponse {
-            status: if is_whole { "completed" } else { "incomplete" }.to_owned(),
-            incomplete_details: (!is_whole).then(
-                || json!({ "reason": if finish_reason == "length" { "max_output_tokens" } else { "content_filter" } }),
-            ),
-            output: vec![self.output_item(Some(&report.reply))],
+            status: if incomplete_reason.is_none() { "completed" } else { "incomplete" }.to_owned(),
+            incomplete_details: incomplete_reason.map(|reason| json!({ "reason": reason })),
+            output: message.into_iter().chain(calls).collect(),
             usage: Some(ResponseUsage {
-                input_tokens: spent.input,
-                input_tokens_details: json!({ "cached_tokens": spent.cached }),
-                output_tokens: spent.output,
+                input_tokens: usage.input,
+                input_tokens_details: json!({ "cached_tokens": usage.cached }),
+                output_tokens: usage.output,
                 output_tokens_details: json!({ "reasoning_tokens": 0 }),
-                total_tokens: spent.input + spent.output,
+                total_tokens: usage.input + usage.output,
             }),
-            metadata: json!({ "session": report.session, "turn": report.turn, "message": report.message }),
+            metadata: json!({
+                "session": reply.session,
+                "turn": reply.turn.to_string(),
+                "message": reply.point.message.to_string(),
+            }),
             ..self.in_progress()
         }
     }
@@ -378,6 +404,19 @@ impl ResponseMetadata {
     pub(crate) fn item_id(&self) -> String {
         self.id.replacen(RESPONSE_ID_PREFIX, "msg_", 1)
     }
+}
+
+/// Builds the item of a tool call; without arguments before they were sent.
+#[must_use]
+pub(crate) fn function_call_item(call: &ClientToolCall, arguments: Option<&str>) -> Value {
+    json!({
+        "type": "function_call",
+        "id": format!("fc_{}", call.id),
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": arguments.unwrap_or_default(),
+        "status": if arguments.is_some() { "completed" } else { "in_progress" },
+    })
 }
 
 /// Builds a text part of a message item.

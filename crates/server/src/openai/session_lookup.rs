@@ -3,23 +3,29 @@
 
 use std::sync::Arc;
 
-use segue_core::body::{BodyId, TextRef};
-use segue_core::event::{Event, SessionOpened, TurnOutcome};
+use segue_core::body::BodyId;
+use segue_core::event::{Event, SessionOpened};
 use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
+use segue_core::turn_options::ClientToolResult;
 use segue_engine::{SessionOptions, SessionQuery};
 use serde_json::{Value, json};
 
 use super::SessionRequestHeaders;
+use super::client_options::flow_accepts_options;
 use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
+use super::transcript::{
+    ExchangeInput, ExchangeTranscript, ReplyPoint, StoredMessageRefs, client_call_id, parse_client_call_id,
+};
+use super::transcript_match::{content_matches, input_matches, read_joined_text, reply_matches};
 use crate::api::session_view::with_session_history;
 use crate::api::sessions::open_new_session;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::extract::RequestedSession;
-use crate::history::{MessageEntry, SessionHistory, TurnHistoryEntry};
-use crate::limits::{CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
+use crate::history::SessionHistory;
+use crate::limits::{CALLED_SESSIONS_MAX, CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
 use crate::problem::HttpProblem;
 
 /// The setting of a flow that holds a system prompt.
@@ -29,14 +35,47 @@ const INSTRUCTION_SETTING: &str = "instruction";
 #[derive(Debug)]
 pub(crate) struct ResolvedClientRequest {
     pub session_ref: RequestedSession,
-    /// The message to send.
-    pub content: MessageContent,
-    /// The key under which a repeated request is recognized.
-    pub idempotency_key: Option<IdempotencyKey>,
-    /// The message, if it was sent before and only its reply is wanted.
-    pub existing_message: Option<MessageId>,
+    pub input: ResolvedInput,
+    /// The hash of the new message.
+    pub content_hash: BodyId,
     /// The fingerprint of the conversation before this message; unknown for a session found by name.
     pub prior_fingerprint: Option<ConversationFingerprint>,
+}
+
+/// What is to be done with the new message of a request.
+#[derive(Debug)]
+pub(crate) enum ResolvedInput {
+    /// It is sent to the session.
+    Message {
+        content: MessageContent,
+        /// The key under which a repeated request is recognized.
+        idempotency_key: Option<IdempotencyKey>,
+    },
+    /// It consists of results for tool runs that wait for them.
+    ToolResults(Vec<ClientToolResult>),
+    /// The session has it already, and only its reply is wanted.
+    Recorded(ReplyPoint),
+}
+
+impl ResolvedClientRequest {
+    /// Resolves to a message that is sent to the session, unless the session has it already.
+    pub(crate) fn with_message(
+        session_ref: RequestedSession,
+        content: MessageContent,
+        idempotency_key: Option<IdempotencyKey>,
+        recorded: Option<MessageId>,
+    ) -> Self {
+        let content_hash = content.content_hash();
+        let input = match recorded {
+            Some(message) => ResolvedInput::Recorded(ReplyPoint { message, first_run: None }),
+            None => ResolvedInput::Message { content, idempotency_key },
+        };
+        Self { session_ref, input, content_hash, prior_fingerprint: None }
+    }
+
+    fn with_fingerprint(self, prior: ConversationFingerprint) -> Self {
+        Self { prior_fingerprint: Some(prior), ..self }
+    }
 }
 
 /// Finds or creates the session of a request.
@@ -54,6 +93,10 @@ pub(crate) async fn resolve_request(
     let separated = instruction.is_some().then(|| conversation.without_instructions());
     let conversation = separated.as_ref().unwrap_or(conversation);
     let target = &ClientFlow { name: flow, instruction };
+    if conversation.has_tool_messages() && !flow_accepts_options(app, flow) {
+        let detail = format!("the flow `{flow}` uses its own tools; send no tool calls or results, or use `chat`");
+        return Err(HttpProblem::bad_request(detail).with_extension("field", "messages"));
+    }
     if let Some(name) = &hints.session_name {
         return resolve_named_session(app, caller, target, conversation, hints, name).await;
     }
@@ -75,19 +118,21 @@ pub(crate) async fn resolve_request(
     {
         return Ok(resolved);
     }
+    check_has_calls(conversation)?;
     let session_ref = open_flow_session(app, caller, target, None).await?;
     let content = conversation.flattened_message();
-    let key = hints
-        .idempotency_key
-        .clone()
-        .or_else(|| Some(derive_idempotency_key(ConversationFingerprint::empty(caller, flow), &content, 0)));
-    Ok(ResolvedClientRequest {
-        session_ref,
-        content,
-        idempotency_key: key,
-        existing_message: None,
-        prior_fingerprint: Some(ConversationFingerprint::empty(caller, flow)),
-    })
+    let empty = ConversationFingerprint::empty(caller, flow);
+    let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(empty, &content, 0)));
+    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None).with_fingerprint(empty))
+}
+
+/// Refuses a new conversation that begins with tool results.
+fn check_has_calls(conversation: &ClientConversation) -> Result<(), HttpProblem> {
+    if conversation.has_prior_messages() || !conversation.ends_with_tool_results() {
+        return Ok(());
+    }
+    let detail = "tool results need the tool calls before them, a `previous_response_id`, or the name of their session";
+    Err(HttpProblem::bad_request(detail).with_extension("field", "messages"))
 }
 
 /// The flow that a client asks for, with the client's system prompt if the flow has a setting for it.
@@ -136,14 +181,10 @@ async fn resolve_named_session(
         Err(problem) => return Err(problem),
     };
     let Some((session_ref, session_flow_name)) = found else {
+        check_has_calls(conversation)?;
         let session_ref = open_flow_session(app, caller, target, Some(name)).await?;
-        return Ok(ResolvedClientRequest {
-            session_ref,
-            content: conversation.flattened_message(),
-            idempotency_key: hints.idempotency_key.clone(),
-            existing_message: None,
-            prior_fingerprint: None,
-        });
+        let (content, key) = (conversation.flattened_message(), hints.idempotency_key.clone());
+        return Ok(ResolvedClientRequest::with_message(session_ref, content, key, None));
     };
     if session_flow_name.as_ref() != Some(flow) {
         let session_flow_name = session_flow_name.map(|name| name.to_string()).unwrap_or_default();
@@ -153,18 +194,65 @@ async fn resolve_named_session(
         return Err(HttpProblem::bad_request(detail).with_extension("field", "model"));
     }
     let content = conversation.new_message().clone();
-    let existing_message = if hints.is_retry && hints.idempotency_key.is_none() {
+    if conversation.ends_with_tool_results() {
+        return resolve_results_in_session(session_ref, content).await;
+    }
+    let recorded = if hints.is_retry && hints.idempotency_key.is_none() {
         last_message_if_equal(&session_ref, &content).await?
     } else {
         None
     };
-    Ok(ResolvedClientRequest {
-        session_ref,
-        content,
-        idempotency_key: hints.idempotency_key.clone(),
-        existing_message,
-        prior_fingerprint: None,
-    })
+    if recorded.is_none() {
+        check_awaits_message(&session_ref).await?;
+    }
+    Ok(ResolvedClientRequest::with_message(session_ref, content, hints.idempotency_key.clone(), recorded))
+}
+
+/// Refuses a message to a session that waits for tool results: it would only be answered after them.
+///
+/// # Errors
+/// The session waits for the client's tools.
+pub(crate) async fn check_awaits_message(session_ref: &RequestedSession) -> Result<(), HttpProblem> {
+    let state = crate::api::session_view::read_session_state(session_ref, None).await?.1;
+    let Some(run) = state.session.runs_waiting_for_client().next() else { return Ok(()) };
+    let id = client_call_id(&session_ref.public_name(), run);
+    let detail = format!("the session waits for the result of the tool call `{id}`; send it first");
+    Err(HttpProblem::bad_request(detail).with_extension("field", "messages"))
+}
+
+/// Resolves tool results for a session that is known by name or by an earlier response. Results that the session has
+/// already are not given again.
+///
+/// # Errors
+/// The results are not for tool runs of this session.
+pub(crate) async fn resolve_results_in_session(
+    session_ref: RequestedSession,
+    content: MessageContent,
+) -> Result<ResolvedClientRequest, HttpProblem> {
+    let content_hash = content.content_hash();
+    let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list).await?;
+    for exchange in exchanges.iter().rev() {
+        if let (ExchangeInput::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
+            && input_matches(&session_ref, &exchange.input, &content).await?
+        {
+            let input = ResolvedInput::Recorded(point);
+            return Ok(ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None });
+        }
+    }
+    let input = ResolvedInput::ToolResults(to_client_results(&content)?);
+    Ok(ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None })
+}
+
+/// Returns the results by tool run.
+fn to_client_results(content: &MessageContent) -> Result<Vec<ClientToolResult>, HttpProblem> {
+    let results = content.tool_results.iter().map(|result| match parse_client_call_id(&result.tool_call_id) {
+        Some((_, run)) => Ok(ClientToolResult { run, text: result.text.clone() }),
+        None => {
+            let detail = format!("`{}` is not the id of a tool call of this server", result.tool_call_id);
+            Err(HttpProblem::bad_request(detail).with_extension("field", "messages"))
+        }
+    });
+    results.collect()
 }
 
 async fn open_flow_session(
@@ -202,8 +290,11 @@ async fn search_by_last_reply(
     hints: &SessionRequestHeaders,
 ) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
     let flow = target.name;
-    let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
-    for session in list_candidate_sessions(app, caller, flow, reply).await? {
+    let mut sessions = list_called_sessions(caller, conversation);
+    if let Some(reply) = conversation.last_assistant_text() {
+        sessions.extend(list_candidate_sessions(app, caller, flow, reply).await?);
+    }
+    for session in sessions {
         let Some(candidate) = CandidateSession::load(app, caller, target, session).await? else { continue };
         let first_message_hash = candidate.first_message_hash().await?;
         // The comparison of a first message reads it as a whole, so it is only made where the hashes are equal. The client's own
@@ -219,6 +310,18 @@ async fn search_by_last_reply(
         }
     }
     Ok(None)
+}
+
+/// Returns the sessions that the newest tool calls of the conversation name.
+fn list_called_sessions(caller: &Caller, conversation: &ClientConversation) -> Vec<SessionId> {
+    let names = conversation.tool_call_ids().filter_map(parse_client_call_id).map(|(session, _)| session);
+    let mut sessions: Vec<SessionId> = Vec::new();
+    for session in names.take(CALLED_SESSIONS_MAX).filter_map(|name| caller.full_session_id(name).ok()) {
+        if !sessions.contains(&session) {
+            sessions.push(session);
+        }
+    }
+    sessions
 }
 
 /// Searches for the session that an earlier attempt of the same request created. Its reply may have been sent without
@@ -242,14 +345,9 @@ async fn find_retried_first_message(
         });
         let Some(first) = first.await? else { continue };
         if content_matches(&session_ref, &StoredMessageRefs::from_messages(&[&first]), &content).await? {
-            let fingerprint = Some(ConversationFingerprint::empty(caller, flow));
-            return Ok(Some(ResolvedClientRequest {
-                session_ref,
-                content,
-                idempotency_key: hints.idempotency_key.clone(),
-                existing_message: Some(first.message),
-                prior_fingerprint: fingerprint,
-            }));
+            let key = hints.idempotency_key.clone();
+            let resolved = ResolvedClientRequest::with_message(session_ref, content, key, Some(first.message));
+            return Ok(Some(resolved.with_fingerprint(ConversationFingerprint::empty(caller, flow))));
         }
     }
     Ok(None)
@@ -285,7 +383,7 @@ async fn list_candidate_sessions(
 #[derive(Clone)]
 struct CandidateSession {
     session_ref: RequestedSession,
-    turns: Arc<[TurnTranscript]>,
+    exchanges: Arc<[ExchangeTranscript]>,
 }
 
 impl CandidateSession {
@@ -297,14 +395,14 @@ impl CandidateSession {
         session: SessionId,
     ) -> Result<Option<Self>, HttpProblem> {
         let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
-        let turns = with_session_history(&session_ref, None, |history| {
+        let exchanges = with_session_history(&session_ref, None, |history| {
             let is_wanted = opened_event(history).is_some_and(|opened| {
                 opened.flow == *target.name && target.has_same_instruction(app, &opened.settings)
             });
-            is_wanted.then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect())
+            is_wanted.then(|| ExchangeTranscript::list(history).into())
         });
-        match turns.await {
-            Ok(turns) => Ok(turns.map(|turns| Self { session_ref, turns })),
+        match exchanges.await {
+            Ok(exchanges) => Ok(exchanges.map(|exchanges| Self { session_ref, exchanges })),
             Err(problem) if problem.code == "no-such-session" => Ok(None),
             Err(problem) => Err(problem),
         }
@@ -312,10 +410,11 @@ impl CandidateSession {
 
     /// Returns the content hash of the first message that the client knows of.
     async fn first_message_hash(&self) -> Result<Option<BodyId>, HttpProblem> {
-        let Some(turn) = self.turns.iter().find(|turn| !turn.is_unknown_to_client()) else { return Ok(None) };
-        let text = read_joined_text(&self.session_ref, &turn.user_content.texts).await?;
+        let first = self.exchanges.iter().find(|exchange| !exchange.is_unknown_to_client());
+        let Some(ExchangeInput::Message(content)) = first.map(|first| &first.input) else { return Ok(None) };
+        let text = read_joined_text(&self.session_ref, &content.texts).await?;
         let text_hash = BodyId::hash_text(trim_for_comparison(&text));
-        Ok(Some(turn.user_content.images.iter().copied().fold(text_hash, BodyId::chain_hash)))
+        Ok(Some(content.images.iter().copied().fold(text_hash, BodyId::chain_hash)))
     }
 }
 
@@ -327,68 +426,89 @@ async fn match_session(
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
-    let CandidateSession { session_ref, turns } = candidate;
-    let mut later = &turns[..];
+    let CandidateSession { session_ref, exchanges } = candidate;
+    let mut later = &exchanges[..];
     let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
     let mut end = Seq(0);
     for (asked, answered) in prefix.exchanges() {
-        while later.first().is_some_and(TurnTranscript::is_unknown_to_client) {
+        while later.first().is_some_and(ExchangeTranscript::is_unknown_to_client) {
             later = &later[1..];
         }
-        let Some((turn, rest)) = later.split_first() else { return Ok(None) };
-        if !content_matches(&session_ref, &turn.user_content, &asked).await?
-            || !texts_match(&session_ref, &turn.reply_texts, answered).await?
+        let Some((exchange, rest)) = later.split_first() else { return Ok(None) };
+        if !input_matches(&session_ref, &exchange.input, &asked).await?
+            || !reply_matches(&session_ref, exchange, answered).await?
         {
             return Ok(None);
         }
-        fingerprint = fingerprint.extend(asked.content_hash(), answered);
-        end = turn.ended_seq.unwrap_or(end);
+        fingerprint = fingerprint.extend(asked.content_hash(), answered.content_hash());
+        end = exchange.end_seq.unwrap_or(end);
         later = rest;
     }
-    continue_or_fork(session_ref, (fingerprint, end), later, conversation, hints).await.map(Some)
+    let content = conversation.new_message().clone();
+    let resolved = match (conversation.ends_with_tool_results(), content.tool_results.is_empty()) {
+        (true, _) => give_results_or_fork(session_ref, end, later, content, hints).await?,
+        (false, true) => continue_or_fork(session_ref, (fingerprint, end), later, content, hints).await?,
+        // A message that follows tool results directly: the turn that waits for them cannot be continued with it.
+        (false, false) => return Ok(None),
+    };
+    Ok(Some(resolved.with_fingerprint(fingerprint)))
+}
+
+/// Gives the results to the session if it waits for them; otherwise to a fork that does. Results that the session has
+/// already, and whose reply may not have arrived, are not given again.
+///
+/// # Errors
+/// The results are not for tool runs, or the session cannot be forked.
+pub(crate) async fn give_results_or_fork(
+    session_ref: RequestedSession,
+    end: Seq,
+    later: &[ExchangeTranscript],
+    content: MessageContent,
+    hints: &SessionRequestHeaders,
+) -> Result<ResolvedClientRequest, HttpProblem> {
+    let content_hash = content.content_hash();
+    let resolved =
+        |session_ref, input| ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None };
+    if let [only] = later
+        && let Some(point) = only.point.filter(|_| !only.is_unknown_to_client())
+        && (hints.is_retry || !session_ref.app.conversation_cache.was_delivered(&session_ref.session, point))
+        && input_matches(&session_ref, &only.input, &content).await?
+    {
+        return Ok(resolved(session_ref, ResolvedInput::Recorded(point)));
+    }
+    let input = ResolvedInput::ToolResults(to_client_results(&content)?);
+    let state = crate::api::session_view::read_session_state(&session_ref, None).await?.1;
+    if later.is_empty() && state.session.runs_waiting_for_client().next().is_some() {
+        return Ok(resolved(session_ref, input));
+    }
+    Ok(resolved(branch_session(&session_ref, Some(end), None).await?, input))
 }
 
 /// Continues the session if the matched messages are its last ones; otherwise forks it after them.
 async fn continue_or_fork(
     session_ref: RequestedSession,
     (fingerprint, end): (ConversationFingerprint, Seq),
-    later: &[TurnTranscript],
-    conversation: &ClientConversation,
+    later: &[ExchangeTranscript],
+    content: MessageContent,
     hints: &SessionRequestHeaders,
 ) -> Result<ResolvedClientRequest, HttpProblem> {
-    let content = conversation.new_message().clone();
     let mut failed = 0;
     let mut needs_fork = false;
-    for turn in later {
-        let is_same_message = content_matches(&session_ref, &turn.user_content, &content).await?;
+    for exchange in later {
+        let is_same_message = input_matches(&session_ref, &exchange.input, &content).await?;
         let was_delivered = !hints.is_retry
-            && turn
-                .first_message
-                .is_some_and(|message| session_ref.app.conversation_cache.was_delivered(&session_ref.session, message));
-        if turn.has_ended() && turn.reply_texts.is_empty() {
+            && exchange
+                .point
+                .is_some_and(|point| session_ref.app.conversation_cache.was_delivered(&session_ref.session, point));
+        if exchange.is_unknown_to_client() {
             failed += usize::from(is_same_message);
         } else if !is_same_message || was_delivered || later.len() > failed + 1 {
             needs_fork = true;
         }
     }
     let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(fingerprint, &content, failed)));
-    if needs_fork {
-        let session_ref = branch_session(&session_ref, Some(end), None).await?;
-        return Ok(ResolvedClientRequest {
-            session_ref,
-            content,
-            idempotency_key: key,
-            existing_message: None,
-            prior_fingerprint: Some(fingerprint),
-        });
-    }
-    Ok(ResolvedClientRequest {
-        session_ref,
-        content,
-        idempotency_key: key,
-        existing_message: None,
-        prior_fingerprint: Some(fingerprint),
-    })
+    let session_ref = if needs_fork { branch_session(&session_ref, Some(end), None).await? } else { session_ref };
+    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None))
 }
 
 fn derive_idempotency_key(
@@ -397,95 +517,6 @@ fn derive_idempotency_key(
     failed: usize,
 ) -> IdempotencyKey {
     IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.id().chain_hash(content.content_hash())))
-}
-
-/// The messages and replies of a turn.
-struct TurnTranscript {
-    first_message: Option<MessageId>,
-    user_content: StoredMessageRefs,
-    reply_texts: Vec<TextRef>,
-    ended_seq: Option<Seq>,
-    outcome: Option<TurnOutcome>,
-}
-
-impl TurnTranscript {
-    fn from_turn(history: &SessionHistory, turn: &TurnHistoryEntry) -> Self {
-        let messages: Vec<&MessageEntry> =
-            turn.messages.iter().filter_map(|message| history.messages.get(message)).collect();
-        Self {
-            first_message: turn.messages.first().copied(),
-            user_content: StoredMessageRefs::from_messages(&messages),
-            reply_texts: turn.replies.iter().map(|reply| reply.text).collect(),
-            ended_seq: turn.ended.map(|position| position.seq),
-            outcome: turn.outcome.clone(),
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        self.outcome.is_some()
-    }
-
-    /// Returns whether the turn ended without a reply, so that the client cannot know of it.
-    fn is_unknown_to_client(&self) -> bool {
-        self.has_ended() && self.reply_texts.is_empty()
-    }
-}
-
-/// The references of stored messages, for comparison.
-pub(crate) struct StoredMessageRefs {
-    texts: Vec<TextRef>,
-    images: Vec<BodyId>,
-}
-
-impl StoredMessageRefs {
-    /// Combines the content of several messages.
-    pub(crate) fn from_messages(messages: &[&MessageEntry]) -> Self {
-        let images = messages.iter().flat_map(|message| &message.images);
-        Self {
-            texts: messages.iter().map(|message| message.text).collect(),
-            images: images.map(|image| image.body).collect(),
-        }
-    }
-}
-
-/// Returns whether stored messages have the given content.
-///
-/// # Errors
-/// The texts cannot be read.
-pub(crate) async fn content_matches(
-    session_ref: &RequestedSession,
-    stored: &StoredMessageRefs,
-    content: &MessageContent,
-) -> Result<bool, HttpProblem> {
-    Ok(content.image_hashes().eq(stored.images.iter().copied())
-        && texts_match(session_ref, &stored.texts, &content.text).await?)
-}
-
-/// Returns whether stored texts, joined, equal the given text.
-async fn texts_match(session_ref: &RequestedSession, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
-    match texts {
-        [] => return Ok(trim_for_comparison(expected).is_empty()),
-        // Equal hashes mean equal texts.
-        [only] if only.body == BodyId::hash_text(expected) => return Ok(true),
-        _ => {}
-    }
-    let joined = read_joined_text(session_ref, texts).await?;
-    // If several attempts were streamed, the client holds their texts too, before the final one.
-    Ok(trim_for_comparison(expected) == trim_for_comparison(&joined)
-        || (!joined.is_empty()
-            && trim_for_comparison(expected).ends_with(&format!("\n\n{}", trim_for_comparison(&joined)))))
-}
-
-/// Reads texts and joins them as clients do.
-async fn read_joined_text(session_ref: &RequestedSession, texts: &[TextRef]) -> Result<String, HttpProblem> {
-    let ids: Vec<BodyId> = texts.iter().map(|text| text.body).collect();
-    let texts = session_ref
-        .app
-        .engine
-        .read_texts(&session_ref.session, &ids)
-        .await
-        .map_err(|error| session_ref.to_problem(error))?;
-    Ok(texts.iter().map(|text| trim_for_comparison(text)).collect::<Vec<_>>().join("\n\n"))
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {

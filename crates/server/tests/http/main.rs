@@ -12,6 +12,7 @@ mod late_answers;
 mod limits;
 mod messages;
 mod openai;
+mod openai_tools;
 mod sessions;
 mod streams;
 mod test_server;
