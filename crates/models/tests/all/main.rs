@@ -17,6 +17,7 @@ mod server;
 mod stop_reasons;
 mod structured;
 mod support;
+mod tool_choice_wire;
 mod tool_failures;
 mod tool_rounds;
 mod truncated_replies;
