@@ -1,4 +1,4 @@
-//! Tests the server with the official OpenAI clients, and with schemathesis, which generates requests from the API
+//! Tests the server with the official OpenAI clients, with an agent framework, and with schemathesis, which generates requests from the API
 //! description. Installs them under `target/` once, and starts the server.
 
 use std::io::{BufRead, BufReader};
@@ -64,13 +64,15 @@ pub(crate) fn run_client_tests() -> Result<StageOutcome> {
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
     let mut python_client = Command::new(python.join("python"));
     python_client.arg(tests.join("talk.py")).env("SEGUE_URL", &slow.url);
+    let mut agents = Command::new(python.join("python"));
+    agents.arg(tests.join("agent.py")).env("SEGUE_URL", &slow.url);
     let mut node_client = Command::new("node");
     node_client.arg("talk.mjs").env("SEGUE_URL", &slow.url);
     let mut schemathesis = Command::new(python.join("schemathesis"));
     schemathesis.args(["run", &format!("{}/openapi.json", fast.url)]).args(SCHEMATHESIS_ARGUMENTS);
     schemathesis.env("SEGUE_URL", &fast.url).env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &tests);
     let mut running = Vec::new();
-    for command in [&mut python_client, &mut node_client, &mut schemathesis] {
+    for command in [&mut python_client, &mut agents, &mut node_client, &mut schemathesis] {
         let name = command.get_program().to_string_lossy().into_owned();
         // Python must not write bytecode files into the checkout.
         let child = command.current_dir(&folder).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).spawn();
