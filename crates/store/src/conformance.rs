@@ -21,6 +21,7 @@ pub mod lease_expiry;
 pub mod listing;
 pub mod quarantine;
 pub mod reading;
+pub mod shared_state;
 pub mod sharing;
 pub mod writing;
 
@@ -178,6 +179,24 @@ macro_rules! deletion_suite {
             r8_a_session_being_deleted_accepts_nothing,
             r8_an_interrupted_deletion_can_be_continued,
             r8_inbox_and_outcomes_are_erased_with_their_session);
+    };
+}
+
+/// Defines the tests of what servers share besides sessions. `$fixture` is an expression for a new
+/// [`SharedStateFixture`](crate::conformance::shared_state::SharedStateFixture).
+#[macro_export]
+macro_rules! shared_state_suite {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture; shared_state:
+            a_record_is_read_by_every_process,
+            of_concurrent_writes_of_one_version_only_one_succeeds,
+            an_expired_record_is_missing,
+            a_slot_has_one_holder_until_it_is_released_or_expires,
+            a_slot_that_was_extended_is_not_released,
+            concurrent_requests_never_get_more_slots_than_there_are,
+            processes_share_the_tokens_of_a_bucket,
+            concurrent_requests_never_get_more_tokens_than_there_are,
+            usage_is_summed_once_per_source);
     };
 }
 

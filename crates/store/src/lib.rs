@@ -46,6 +46,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod search;
+mod shared_state;
 pub mod sqlite;
 
 pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, SessionCatalog, Store, StoreMaintenance};
@@ -62,6 +63,10 @@ pub use inbox::{
     SubmissionStatus,
 };
 pub use lease::{Lease, LeaseRenewal, LostLease, TakeoverPolicy};
+pub use shared_state::{
+    RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
+    SharedState, SlotLease, SlotRequest, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+};
 
 /// Rejects names that no store may accept.
 pub(crate) fn validate_session_id(session: &SessionId) -> Result<(), Error> {

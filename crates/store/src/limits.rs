@@ -88,3 +88,7 @@ pub const OUTCOMES_PRUNED_MAX: i64 = 1_000;
 pub const DEAD_NODE_RETENTION_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Longest host name in the name of a node, in bytes.
 pub const HOST_NAME_BYTES_MAX: usize = 64;
+/// Time in which an empty token bucket becomes full, in milliseconds.
+pub const BUCKET_FILL_MS: f64 = 60_000.0;
+/// Outdated rows of each kind of shared state that are deleted at once.
+pub const SHARED_ROWS_PRUNED_MAX: i64 = 1_000;

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod disk_state;
+mod shared_tables;
 
 use disk_state::{MemoryDiskState, MemorySession};
 

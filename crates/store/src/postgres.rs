@@ -41,6 +41,7 @@ mod postgres_error;
 mod read;
 mod schema;
 mod session_row;
+mod shared_tables;
 
 use batch::AppendJob;
 use metrics::PostgresCounters;

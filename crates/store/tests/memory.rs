@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use segue_core::ids::Seq;
 use segue_store::conformance::lease_expiry::ExpiringLeaseFixture;
+use segue_store::conformance::shared_state::SharedStateFixture;
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
 };
 use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
-use segue_store::{Error, LeaseStore, Store, StoreClock, TakeoverPolicy};
+use segue_store::{Error, LeaseStore, SharedState, Store, StoreClock, TakeoverPolicy};
 
 struct MemoryFixture(MemoryDisk);
 
@@ -34,7 +35,14 @@ impl ExpiringLeaseFixture for MemoryFixture {
     const LEASE_MS: u64 = 10_000;
 }
 
+impl SharedStateFixture for MemoryFixture {
+    fn open_shared_state(&self) -> Arc<dyn SharedState> {
+        Arc::new(MemoryStore::open(&self.0))
+    }
+}
+
 segue_store::suite!(MemoryFixture(MemoryDisk::new()));
+segue_store::shared_state_suite!(MemoryFixture(MemoryDisk::new()));
 segue_store::lease_expiry_suite!(MemoryFixture(MemoryDisk::with_expiring_leases(MemoryFixture::LEASE_MS)));
 
 #[tokio::test]

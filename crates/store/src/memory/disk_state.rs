@@ -6,7 +6,7 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::AppendFault;
+use super::{AppendFault, shared_tables::SharedTables};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::clock::StoreClock;
 use crate::commit::CommitBody;
@@ -30,6 +30,7 @@ pub(super) struct MemoryDiskState {
     pub(super) last_node: u64,
     pub(super) clock: StoreClock,
     pub(super) lease_ms: Option<u64>,
+    pub(super) shared: SharedTables,
     last_epoch: u64,
     last_change: u64,
     /// The newest deletions, for the change feed.
@@ -130,6 +131,7 @@ impl MemoryDiskState {
             last_node: 0,
             clock,
             lease_ms: None,
+            shared: SharedTables::default(),
             last_epoch: 0,
             last_change: 0,
             deletions: VecDeque::new(),

@@ -11,6 +11,7 @@ use segue_core::ids::{LeaseEpoch, SessionId, UnixMillis};
 use super::PostgresBackend;
 use super::postgres_error::PostgresError;
 use super::schema::{execute, from_bigint, now_ms, query, query_opt, to_bigint};
+use super::shared_tables::prune_shared_rows;
 use crate::limits::{
     DEAD_NODE_RETENTION_MS, HEARTBEATS_PER_PRUNING, HOST_NAME_BYTES_MAX, OUTCOME_RETENTION_MS, OUTCOMES_PRUNED_MAX,
     SHUTDOWN_MS_MAX,
@@ -172,5 +173,5 @@ async fn prune_outdated_rows(db: &PostgresBackend, client: &impl GenericClient) 
         &[&offset, &to_bigint(DEAD_NODE_RETENTION_MS), &db.node],
     )
     .await?;
-    Ok(())
+    prune_shared_rows(db, client).await
 }

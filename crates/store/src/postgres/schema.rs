@@ -18,7 +18,10 @@ use crate::limits::CONFLICT_ATTEMPTS_MAX;
 ///
 /// `segue_journal` has one row per commit, or several for a long one. `segue_bodies` has each text once; `segue_uses`
 /// tells which sessions use it. Its foreign key decides when one node erases a text that another is about to use.
-const MIGRATIONS: &[&str] = &["
+///
+/// Format 2 adds what the servers share besides sessions.
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE SEQUENCE segue_epochs;
     CREATE TABLE segue_counters (
         id INT PRIMARY KEY, last_change BIGINT NOT NULL, forgotten_deletion BIGINT NOT NULL
@@ -70,7 +73,30 @@ const MIGRATIONS: &[&str] = &["
         data BYTEA NOT NULL, PRIMARY KEY (session, submission)
     );
     CREATE INDEX segue_outcomes_by_time ON segue_outcomes (at);
-"];
+",
+    "
+    CREATE TABLE segue_records (
+        name TEXT COLLATE \"C\" PRIMARY KEY, version BIGINT NOT NULL, data BYTEA NOT NULL, expires_at BIGINT
+    ) WITH (fillfactor = 70);
+    CREATE INDEX segue_records_by_expiry ON segue_records (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TABLE segue_slots (
+        slot_group TEXT COLLATE \"C\" NOT NULL, slot BIGINT NOT NULL, holder TEXT COLLATE \"C\" NOT NULL,
+        expires_at BIGINT NOT NULL, PRIMARY KEY (slot_group, slot), UNIQUE (slot_group, holder)
+    ) WITH (fillfactor = 70);
+    CREATE TABLE segue_token_buckets (
+        name TEXT COLLATE \"C\" PRIMARY KEY, tokens FLOAT8 NOT NULL, granted FLOAT8 NOT NULL, filled_at BIGINT NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE TABLE segue_usage (
+        account TEXT COLLATE \"C\" PRIMARY KEY, cost_microusd BIGINT NOT NULL, input_tokens BIGINT NOT NULL,
+        output_tokens BIGINT NOT NULL, unpriced_answers BIGINT NOT NULL, expires_at BIGINT NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE TABLE segue_usage_sources (
+        source TEXT COLLATE \"C\" PRIMARY KEY, cost_microusd BIGINT NOT NULL, input_tokens BIGINT NOT NULL,
+        output_tokens BIGINT NOT NULL, unpriced_answers BIGINT NOT NULL, expires_at BIGINT NOT NULL
+    ) WITH (fillfactor = 70);
+    CREATE INDEX segue_usage_sources_by_expiry ON segue_usage_sources (expires_at);
+",
+];
 
 /// The database's clock in milliseconds. `{offset}` is a parameter of the statement.
 pub(super) fn now_ms(offset_parameter: &str) -> String {

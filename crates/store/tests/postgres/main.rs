@@ -15,4 +15,5 @@ mod conformance {
 
     segue_store::suite!(TemporaryDatabase::new());
     segue_store::lease_expiry_suite!(TemporaryDatabase::new());
+    segue_store::shared_state_suite!(TemporaryDatabase::new());
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use segue_store::conformance::StoreFixture;
 use segue_store::conformance::lease_expiry::ExpiringLeaseFixture;
+use segue_store::conformance::shared_state::SharedStateFixture;
 use segue_store::postgres::{PostgresOptions, PostgresStore};
-use segue_store::{Store, StoreClock};
+use segue_store::{SharedState, Store, StoreClock};
 use segue_testkit::TemporaryPostgres;
 
 #[derive(Debug)]
@@ -60,5 +61,11 @@ impl StoreFixture for TemporaryDatabase {
 
     fn clock(&self) -> StoreClock {
         self.clock.clone()
+    }
+}
+
+impl SharedStateFixture for TemporaryDatabase {
+    fn open_shared_state(&self) -> Arc<dyn SharedState> {
+        Arc::new(self.open())
     }
 }

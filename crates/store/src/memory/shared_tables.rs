@@ -1,0 +1,143 @@
+//! What servers share besides sessions, in memory.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::MemoryStore;
+use crate::limits::BUCKET_FILL_MS;
+use crate::{
+    Error, RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
+    SlotLease, SlotRequest, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct SharedTables {
+    last_version: u64,
+    records: BTreeMap<String, MemoryRecord>,
+    /// The holders of each group, and until when they hold their slots.
+    slots: BTreeMap<String, BTreeMap<String, u64>>,
+    buckets: BTreeMap<String, MemoryBucket>,
+    accounts: BTreeMap<String, UsageAmounts>,
+    sources: BTreeMap<String, UsageAmounts>,
+}
+
+#[derive(Debug)]
+struct MemoryRecord {
+    version: u64,
+    bytes: Vec<u8>,
+    expires_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct MemoryBucket {
+    tokens: f64,
+    filled_at: u64,
+}
+
+impl SharedTables {
+    fn read_record(&self, name: &str, now: u64) -> Option<&MemoryRecord> {
+        self.records.get(name).filter(|record| record.expires_at.is_none_or(|at| at > now))
+    }
+
+    fn write_record(&mut self, write: RecordWrite, now: u64) -> RecordWriteOutcome {
+        let current = self.read_record(&write.name, now).map(|record| RecordVersion(record.version));
+        let is_allowed = match write.condition {
+            RecordCondition::Always => true,
+            RecordCondition::Missing => current.is_none(),
+            RecordCondition::Version(expected) => current == Some(expected),
+        };
+        if !is_allowed {
+            return RecordWriteOutcome::Conflict;
+        }
+        self.last_version += 1;
+        let expires_at = write.expires_in_ms.map(|ms| now.saturating_add(ms));
+        let record = MemoryRecord { version: self.last_version, bytes: write.bytes, expires_at };
+        self.records.insert(write.name, record);
+        RecordWriteOutcome::Written(RecordVersion(self.last_version))
+    }
+
+    fn hold_slot(&mut self, request: SlotRequest, now: u64) -> Option<SlotLease> {
+        let holders = self.slots.entry(request.group).or_default();
+        holders.retain(|_, expires_at| *expires_at > now);
+        if !holders.contains_key(&request.holder) && holders.len() >= request.slots_max as usize {
+            return None;
+        }
+        let expires_at = now.saturating_add(request.hold_ms);
+        holders.insert(request.holder, expires_at);
+        Some(SlotLease { expires_at })
+    }
+
+    fn take_tokens(&mut self, request: TokenRequest, now: u64) -> TokenGrant {
+        let capacity = f64::from(request.tokens_per_minute);
+        let per_ms = capacity / BUCKET_FILL_MS;
+        let bucket = self.buckets.entry(request.bucket).or_insert(MemoryBucket { tokens: capacity, filled_at: now });
+        #[expect(clippy::cast_precision_loss, reason = "a minute in milliseconds is far below the limit")]
+        let elapsed_ms = now.saturating_sub(bucket.filled_at).min(BUCKET_FILL_MS as u64) as f64;
+        bucket.tokens = capacity.min(bucket.tokens + elapsed_ms * per_ms);
+        bucket.filled_at = now;
+        let granted = bucket.tokens.floor().min(f64::from(request.wanted));
+        bucket.tokens -= granted;
+        TokenGrant::new(granted, bucket.tokens, per_ms)
+    }
+
+    fn report_usage(&mut self, report: UsageReport) {
+        let start = self.sources.insert(report.source, report.total).unwrap_or(report.before);
+        self.accounts.entry(report.account).or_default().add(&report.total.since(&start));
+    }
+}
+
+#[async_trait]
+impl SharedRecords for MemoryStore {
+    async fn read_record(&self, name: &str, known: Option<RecordVersion>) -> Result<RecordRead, Error> {
+        let disk = self.lock()?;
+        Ok(match disk.shared.read_record(name, disk.clock.now().0) {
+            None => RecordRead::Missing,
+            Some(record) if known == Some(RecordVersion(record.version)) => RecordRead::Unchanged,
+            Some(record) => RecordRead::Found { version: RecordVersion(record.version), bytes: record.bytes.clone() },
+        })
+    }
+
+    async fn write_record(&self, write: RecordWrite) -> Result<RecordWriteOutcome, Error> {
+        let mut disk = self.lock()?;
+        let now = disk.clock.now().0;
+        Ok(disk.shared.write_record(write, now))
+    }
+
+    async fn delete_record(&self, name: &str) -> Result<(), Error> {
+        self.lock()?.shared.records.remove(name);
+        Ok(())
+    }
+
+    async fn hold_slot(&self, request: SlotRequest) -> Result<Option<SlotLease>, Error> {
+        let mut disk = self.lock()?;
+        let now = disk.clock.now().0;
+        Ok(disk.shared.hold_slot(request, now))
+    }
+
+    async fn release_slot(&self, group: &str, holder: &str, lease: SlotLease) -> Result<(), Error> {
+        let mut disk = self.lock()?;
+        if let Some(holders) = disk.shared.slots.get_mut(group) {
+            holders.retain(|name, expires_at| name != holder || *expires_at != lease.expires_at);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl SharedMeters for MemoryStore {
+    async fn take_tokens(&self, request: TokenRequest) -> Result<TokenGrant, Error> {
+        let mut disk = self.lock()?;
+        let now = disk.clock.now().0;
+        Ok(disk.shared.take_tokens(request, now))
+    }
+
+    async fn report_usage(&self, report: UsageReport) -> Result<(), Error> {
+        self.lock()?.shared.report_usage(report);
+        Ok(())
+    }
+
+    async fn read_usage(&self, account: &str) -> Result<UsageAmounts, Error> {
+        Ok(self.lock()?.shared.accounts.get(account).copied().unwrap_or_default())
+    }
+}
