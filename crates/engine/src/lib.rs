@@ -80,8 +80,10 @@ pub use live_updates::{LiveUpdate, LiveUpdateSource};
 pub use model_assignment::ModelAssignment;
 pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
-    ChangeCursor, PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
-    SessionSummary, StoreMetrics, StoredSessionChange, StoredSessionEntry,
+    ChangeCursor, Error as StoreError, PendingWorkStatus, RecordCondition, RecordRead, RecordVersion, RecordWrite,
+    RecordWriteOutcome, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
+    SharedMeters, SharedRecords, SharedState, SlotLease, SlotRequest, StoreMetrics, StoredSessionChange,
+    StoredSessionEntry, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
 };
 pub use session_flow::FlowLoader;
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};

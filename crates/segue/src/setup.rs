@@ -19,7 +19,7 @@ use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionResumePolicy};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
-use segue_server::{HttpLiveUpdates, KeyCallPolicy};
+use segue_server::{HttpLiveUpdates, KeyCallPolicy, ServerSharedState};
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
@@ -33,6 +33,8 @@ use crate::trust::{self, FolderTrust, TrustScope};
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
     pub engine: Engine,
+    /// What the servers of the store share besides sessions.
+    pub shared: ServerSharedState,
     /// Whether a role of some flow uses the rehearsal model. The user must be warned of this.
     pub uses_rehearsal_model: bool,
     /// The flow of a new session, if the user names none.
@@ -163,7 +165,8 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let workspaces =
         WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), SupervisorProgram::this_program());
     let is_cluster = matches!(StoreLocation::parse(&store.value), StoreLocation::Database(_));
-    let store = StoreLocation::parse(&store.value).open(start.node.clone())?;
+    let (store, shared) =
+        StoreLocation::parse(&store.value).open_with_shared_state(start.node.clone(), &data_folder)?;
     let recovery = start.effective_recovery();
     // The results of running calls are recorded, so that the node that resumes the sessions need not repeat them.
     let is_serving = recovery == SessionResumePolicy::Immediate;
@@ -183,12 +186,13 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         recovery,
         live_updates,
         drain_ms_max,
-        call_policy: Arc::new(KeyCallPolicy::from_folder(&data_folder, Arc::new(SystemClock))),
+        call_policy: Arc::new(KeyCallPolicy::new(&shared, Arc::new(SystemClock))),
         ..EngineConfig::new(store, flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
     Ok(RunningEngine {
         engine,
+        shared,
         uses_rehearsal_model,
         default_flow: flow.unwrap_or(config.default_flow.value),
         mid_turn_policy: config.mid_turn_policy.value,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use segue_server::ClusterSecret;
+use segue_server::{ClusterSecret, ServerSharedState};
 use segue_store::Store;
 use segue_store::postgres::{PostgresOptions, PostgresStore, database_location};
 use segue_store::sqlite::SqliteStore;
@@ -56,12 +56,33 @@ impl<'a> StoreLocation<'a> {
 
     /// Opens the store, and creates it if there is none.
     pub(crate) fn open(self, node: NodeOptions) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(self.open_with_shared_state(node, Path::new(""))?.0)
+    }
+
+    /// Opens the store, and what its servers share besides sessions: in the database, or in files of `data_folder`.
+    pub(crate) fn open_with_shared_state(
+        self,
+        node: NodeOptions,
+        data_folder: &Path,
+    ) -> anyhow::Result<(Arc<dyn Store>, ServerSharedState)> {
         match self {
             Self::File(path) => {
                 let opened = SqliteStore::open(path);
-                Ok(Arc::new(opened.with_context(|| format!("cannot open the store {}", path.display()))?))
+                let store = opened.with_context(|| format!("cannot open the store {}", path.display()))?;
+                Ok((Arc::new(store), ServerSharedState::from_folder(data_folder)))
             }
-            Self::Database(url) => Ok(Arc::new(open_database(url, node)?)),
+            Self::Database(url) => {
+                let store = Arc::new(open_database(url, node)?);
+                Ok((store.clone(), ServerSharedState::from_store(store)))
+            }
+        }
+    }
+
+    /// Opens what the servers share besides sessions. Files need no store.
+    pub(crate) fn open_shared_state(self, data_folder: &Path) -> anyhow::Result<ServerSharedState> {
+        match self {
+            Self::File(_) => Ok(ServerSharedState::from_folder(data_folder)),
+            Self::Database(_) => Ok(self.open_with_shared_state(NodeOptions::default(), data_folder)?.1),
         }
     }
 }

@@ -42,9 +42,9 @@ impl AppState {
     #[must_use]
     pub(crate) fn new(engine: Engine, options: ServerOptions) -> Self {
         Self(Arc::new(AppStateInner {
-            keys: ApiKeyStore::from_folder(&options.folder),
-            webhooks: WebhookStore::from_folder(&options.folder),
-            rate_limiter: CallerRateLimiter::new(options.limits),
+            keys: options.shared.keys(),
+            webhooks: WebhookStore::new(options.shared.records.clone()),
+            rate_limiter: CallerRateLimiter::new(options.limits, options.shared.meters.clone()),
             readiness: ReadinessProbe::default(),
             histories: SessionHistoryCache::default(),
             metrics: ServerMetrics::new(),

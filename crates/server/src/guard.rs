@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -21,7 +21,13 @@ pub(crate) async fn guard_request(State(app): State<AppState>, mut request: Requ
     let method = request.method().clone();
     let origin = request.headers().get(header::ORIGIN).cloned();
     let is_openai = crate::openai::is_openai_path(request.uri().path());
-    let response = match authorize_request(&app, &request) {
+    // The body of a request cannot be shared between threads, so nothing borrows the request while the keys are read.
+    let authorized = match check_request(&app, &request) {
+        Ok(RequestAccess::Open) => Ok(Caller::default()),
+        Ok(RequestAccess::Authorization(given)) => authorize_caller(&app, given.as_ref()).await,
+        Err(problem) => Err(problem),
+    };
+    let response = match authorized {
         Ok(_) if is_cors_preflight(&request) => StatusCode::NO_CONTENT.into_response(),
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -54,30 +60,42 @@ fn log_refused_request(problem: &HttpProblem, method: &Method, route: &str) {
     }
 }
 
-fn authorize_request(app: &AppState, request: &Request) -> Result<Caller, HttpProblem> {
-    let headers = request.headers();
+/// What a request needs to be accepted.
+enum RequestAccess {
+    /// It needs no key.
+    Open,
+    /// Its `Authorization` header has to be checked.
+    Authorization(Option<HeaderValue>),
+}
+
+/// Checks where a request comes from and what it asks for.
+fn check_request(app: &AppState, request: &Request) -> Result<RequestAccess, HttpProblem> {
     check_host(&app.options, request)?;
     check_origin(&app.options, request)?;
     let path = request.uri().path();
     // The files of the studio, the pages and the health checks need no key.
     let is_open = !path.starts_with("/v1/") && path != "/metrics";
     if is_open || is_cors_preflight(request) {
-        return Ok(Caller::default());
+        return Ok(RequestAccess::Open);
     }
-    let caller = authenticate_caller(app, headers)?;
+    Ok(RequestAccess::Authorization(request.headers().get(header::AUTHORIZATION).cloned()))
+}
+
+async fn authorize_caller(app: &AppState, given: Option<&HeaderValue>) -> Result<Caller, HttpProblem> {
+    let caller = authenticate_caller(app, given).await?;
     if app.is_shutting_down() {
         return Err(HttpProblem::from_engine_error(&segue_engine::Error::ShuttingDown, &caller));
     }
-    app.rate_limiter.check_request(&caller)?;
+    app.rate_limiter.check_request(&caller).await?;
     Ok(caller)
 }
 
-fn authenticate_caller(app: &AppState, headers: &HeaderMap) -> Result<Caller, HttpProblem> {
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+async fn authenticate_caller(app: &AppState, given: Option<&HeaderValue>) -> Result<Caller, HttpProblem> {
+    let given = given.and_then(|value| value.to_str().ok());
     let key = given.and_then(|given| given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")));
     let invalid_key = || HttpProblem::new("key-invalid", "unknown key; it may have been revoked");
     match key.map(str::trim) {
-        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.authenticate_key(key).ok_or_else(invalid_key),
+        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.authenticate_key(key).await.ok_or_else(invalid_key),
         // Clients of other APIs always send some key. It is ignored where no key is required.
         _ if !app.options.is_key_required() => Ok(Caller::default()),
         Some(_) => Err(invalid_key()),
@@ -164,7 +182,7 @@ fn add_response_headers(app: &AppState, mut response: Response, origin: Option<&
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use super::*;
 
@@ -177,7 +195,7 @@ mod tests {
     }
 
     fn options() -> ServerOptions {
-        ServerOptions::new(PathBuf::new())
+        ServerOptions::new(crate::shared_state::ServerSharedState::from_folder(Path::new("")))
     }
 
     #[test]

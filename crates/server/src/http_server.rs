@@ -53,7 +53,7 @@ impl HttpServer {
     pub async fn bind(engine: segue_engine::Engine, options: ServerOptions) -> Result<Self, Error> {
         let address = options.address;
         let app = AppState::new(engine, options);
-        if app.options.is_key_required() && app.keys.is_empty() {
+        if app.options.is_key_required() && app.keys.is_empty().await {
             return Err(Error::KeyRequired(address));
         }
         let listener =
@@ -73,6 +73,7 @@ impl HttpServer {
         let Self { app, listener } = self;
         let router = crate::router::build_router(app.clone());
         let webhooks = tokio::spawn(crate::webhooks::run_webhook_delivery(app.clone()));
+        tokio::spawn(crate::usage::run_turn_refresh(app.clone()));
         let connections = GracefulShutdown::new();
         let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
         let silent_connections = IdleHttpConnections::default();

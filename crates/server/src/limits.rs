@@ -70,6 +70,22 @@ pub(crate) const KEYS_MAX: usize = 1_000;
 pub(crate) const USAGE_DAYS_KEPT: u64 = 8;
 /// Time for which cached keys are used before the file is checked again.
 pub(crate) const KEYS_CACHE_MS: u64 = 500;
+/// Attempts to change a record that other processes change at the same time.
+pub(crate) const RECORD_ATTEMPTS_MAX: usize = 16;
+/// Time for which a node is counted as running a turn after it last said so.
+pub(crate) const TURN_SLOT_MS: u64 = 15_000;
+/// Age of a turn's slot at which it is renewed.
+pub(crate) const TURN_SLOT_RENEWAL_MS: u64 = 5_000;
+/// Time for which an admitted turn is counted if this node makes no call for it; the node that does counts it from then on.
+pub(crate) const TURN_SLOT_GRACE_MS: u64 = 1_500;
+/// Interval at which a node tells others which turns it runs.
+pub(crate) const TURN_REFRESH_MS: u64 = 500;
+/// Requests that a node takes from a shared budget at once, as a part of those of a minute.
+pub(crate) const REQUEST_BATCHES_PER_MINUTE: u32 = 60;
+/// Time after which requests that a node took and did not use are dropped.
+pub(crate) const REQUEST_BATCH_MS_MAX: u64 = 60_000;
+/// Time after which a node asks again for requests of an empty budget.
+pub(crate) const EMPTY_BUDGET_MS_MAX: u64 = 1_000;
 /// Maximum number of sessions in one combined stream.
 pub(crate) const STREAMED_SESSIONS_MAX: usize = 64;
 /// Interval at which the session list is checked for changes while a client is subscribed.
@@ -100,8 +116,10 @@ pub(crate) const WEBHOOKS_MAX: usize = 100;
 pub(crate) const WEBHOOK_URL_BYTES_MAX: usize = 2_048;
 /// Interval at which journals are checked for events to deliver.
 pub(crate) const WEBHOOK_POLL_MS: u64 = 500;
-/// Interval at which a process that does not deliver tries to take the delivery lock.
-pub(crate) const WEBHOOK_LOCK_POLL_MS: u64 = 5_000;
+/// Time for which a server may deliver webhooks after it last said so. Then another one continues.
+pub(crate) const WEBHOOK_SLOT_MS: u64 = 10_000;
+/// Interval at which a server renews its right to deliver webhooks, or tries to get it.
+pub(crate) const WEBHOOK_SLOT_POLL_MS: u64 = 2_500;
 /// Maximum time for a webhook to respond.
 pub(crate) const WEBHOOK_RESPONSE_MS_MAX: u64 = 10_000;
 /// Maximum number of concurrent deliveries to one receiver.

@@ -1,15 +1,13 @@
 //! The configuration of a server.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::FlowName;
 
 use crate::limits;
 use crate::live_updates::ClusterSecret;
-use crate::usage::{FileKeyUsageStore, KeyUsageStore};
+use crate::shared_state::ServerSharedState;
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = 7348;
@@ -19,8 +17,8 @@ pub const DEFAULT_PORT: u16 = 7348;
 pub struct ServerOptions {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// The folder of the files for keys and webhooks.
-    pub folder: PathBuf,
+    /// Keys, webhooks and what else the servers of a store share.
+    pub shared: ServerSharedState,
     /// The flow of a new session that names none.
     pub default_flow: FlowName,
     /// The policy of a new session that names none.
@@ -34,8 +32,6 @@ pub struct ServerOptions {
     /// Origins from which browsers may send requests.
     pub allowed_origins: Vec<String>,
     pub limits: ServerLimits,
-    /// Where the usage of keys is stored.
-    pub key_usage: Arc<dyn KeyUsageStore>,
     /// The secret from which webhook keys are derived; without it no webhook can be created.
     pub webhook_secret: Option<WebhookSecret>,
     /// The secret that the nodes of a cluster share; without it this node sends no live words to others.
@@ -45,11 +41,10 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Creates the default configuration: a server that is reachable only from this machine.
     #[must_use]
-    pub fn new(folder: PathBuf) -> Self {
+    pub fn new(shared: ServerSharedState) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
-            key_usage: Arc::new(FileKeyUsageStore::from_folder(&folder)),
-            folder,
+            shared,
             default_flow: "chat".into(),
             default_mid_turn_policy: MidTurnPolicy::Queue,
             uses_rehearsal_model: false,

@@ -7,20 +7,23 @@
 mod admission;
 mod file_store;
 mod policy;
+mod shared_store;
 
 use std::collections::BTreeSet;
 use std::io;
 
 use async_trait::async_trait;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
-use segue_engine::SessionUsageChange;
+use segue_engine::{SessionUsageChange, root_session_name};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use admission::{AdmittedTurns, admit_turn, check_allowed_models};
+pub(crate) use admission::{AdmittedTurns, admit_turn, check_allowed_models, run_turn_refresh};
 pub use file_store::FileKeyUsageStore;
 pub use policy::KeyCallPolicy;
+pub(crate) use shared_store::SharedKeyUsageStore;
 
 const MS_PER_DAY: u64 = 86_400_000;
+const SESSION_HASH_CHARS: usize = 32;
 const MICROUSD_PER_USD: f64 = 1_000_000.0;
 
 /// The limits of a key. A limit that is `None` does not apply.
@@ -141,6 +144,47 @@ pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The usage cannot be read.
     async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage>;
+
+    /// Counts a session among those that a key keeps busy on all servers. Returns false if `turns_max` others are busy. Stores
+    /// of one machine count nothing here.
+    ///
+    /// # Errors
+    /// The turns cannot be counted.
+    async fn reserve_turn(&self, _key: &str, _session: &SessionId, _turns_max: u32) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Counts a session as busy because this server makes a call for it.
+    ///
+    /// # Errors
+    /// The turns cannot be counted.
+    async fn keep_turn(&self, _key: &str, _session: &SessionId, _turns_max: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Keeps counting the sessions that are active on this server, and no others of those that it counted.
+    ///
+    /// # Errors
+    /// The turns cannot be counted.
+    async fn refresh_turns(&self, _active_roots: &BTreeSet<SessionId>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the hash of the session from which a session descends.
+fn hash_root_session(session: &SessionId) -> String {
+    hash_text(root_session_name(session.as_str()))
+}
+
+/// Returns the hash of one session, which differs from that of a later session with the same name.
+fn hash_session(change: &SessionUsageChange) -> String {
+    hash_text(&format!("{}@{}", change.session, change.session_opened_at.0))
+}
+
+fn hash_text(text: &str) -> String {
+    let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+    hash.truncate(SESSION_HASH_CHARS);
+    hash
 }
 
 /// Formats an amount of money in dollars, without a currency sign.

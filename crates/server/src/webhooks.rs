@@ -1,5 +1,6 @@
 //! Webhooks: delivers events to other services, whichever process records them. What was delivered is saved, so every event is
-//! delivered at least once, and in order within a session. Only one process per store delivers.
+//! delivered at least once, and in order within a session. Only one process per store delivers at a time; if it ends, another
+//! one continues.
 //!
 //! Secrets are not stored: a webhook's secret is derived from its id and the server's own secret, which comes from the
 //! environment.
@@ -9,15 +10,14 @@ mod delivery_queue;
 mod delivery_request;
 
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use segue_core::event::{Event, RetryDecision, ToolRunHoldReason};
 use segue_core::ids::SessionId;
-use segue_engine::ChangeCursor;
+use segue_engine::{ChangeCursor, SharedRecords, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use utoipa::ToSchema;
@@ -26,11 +26,13 @@ use crate::caller::session_owner;
 use crate::limits::{WEBHOOK_ATTEMPTS_KEPT_MAX, WEBHOOKS_MAX};
 use crate::options::WebhookSecret;
 use crate::problem::HttpProblem;
+use crate::shared_state::{read_whole_record, update_record};
 
 pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
 pub(crate) use delivery_request::send_webhook_ping;
 
-const WEBHOOKS_FILE: &str = "webhooks.json";
+/// The name of the record with all webhooks. The queue of a webhook is a record `webhooks/ID`.
+const WEBHOOKS_RECORD: &str = "webhooks";
 
 /// The kinds of events that webhooks can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -149,69 +151,74 @@ pub(crate) struct DeliveryAttempt {
     pub retry_at: Option<u64>,
 }
 
-/// The webhooks of a server.
+/// The webhooks of all servers of a store.
 #[derive(Debug)]
 pub(crate) struct WebhookStore {
-    folder: PathBuf,
+    records: Arc<dyn SharedRecords>,
     recent_attempts: Mutex<HashMap<String, VecDeque<DeliveryAttempt>>>,
 }
 
+impl From<StoreError> for HttpProblem {
+    /// The message may quote a URL with a secret, so it is only logged.
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the webhooks cannot be read or written");
+        Self::new("internal", "the webhooks cannot be read or written; see the log of the server")
+    }
+}
+
 impl WebhookStore {
-    /// Creates a store of the webhooks in a folder.
+    /// Creates a store of the webhooks in shared records.
     #[must_use]
-    pub(crate) fn from_folder(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), recent_attempts: Mutex::default() }
+    pub(crate) fn new(records: Arc<dyn SharedRecords>) -> Self {
+        Self { records, recent_attempts: Mutex::default() }
     }
 
     /// Returns all webhooks.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub(crate) fn list_webhooks(&self) -> Result<Vec<Webhook>, HttpProblem> {
-        let path = self.folder.join(WEBHOOKS_FILE);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(HttpProblem::new("internal", format!("cannot read {}: {error}", path.display()))),
-        };
-        serde_json::from_slice(&bytes)
-            .map_err(|error| HttpProblem::new("internal", format!("cannot parse {}: {error}", path.display())))
+    /// They cannot be read.
+    pub(crate) async fn list_webhooks(&self) -> Result<Vec<Webhook>, HttpProblem> {
+        let record = read_whole_record(self.records.as_ref(), WEBHOOKS_RECORD).await?;
+        parse_webhooks(record.as_ref().map(|(_, bytes)| bytes.as_slice()))
     }
 
     /// Returns a webhook.
     ///
     /// # Errors
     /// There is no webhook with that id.
-    pub(crate) fn get_webhook(&self, id: &str) -> Result<Webhook, HttpProblem> {
-        let found = self.list_webhooks()?.into_iter().find(|webhook| webhook.webhook == id);
-        found.ok_or_else(|| HttpProblem::not_found(format!("there is no webhook `{id}`")))
+    pub(crate) async fn get_webhook(&self, id: &str) -> Result<Webhook, HttpProblem> {
+        let found = self.list_webhooks().await?.into_iter().find(|webhook| webhook.webhook == id);
+        found.ok_or_else(|| no_such_webhook(id))
     }
 
     /// Adds a webhook.
     ///
     /// # Errors
-    /// There are too many webhooks, or the file cannot be written.
-    pub(crate) fn add_webhook(&self, webhook: Webhook) -> Result<(), HttpProblem> {
-        let mut all = self.list_webhooks()?;
-        if all.len() >= WEBHOOKS_MAX {
-            let detail = format!("there are {WEBHOOKS_MAX} webhooks, which is the maximum; delete one first");
-            return Err(HttpProblem::bad_request(detail));
-        }
-        all.push(webhook);
-        self.write_webhooks(&all)
+    /// There are too many webhooks, or they cannot be written.
+    pub(crate) async fn add_webhook(&self, webhook: Webhook) -> Result<(), HttpProblem> {
+        self.change_webhooks(|all| {
+            if all.len() >= WEBHOOKS_MAX {
+                let detail = format!("there are {WEBHOOKS_MAX} webhooks, which is the maximum; delete one first");
+                return Err(HttpProblem::bad_request(detail));
+            }
+            all.push(webhook.clone());
+            Ok(())
+        })
+        .await
     }
 
     /// Removes a webhook.
     ///
     /// # Errors
-    /// There is no webhook with that id, or the file cannot be written.
-    pub(crate) fn remove_webhook(&self, id: &str) -> Result<(), HttpProblem> {
-        self.get_webhook(id)?;
-        let mut all = self.list_webhooks()?;
-        all.retain(|webhook| webhook.webhook != id);
-        self.write_webhooks(&all)?;
-        delivery_queue::DeliveryQueue::remove_file(&self.folder, id);
-        Ok(())
+    /// There is no webhook with that id, or they cannot be written.
+    pub(crate) async fn remove_webhook(&self, id: &str) -> Result<(), HttpProblem> {
+        self.change_webhooks(|all| {
+            let index = all.iter().position(|webhook| webhook.webhook == id).ok_or_else(|| no_such_webhook(id))?;
+            all.remove(index);
+            Ok(())
+        })
+        .await?;
+        Ok(self.records.delete_record(&delivery_queue::queue_record(id)).await?)
     }
 
     /// Returns the most recent delivery attempts of a webhook, newest first.
@@ -222,9 +229,11 @@ impl WebhookStore {
     }
 
     /// Returns the number of sessions with an event that is being retried.
-    #[must_use]
-    pub(crate) fn failing_session_count(&self, webhook: &Webhook) -> usize {
-        delivery_queue::DeliveryQueue::load(&self.folder, webhook).failing_session_count()
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    pub(crate) async fn failing_session_count(&self, webhook: &Webhook) -> Result<usize, HttpProblem> {
+        Ok(delivery_queue::SavedQueue::load(self.records.as_ref(), webhook).await?.queue.failing_session_count())
     }
 
     /// Forgets the attempts to deliver events of a session that was deleted.
@@ -242,13 +251,28 @@ impl WebhookStore {
         }
     }
 
-    fn write_webhooks(&self, all: &[Webhook]) -> Result<(), HttpProblem> {
-        // Our own types can always be serialized.
-        let text = serde_json::to_string_pretty(all).unwrap_or_default();
-        let path = self.folder.join(WEBHOOKS_FILE);
-        crate::files::replace_file(&path, text.as_bytes())
-            .map_err(|error| HttpProblem::new("internal", format!("cannot write {}: {error}", path.display())))
+    async fn change_webhooks(
+        &self,
+        mut change: impl FnMut(&mut Vec<Webhook>) -> Result<(), HttpProblem> + Send,
+    ) -> Result<(), HttpProblem> {
+        update_record(self.records.as_ref(), WEBHOOKS_RECORD, |bytes| {
+            let mut all = parse_webhooks(bytes)?;
+            change(&mut all)?;
+            // Our own types can always be serialized.
+            Ok((serde_json::to_vec_pretty(&all).unwrap_or_default(), ()))
+        })
+        .await
     }
+}
+
+fn parse_webhooks(bytes: Option<&[u8]>) -> Result<Vec<Webhook>, HttpProblem> {
+    let Some(bytes) = bytes else { return Ok(Vec::new()) };
+    serde_json::from_slice(bytes)
+        .map_err(|error| HttpProblem::new("internal", format!("the stored webhooks are invalid: {error}")))
+}
+
+fn no_such_webhook(id: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("there is no webhook `{id}`"))
 }
 
 /// Derives the signing key of a webhook.

@@ -33,7 +33,7 @@ impl BenchServer {
     async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
         let bench_engine =
             BenchEngine::start(measurement.store_kind, measurement.shape, &folder.database_file()).await?;
-        let mut options = ServerOptions::new(measurement.dir.clone());
+        let mut options = ServerOptions::new(segue_server::ServerSharedState::from_folder(&measurement.dir));
         options.address.set_port(0);
         options.default_flow = measurement.shape.flow_name().into();
         options.limits.requests_per_minute_max = u32::MAX;

@@ -3,36 +3,35 @@
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::{
-    ApiKeyStore, FileKeyUsageStore, KeyLimits, KeyUsage, KeyUsageStore, ServerApiKey, ServerApiKeySpec,
-};
+use segue_server::{ApiKeyStore, KeyLimits, KeyUsage, KeyUsageStore, ServerApiKey, ServerApiKeySpec};
 use serde_json::{Value, json};
 
-use super::serve::data_folder;
 use crate::cli::{AddKeyArgs, ApiKeyAction, GlobalArgs, KeyLimitArgs, KeysArgs};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
-use crate::setup;
+use crate::setup::{self, LoadedConfig, load_config};
+use crate::store_location::StoreLocation;
 use crate::suggest::suggestion_hint;
 
 pub(crate) async fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow::Result<()> {
-    let folder = data_folder(global)?;
-    let keys = ApiKeyStore::from_folder(&folder);
+    let LoadedConfig { store_path, data_folder, .. } = load_config(global)?;
+    let shared = StoreLocation::parse(&store_path.value).open_shared_state(&data_folder)?;
+    let keys = shared.keys();
     match arguments.action {
-        None => print_keys(global, &keys, &FileKeyUsageStore::from_folder(&folder)).await,
+        None => print_keys(global, &keys, shared.key_usage().as_ref()).await,
         Some(ApiKeyAction::Limit { id, limits }) => {
-            let all = keys.list_keys()?;
+            let all = keys.list_keys().await?;
             let mut changed = all.into_iter().find(|key| key.id == id).map(|key| key.limits).unwrap_or_default();
             apply_limit_args(&mut changed, limits)?;
-            let key = keys.set_limits(&id, changed)?;
+            let key = keys.set_limits(&id, changed).await?;
             if global.json {
                 return print::print_json(&key_json(&key));
             }
             print::write_stdout(&format!("{} ({}): {}\n", key.id, key.name, format_limits(&key.limits)))
         }
-        Some(ApiKeyAction::Add(new)) => add_key(global, &keys, new),
+        Some(ApiKeyAction::Add(new)) => add_key(global, &keys, new).await,
         Some(ApiKeyAction::Revoke { id }) => {
-            let key = keys.revoke_key(&id)?;
+            let key = keys.revoke_key(&id).await?;
             if global.json {
                 return print::print_json(&key_json(&key));
             }
@@ -41,9 +40,9 @@ pub(crate) async fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow
     }
 }
 
-async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &FileKeyUsageStore) -> anyhow::Result<()> {
+async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &dyn KeyUsageStore) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for key in keys.list_keys()? {
+    for key in keys.list_keys().await? {
         let used = usage.read_usage(&key.id, SystemClock.now()).await?;
         rows.push((key, used));
     }
@@ -82,7 +81,7 @@ async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &FileKeyUsag
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
-fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
+async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
     let known = setup::available_flows(global)?;
     for flow in &new.flow {
         if !known.iter().any(|known| known.spec().name == flow.as_str()) {
@@ -94,7 +93,7 @@ fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::
     let mut limits = KeyLimits::default();
     apply_limit_args(&mut limits, new.limits)?;
     let spec = ServerApiKeySpec { name: new.name, owner: new.owner, flows, limits };
-    let (key, secret) = keys.create_key(spec, SystemClock.now().0)?;
+    let (key, secret) = keys.create_key(spec, SystemClock.now().0).await?;
     if global.json {
         let mut row = key_json(&key);
         row["secret"] = Value::String(secret);

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use segue_engine::SessionResumePolicy;
 use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
@@ -35,7 +34,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         ..EngineStartOptions::default()
     };
     let running = start_engine(global, start).await?;
-    let LoadedConfig { config, data_folder, .. } = load_config(global)?;
+    let LoadedConfig { config, .. } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = ServerOptions {
         address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),
@@ -48,7 +47,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         limits: config.server_limits.effective_limits(),
         webhook_secret: std::env::var(WEBHOOK_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(WebhookSecret),
         cluster_secret,
-        ..ServerOptions::new(data_folder)
+        ..ServerOptions::new(running.shared)
     };
     let engine = running.engine.clone();
     let server = match HttpServer::bind(running.engine, options).await {
@@ -61,11 +60,6 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
     print_listen_address(global, server.local_address(), running.uses_rehearsal_model)?;
     server.run(wait_for_shutdown_signal()).await;
     Ok(())
-}
-
-/// Returns the folder that holds the files of the server.
-pub(crate) fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
-    Ok(load_config(global)?.data_folder)
 }
 
 fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {

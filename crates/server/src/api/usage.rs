@@ -66,8 +66,8 @@ pub(crate) async fn get_usage(
     let now = app.engine.now();
     let is_shown = |key: &ServerApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
     let mut keys = Vec::new();
-    for key in app.keys.current_keys().into_iter().filter(is_shown) {
-        let usage = app.options.key_usage.read_usage(&key.id, now).await.map_err(|error| {
+    for key in app.keys.current_keys().await.iter().filter(|key| is_shown(key)).cloned() {
+        let usage = app.options.shared.key_usage.read_usage(&key.id, now).await.map_err(|error| {
             tracing::error!(%error, "the usage of keys cannot be read");
             HttpProblem::new("internal", "the usage of keys cannot be read")
         })?;

@@ -94,7 +94,7 @@ pub(crate) async fn create_webhook(
             .map_err(|error| HttpProblem::from_engine_error(&error, &caller))?
             .next_cursor,
     };
-    app.webhooks.add_webhook(webhook.clone())?;
+    app.webhooks.add_webhook(webhook.clone()).await?;
     let secret = derive_webhook_secret(master, &webhook.webhook);
     Ok((StatusCode::CREATED, Json(CreatedWebhook { webhook, secret })))
 }
@@ -126,7 +126,7 @@ pub(crate) async fn list_webhooks(
     caller: Caller,
 ) -> Result<Json<WebhookList>, HttpProblem> {
     caller.require_operator()?;
-    Ok(Json(WebhookList { webhooks: app.webhooks.list_webhooks()? }))
+    Ok(Json(WebhookList { webhooks: app.webhooks.list_webhooks().await? }))
 }
 
 /// Delete a webhook
@@ -138,7 +138,7 @@ pub(crate) async fn delete_webhook(
     Path(id): Path<String>,
 ) -> Result<StatusCode, HttpProblem> {
     caller.require_operator()?;
-    app.webhooks.remove_webhook(&id)?;
+    app.webhooks.remove_webhook(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -151,10 +151,10 @@ pub(crate) async fn list_deliveries(
     Path(id): Path<String>,
 ) -> Result<Json<DeliveryAttemptList>, HttpProblem> {
     caller.require_operator()?;
-    let webhook = app.webhooks.get_webhook(&id)?;
+    let webhook = app.webhooks.get_webhook(&id).await?;
     Ok(Json(DeliveryAttemptList {
         deliveries: app.webhooks.recent_attempts(&id),
-        failing_sessions: app.webhooks.failing_session_count(&webhook),
+        failing_sessions: app.webhooks.failing_session_count(&webhook).await?,
     }))
 }
 
@@ -167,6 +167,6 @@ pub(crate) async fn ping_webhook(
     Path(id): Path<String>,
 ) -> Result<Json<WebhookPingResult>, HttpProblem> {
     caller.require_operator()?;
-    let (status, problem) = send_webhook_ping(&app, &app.webhooks.get_webhook(&id)?).await?;
+    let (status, problem) = send_webhook_ping(&app, &app.webhooks.get_webhook(&id).await?).await?;
     Ok(Json(WebhookPingResult { status, problem }))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use segue_core::ids::{ModelName, SessionId};
 use segue_engine::root_session_name;
@@ -10,6 +11,7 @@ use super::{UsageDay, format_time};
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::extract::RequestedSession;
+use crate::limits::TURN_REFRESH_MS;
 use crate::problem::HttpProblem;
 
 /// The requests that were admitted and whose session may not be active yet.
@@ -46,13 +48,14 @@ pub(crate) async fn admit_turn(session_ref: &RequestedSession) -> Result<Admitte
     check_server_capacity(app, session)?;
     check_budget(app, caller).await?;
     let admitted = reserve_turn(app, caller, session).await?;
+    reserve_shared_turn(app, caller, session).await?;
     assign_payer(app, caller, session).await?;
     Ok(admitted)
 }
 
 /// Makes the caller's key pay for a session, or nobody if the caller has no key.
 async fn assign_payer(app: &AppState, caller: &Caller, session: &SessionId) -> Result<(), HttpProblem> {
-    let stored = app.options.key_usage.set_payer(session, caller.key_id.as_deref(), app.engine.now()).await;
+    let stored = app.options.shared.key_usage.set_payer(session, caller.key_id.as_deref(), app.engine.now()).await;
     stored.map_err(|error| usage_problem(&error))
 }
 
@@ -86,7 +89,7 @@ fn check_server_capacity(app: &AppState, session: &SessionId) -> Result<(), Http
 async fn check_budget(app: &AppState, caller: &Caller) -> Result<(), HttpProblem> {
     let Some(key) = caller.key_id.as_deref().filter(|_| caller.limits.limits_spending()) else { return Ok(()) };
     let now = app.engine.now();
-    let usage = app.options.key_usage.read_usage(key, now).await.map_err(|error| usage_problem(&error))?;
+    let usage = app.options.shared.key_usage.read_usage(key, now).await.map_err(|error| usage_problem(&error))?;
     let Some(limit) = caller.limits.find_spent_limit(&usage) else { return Ok(()) };
     let end = UsageDay::from_time(now).end();
     let detail = format!("this key has used up {limit}; it resets at {}", format_time(end));
@@ -104,7 +107,7 @@ async fn reserve_turn(app: &AppState, caller: &Caller, session: &SessionId) -> R
     let mut paid = BTreeSet::new();
     for active in app.engine.active_sessions() {
         let root = SessionId::from(root_session_name(active.as_str()));
-        let payer = app.options.key_usage.find_payer(&root, app.engine.now()).await;
+        let payer = app.options.shared.key_usage.find_payer(&root, app.engine.now()).await;
         if payer.map_err(|error| usage_problem(&error))?.as_deref() == Some(key.as_str()) {
             paid.insert(root);
         }
@@ -112,13 +115,53 @@ async fn reserve_turn(app: &AppState, caller: &Caller, session: &SessionId) -> R
     let mut turns = app.admitted_turns.0.lock().unwrap_or_else(PoisonError::into_inner);
     paid.extend(turns.keys().filter(|(payer, _)| *payer == key).map(|(_, session)| session.clone()));
     if !paid.contains(&own) && paid.len() >= max as usize {
-        let detail =
-            format!("this key may run {max} turns at once, and they are running; try again when one has ended");
-        return Err(HttpProblem::new("too-many-turns", detail).with_retry_after(1));
+        return Err(too_many_turns(max));
     }
     let entry = (key, own);
     *turns.entry(entry.clone()).or_default() += 1;
     Ok(AdmittedTurn { app: app.clone(), entry: Some(entry) })
+}
+
+/// Counts the session among those that the key keeps busy on all servers.
+async fn reserve_shared_turn(app: &AppState, caller: &Caller, session: &SessionId) -> Result<(), HttpProblem> {
+    let Some((key, max)) = caller.key_id.as_deref().zip(caller.limits.turns_at_once) else { return Ok(()) };
+    let usage = &app.options.shared.key_usage;
+    let reserve = || usage.reserve_turn(key, session, max);
+    if reserve().await.map_err(|error| usage_problem(&error))? {
+        return Ok(());
+    }
+    // A turn of this server that has just ended is still counted.
+    refresh_turns(app).await;
+    if reserve().await.map_err(|error| usage_problem(&error))? { Ok(()) } else { Err(too_many_turns(max)) }
+}
+
+/// Keeps counting the turns that run on this server, until it shuts down.
+pub(crate) async fn run_turn_refresh(app: AppState) {
+    while !app.is_shutting_down() {
+        refresh_turns(&app).await;
+        tokio::select! {
+            () = app.wait_for_shutdown() => return,
+            () = tokio::time::sleep(Duration::from_millis(TURN_REFRESH_MS)) => {}
+        }
+    }
+}
+
+async fn refresh_turns(app: &AppState) {
+    let to_root = |session: &SessionId| SessionId::from(root_session_name(session.as_str()));
+    let mut active: BTreeSet<SessionId> = app.engine.active_sessions().iter().map(to_root).collect();
+    {
+        let admitted = app.admitted_turns.0.lock().unwrap_or_else(PoisonError::into_inner);
+        active.extend(admitted.keys().map(|(_, session)| session.clone()));
+    }
+    if let Err(error) = app.options.shared.key_usage.refresh_turns(&active).await {
+        // The slots last for a while, and the next round tries again.
+        tracing::warn!(%error, "cannot tell the other servers which turns are running");
+    }
+}
+
+fn too_many_turns(max: u32) -> HttpProblem {
+    let detail = format!("this key may run {max} turns at once, and they are running; try again when one has ended");
+    HttpProblem::new("too-many-turns", detail).with_retry_after(1)
 }
 
 fn usage_problem(error: &std::io::Error) -> HttpProblem {

@@ -10,15 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
 use segue_core::ledger::UsageTotals;
-use segue_engine::{SessionUsageChange, root_session_name};
+use segue_engine::SessionUsageChange;
 use serde::{Deserialize, Serialize};
 
-use super::{KeyUsage, KeyUsageStore, UsageDay};
+use super::{KeyUsage, KeyUsageStore, UsageDay, hash_root_session, hash_session};
 use crate::files::create_private_folder;
 use crate::limits::USAGE_DAYS_KEPT;
 
 const USAGE_FOLDER: &str = "usage";
-const SESSION_HASH_CHARS: usize = 32;
 
 /// Stores the usage of keys in files.
 #[derive(Debug, Clone)]
@@ -257,22 +256,6 @@ fn ends_with_newline(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last == *b"\n")
-}
-
-/// Returns the hash of the session from which a session descends.
-fn hash_root_session(session: &SessionId) -> String {
-    hash_text(root_session_name(session.as_str()))
-}
-
-/// Returns the hash of one session, which differs from that of a later session with the same name.
-fn hash_session(change: &SessionUsageChange) -> String {
-    hash_text(&format!("{}@{}", change.session, change.session_opened_at.0))
-}
-
-fn hash_text(text: &str) -> String {
-    let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
-    hash.truncate(SESSION_HASH_CHARS);
-    hash
 }
 
 #[cfg(test)]

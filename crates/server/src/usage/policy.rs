@@ -9,8 +9,9 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::clock::Clock;
 use segue_engine::{CallPolicy, SessionUsageChange};
 
-use super::{FileKeyUsageStore, KeyUsageStore, UsageDay, format_time};
+use super::{KeyUsageStore, UsageDay, format_time};
 use crate::keys::ApiKeyStore;
+use crate::shared_state::ServerSharedState;
 
 /// The call policy of an engine whose sessions are paid for by keys.
 pub struct KeyCallPolicy {
@@ -29,23 +30,26 @@ impl KeyCallPolicy {
     /// Creates the policy for the keys of a data folder. Their usage is stored in files of the same folder.
     #[must_use]
     pub fn from_folder(folder: &Path, clock: Arc<dyn Clock>) -> Self {
-        Self::new(folder, Arc::new(FileKeyUsageStore::from_folder(folder)), clock)
+        Self::new(&ServerSharedState::from_folder(folder), clock)
     }
 
-    /// Creates the policy for the keys of a data folder, with another store for their usage.
+    /// Creates the policy for keys and usage that servers share.
     #[must_use]
-    pub fn new(folder: &Path, usage: Arc<dyn KeyUsageStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { keys: ApiKeyStore::from_folder(folder), usage, clock }
+    pub fn new(shared: &ServerSharedState, clock: Arc<dyn Clock>) -> Self {
+        Self { keys: shared.keys(), usage: shared.key_usage(), clock }
     }
 
     async fn check_limits(&self, session: &SessionId, model: &ModelName, now: UnixMillis) -> Result<(), String> {
         let unreadable = |_| "the usage of the key cannot be read, so its limits cannot be checked".to_owned();
         let Some(id) = self.usage.find_payer(session, now).await.map_err(unreadable)? else { return Ok(()) };
-        let Some(key) = self.keys.find_key(&id) else {
+        let Some(key) = self.keys.find_key(&id).await else {
             return Err(format!("the key {id}, which pays for this session, was revoked"));
         };
         if !key.limits.allows_model(model) {
             return Err(format!("the key `{}` may not use the model `{model}`", key.name));
+        }
+        if let Some(max) = key.limits.turns_at_once {
+            self.usage.keep_turn(&id, session, max).await.map_err(unreadable)?;
         }
         if !key.limits.limits_spending() {
             return Ok(());

@@ -1,20 +1,18 @@
 //! Delivers events: a queue for each webhook reads the store's changes, delivers what the webhook wants, and retries what
-//! failed. The queues are independent, so a slow receiver delays no other. A file lock ensures that only one process per store
-//! delivers.
+//! failed. The queues are independent, so a slow receiver delays no other. The server that delivers holds a slot, of which there
+//! is one. If it dies, the slot expires and another server continues with the saved queues.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 use segue_core::event::RecordedEvent;
 use segue_core::ids::{SessionUid, UnixMillis};
-use segue_engine::{Error, SessionQuery};
+use segue_engine::{Error, SessionQuery, SlotLease, SlotRequest, StoreError};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::delivery_queue::{DeliveryQueue, QueuedSession};
+use super::delivery_queue::{DeliveryQueue, QueueSaveOutcome, QueuedSession, SavedQueue};
 use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
 use crate::app::AppState;
 use crate::caller::{Caller, session_owner};
@@ -22,14 +20,15 @@ use crate::event_view::{EventTextFilter, EventViewBuilder};
 use crate::extract::RequestedSession;
 use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_DUE_SESSIONS_MAX,
-    WEBHOOK_LOCK_POLL_MS, WEBHOOK_POLL_MS,
+    WEBHOOK_POLL_MS, WEBHOOK_SLOT_MS, WEBHOOK_SLOT_POLL_MS,
 };
 use crate::options::WebhookSecret;
 
 /// The message for a client that wants a webhook while the server has no secret.
 pub(crate) const NO_WEBHOOK_SECRET_DETAIL: &str =
     "webhooks need a secret for their signatures; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
-const LOCK_FILE: &str = "webhooks.lock";
+/// The group with the one slot of the server that delivers.
+const DELIVERY_SLOT: &str = "webhooks";
 
 /// A task that ends with its handle.
 struct QueueTask(JoinHandle<()>);
@@ -40,50 +39,125 @@ impl Drop for QueueTask {
     }
 }
 
-/// Delivers events until the server shuts down.
+/// Delivers events until the server shuts down, whenever no other server does.
 pub(crate) async fn run_webhook_delivery(app: AppState) {
     let Some(master) = app.options.webhook_secret.clone() else { return };
-    let folder = app.options.folder.clone();
-    let Some(_lock) = acquire_delivery_lock(&app, &folder).await else { return };
-    tracing::info!("this process delivers webhooks");
-    let mut queues: BTreeMap<String, QueueTask> = BTreeMap::new();
-    while !app.is_shutting_down() {
-        match app.webhooks.list_webhooks() {
-            Ok(webhooks) => {
-                queues.retain(|id, _| webhooks.iter().any(|webhook| webhook.webhook == *id));
-                for webhook in webhooks {
-                    let id = webhook.webhook.clone();
-                    queues.entry(id).or_insert_with(|| {
-                        QueueTask(tokio::spawn(run_delivery_queue(app.clone(), master.clone(), webhook)))
-                    });
+    let Ok(holder) = random_holder_name() else { return };
+    let mut delivery: Option<RunningDelivery> = None;
+    loop {
+        let now = Instant::now();
+        match hold_delivery_slot(&app, &holder).await {
+            Ok(Some(lease)) => {
+                let running = delivery.get_or_insert_with(|| RunningDelivery::start(&app, &master));
+                (running.lease, running.held_until) = (Some(lease), now + Duration::from_millis(WEBHOOK_SLOT_MS));
+            }
+            Ok(None) => {
+                if delivery.take().is_some() {
+                    tracing::warn!("another server delivers webhooks now");
                 }
             }
-            // The message may quote the file, and the URLs in it may contain secrets.
-            Err(_) => tracing::warn!("cannot read the list of webhooks"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot find out which server delivers webhooks");
+                // Another server may deliver by now.
+                delivery = delivery.filter(|running| running.held_until > Instant::now());
+            }
         }
         tokio::select! {
-            () = app.wait_for_shutdown() => return,
-            () = tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)) => {}
+            () = app.wait_for_shutdown() => break,
+            () = tokio::time::sleep(Duration::from_millis(WEBHOOK_SLOT_POLL_MS)) => {}
         }
+    }
+    if let Some(RunningDelivery { lease: Some(lease), tasks, .. }) = delivery {
+        drop(tasks);
+        // If it cannot be released, it expires.
+        let _ = app.options.shared.records.release_slot(DELIVERY_SLOT, &holder, lease).await;
     }
 }
 
-/// Delivers the events of one webhook until its task is dropped.
-async fn run_delivery_queue(app: AppState, master_secret: WebhookSecret, webhook: Webhook) {
-    let folder = app.options.folder.clone();
-    let mut queue = DeliveryQueue::load(&folder, &webhook);
+/// The tasks of the server that delivers.
+struct RunningDelivery {
+    lease: Option<SlotLease>,
+    held_until: Instant,
+    tasks: QueueTask,
+}
+
+impl RunningDelivery {
+    fn start(app: &AppState, master_secret: &WebhookSecret) -> Self {
+        tracing::info!("this process delivers webhooks");
+        let tasks = QueueTask(tokio::spawn(run_delivery_queues(app.clone(), master_secret.clone())));
+        Self { lease: None, held_until: Instant::now(), tasks }
+    }
+}
+
+async fn hold_delivery_slot(app: &AppState, holder: &str) -> Result<Option<SlotLease>, StoreError> {
+    let request = SlotRequest {
+        group: DELIVERY_SLOT.to_owned(),
+        holder: holder.to_owned(),
+        slots_max: 1,
+        hold_ms: WEBHOOK_SLOT_MS,
+    };
+    app.options.shared.records.hold_slot(request).await
+}
+
+/// Returns a name that no other server has.
+fn random_holder_name() -> Result<String, getrandom::Error> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).inspect_err(|error| tracing::error!(%error, "no webhook is delivered"))?;
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
+}
+
+/// Runs a queue for each webhook, until the task is dropped.
+async fn run_delivery_queues(app: AppState, master_secret: WebhookSecret) {
+    let mut queues: BTreeMap<String, QueueTask> = BTreeMap::new();
     loop {
+        match app.webhooks.list_webhooks().await {
+            Ok(webhooks) => {
+                queues
+                    .retain(|id, task| webhooks.iter().any(|webhook| webhook.webhook == *id) && !task.0.is_finished());
+                for webhook in webhooks {
+                    let id = webhook.webhook.clone();
+                    queues.entry(id).or_insert_with(|| {
+                        QueueTask(tokio::spawn(run_delivery_queue(app.clone(), master_secret.clone(), webhook)))
+                    });
+                }
+            }
+            // The message may quote the record, and the URLs in it may contain secrets.
+            Err(_) => tracing::warn!("cannot read the list of webhooks"),
+        }
+        tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
+    }
+}
+
+/// Delivers the events of one webhook until its task is dropped, or another server saves its queue.
+async fn run_delivery_queue(app: AppState, master_secret: WebhookSecret, webhook: Webhook) {
+    let records = app.options.shared.records.clone();
+    let mut saved = loop {
+        match SavedQueue::load(records.as_ref(), &webhook).await {
+            Ok(saved) => break saved,
+            Err(error) => {
+                tracing::warn!(webhook = webhook.webhook, %error, "cannot read which events were delivered");
+                tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
+            }
+        }
+    };
+    loop {
+        let queue = &mut saved.queue;
         let before = queue.clone();
-        if let Err(error) = read_changes(&app, &webhook, &mut queue).await {
+        if let Err(error) = read_changes(&app, &webhook, queue).await {
             // A store that cannot be read now is tried again in the next round.
             tracing::warn!(webhook = webhook.webhook, %error, "cannot read the sessions with events for a webhook");
         }
-        deliver_due_sessions(&app, &master_secret, &webhook, &mut queue).await;
+        deliver_due_sessions(&app, &master_secret, &webhook, queue).await;
         queue.prune();
-        if queue != before {
-            // If the queue cannot be saved, events are delivered again; receivers recognize them by their id.
-            if let Err(error) = queue.save(&folder, &webhook.webhook) {
-                tracing::warn!(%error, "cannot save which webhook events were delivered; they may be delivered again");
+        if *queue != before {
+            match saved.save(records.as_ref(), &webhook.webhook).await {
+                Ok(QueueSaveOutcome::Saved) => {}
+                // If this server still delivers, a new task loads the queue.
+                Ok(QueueSaveOutcome::TakenOver) => return,
+                // Events are delivered again; receivers recognize them by their id.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot save which webhook events were delivered; they may be delivered again");
+                }
             }
         }
         tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
@@ -147,21 +221,6 @@ async fn deliver_due_sessions(
     let updates: Vec<(SessionUid, QueuedSession)> =
         deliveries.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
     queue.sessions.extend(updates);
-}
-
-/// Waits until no other process delivers.
-async fn acquire_delivery_lock(app: &AppState, folder: &Path) -> Option<File> {
-    loop {
-        let file = crate::files::open_lock_file(&folder.join(LOCK_FILE));
-        let file = file.inspect_err(|error| tracing::warn!(%error, "cannot open {LOCK_FILE}; no webhook is delivered"));
-        if let Some(file) = file.ok().filter(|file| file.try_lock().is_ok()) {
-            return Some(file);
-        }
-        tokio::select! {
-            () = app.wait_for_shutdown() => return None,
-            () = tokio::time::sleep(Duration::from_millis(WEBHOOK_LOCK_POLL_MS)) => {}
-        }
-    }
 }
 
 /// Delivers the new events of a session, up to the first failure.

@@ -1,18 +1,34 @@
 //! The queue of one webhook: which sessions have events to deliver, how far each was delivered, and when a failed event is tried
-//! again. A session is identified by its uid, so a session that reuses a name starts anew. Each queue is saved in a file of its
+//! again. A session is identified by its uid, so a session that reuses a name starts anew. Each queue is saved in a record of its
 //! own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
-use segue_engine::{ChangeCursor, PendingWorkStatus, StoredSessionChange, StoredSessionEntry};
+use segue_engine::{
+    ChangeCursor, PendingWorkStatus, RecordCondition, RecordVersion, RecordWrite, RecordWriteOutcome, SharedRecords,
+    StoreError, StoredSessionChange, StoredSessionEntry,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Webhook;
 use crate::limits::{WEBHOOK_CLOCK_JUMP_WINDOW_MS, WEBHOOK_IDLE_SESSIONS_MAX};
+use crate::shared_state::read_whole_record;
 
-const QUEUES_FOLDER: &str = "webhooks";
+/// A queue and the version in which it was saved. If another server has saved it since then, that server delivers now.
+#[derive(Debug)]
+pub(crate) struct SavedQueue {
+    pub queue: DeliveryQueue,
+    version: Option<RecordVersion>,
+}
+
+/// What became of a queue that was to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueSaveOutcome {
+    Saved,
+    /// Another server has saved it, so this one must not deliver any more.
+    TakenOver,
+}
 
 /// The deliveries of one webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,38 +87,48 @@ impl QueuedSession {
     }
 }
 
-impl DeliveryQueue {
+impl SavedQueue {
     /// Loads the queue of a webhook. A new one starts with the changes after the webhook was created.
-    #[must_use]
-    pub(crate) fn load(folder: &Path, webhook: &Webhook) -> Self {
-        let new = || Self { changes: webhook.after_change, ..Self::default() };
-        let bytes = match std::fs::read(queue_path(folder, &webhook.webhook)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return new(),
-            Err(error) => {
-                tracing::error!(webhook = webhook.webhook, %error, "cannot read the queue; events are delivered again");
-                return new();
-            }
-        };
-        serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::error!(webhook = webhook.webhook, %error, "the queue is damaged; events are delivered again");
-            new()
-        })
-    }
-
-    /// Saves the queue.
     ///
     /// # Errors
-    /// The folder cannot be written to.
-    pub(crate) fn save(&self, folder: &Path, webhook: &str) -> std::io::Result<()> {
-        // Our own types can always be serialized.
-        crate::files::replace_file(&queue_path(folder, webhook), &serde_json::to_vec(self).unwrap_or_default())
+    /// The queue cannot be read.
+    pub(crate) async fn load(records: &dyn SharedRecords, webhook: &Webhook) -> Result<Self, StoreError> {
+        let Some((version, bytes)) = read_whole_record(records, &queue_record(&webhook.webhook)).await? else {
+            return Ok(Self { queue: DeliveryQueue::new(webhook), version: None });
+        };
+        let queue = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            tracing::error!(webhook = webhook.webhook, %error, "the queue is damaged; events are delivered again");
+            DeliveryQueue::new(webhook)
+        });
+        Ok(Self { queue, version: Some(version) })
     }
 
-    /// Removes the file of a webhook that was deleted.
-    pub(crate) fn remove_file(folder: &Path, webhook: &str) {
-        // Without it there is nothing to remove. A file that stays is not used by anything.
-        let _ = std::fs::remove_file(queue_path(folder, webhook));
+    /// Saves the queue, unless another server has done so since it was loaded.
+    ///
+    /// # Errors
+    /// The queue cannot be written.
+    pub(crate) async fn save(
+        &mut self,
+        records: &dyn SharedRecords,
+        webhook: &str,
+    ) -> Result<QueueSaveOutcome, StoreError> {
+        let condition = self.version.map_or(RecordCondition::Missing, RecordCondition::Version);
+        // Our own types can always be serialized.
+        let bytes = serde_json::to_vec(&self.queue).unwrap_or_default();
+        let write = RecordWrite { name: queue_record(webhook), bytes, condition, expires_in_ms: None };
+        Ok(match records.write_record(write).await? {
+            RecordWriteOutcome::Conflict => QueueSaveOutcome::TakenOver,
+            RecordWriteOutcome::Written(version) => {
+                self.version = Some(version);
+                QueueSaveOutcome::Saved
+            }
+        })
+    }
+}
+
+impl DeliveryQueue {
+    fn new(webhook: &Webhook) -> Self {
+        Self { changes: webhook.after_change, ..Self::default() }
     }
 
     /// Returns the number of sessions with an event that is being retried.
@@ -165,8 +191,9 @@ impl DeliveryQueue {
     }
 }
 
-fn queue_path(folder: &Path, webhook: &str) -> PathBuf {
-    folder.join(QUEUES_FOLDER).join(format!("{webhook}.json"))
+/// Returns the name of the record with the queue of a webhook.
+pub(crate) fn queue_record(webhook: &str) -> String {
+    format!("webhooks/{webhook}")
 }
 
 #[cfg(test)]
@@ -212,7 +239,7 @@ mod tests {
 
     #[test]
     fn session_that_reuses_a_name_starts_anew() {
-        let mut queue = DeliveryQueue::load(Path::new("/nonexistent"), &webhook());
+        let mut queue = DeliveryQueue::new(&webhook());
         assert_eq!(queue.changes, ChangeCursor(7));
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 1, 20_000_000)));
         queue.sessions.get_mut(&SessionUid(1)).expect("queued").advance(Seq(3), UnixMillis(20_000_000));

@@ -211,17 +211,17 @@ struct Callers {
 }
 
 impl Callers {
-    fn new(folder: &TempDir, kind: Kind) -> Self {
+    async fn new(folder: &TempDir, kind: Kind) -> Self {
         let other_flow = if kind.flow() == "chat" { "concierge" } else { "chat" };
-        let revoked = key(folder, Some("acme"), None);
+        let revoked = key(folder, Some("acme"), None).await;
         let id = revoked.split('_').nth(1).expect("an id");
-        ApiKeyStore::from_folder(folder.path()).revoke_key(id).expect("revoked");
+        ApiKeyStore::from_folder(folder.path()).revoke_key(id).await.expect("revoked");
         Self {
-            operator: key(folder, None, None),
-            owner: key(folder, Some("acme"), None),
-            same_flow: key(folder, Some("acme"), Some(&[kind.flow()])),
-            other_owner: key(folder, Some("bolt"), None),
-            other_flow: key(folder, Some("acme"), Some(&[other_flow])),
+            operator: key(folder, None, None).await,
+            owner: key(folder, Some("acme"), None).await,
+            same_flow: key(folder, Some("acme"), Some(&[kind.flow()])).await,
+            other_owner: key(folder, Some("bolt"), None).await,
+            other_flow: key(folder, Some("acme"), Some(&[other_flow])).await,
             revoked,
         }
     }
@@ -229,7 +229,7 @@ impl Callers {
 
 async fn matrix_server(kind: Kind) -> (TestServer, Callers) {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    let callers = Callers::new(&folder, kind);
+    let callers = Callers::new(&folder, kind).await;
     let disk = MemoryDisk::new();
     let engine = priced_engine(&disk, &folder, DEFAULT_SCENARIO).await;
     (TestServer::with_engine(engine, &disk, folder, |options| options.require_key = true).await, callers)

@@ -49,7 +49,7 @@ async fn nothing_of_a_deleted_session_is_left() {
         options.webhook_secret = Some(WebhookSecret("a long text".into()));
     })
     .await;
-    let secret = key(&folder, None, None);
+    let secret = key(&folder, None, None).await;
     let post = |path: String, body| send(server.request(Method::POST, &path).bearer_auth(&secret).json(&body));
     // Nobody listens there, so the deliveries fail and wait for their next attempt.
     let webhook = post("/v1/webhooks".into(), json!({"url": "http://127.0.0.1:9/"})).await.expect_json(201);

@@ -32,7 +32,7 @@ async fn session_names(server: &TestServer) -> Vec<String> {
 async fn imported_session_is_always_in_the_callers_namespace() {
     let (server, folder) = test_server().await;
     let mut lines = export_lines(&server, "chat").await;
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None) };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None).await };
     lines[0] = lines[0].replace("\"fox\"", "\"acme.fox\"");
     let first_event = lines.iter().position(|line| line.contains("session_opened")).expect("an event");
     let mut swapped = lines.clone();
@@ -50,8 +50,8 @@ async fn imported_session_is_always_in_the_callers_namespace() {
 async fn import_does_not_bypass_a_key_limited_to_flows() {
     let (server, folder) = test_server().await;
     let lines = export_lines(&server, "concierge").await;
-    let chat = Tenant { server: &server, key: key(&folder, Some("acme"), Some(&["chat"])) };
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None) };
+    let chat = Tenant { server: &server, key: key(&folder, Some("acme"), Some(&["chat"])).await };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None).await };
     assert_eq!(import(&chat, &lines).await.problem_code(404), "no-such-flow");
     // A header that also looks like an event of an allowed flow.
     let mut header: Value = serde_json::from_str(&lines[0]).expect("a header");
@@ -74,7 +74,7 @@ async fn import_does_not_bypass_a_key_limited_to_flows() {
 async fn imported_settings_must_fit_the_flow() {
     let (server, folder) = test_server().await;
     let mut lines = export_lines(&server, "chat").await;
-    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None) };
+    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None).await };
     let at = lines.iter().position(|line| line.contains("session_opened")).expect("an event");
     let mut opened: Value = serde_json::from_str(&lines[at]).expect("an event");
     opened["event"]["settings"] = json!({"no_such_setting": 1});

@@ -9,7 +9,8 @@ use segue_core::signal::BlockSet;
 use segue_engine::clock::SystemClock;
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelCard, ModelRegistry, ScriptedModel, TokenPrice};
-use segue_server::{ApiKeyStore, KeyCallPolicy, KeyLimits, ServerApiKeySpec};
+use segue_server::{ApiKeyStore, KeyCallPolicy, KeyLimits, ServerApiKeySpec, ServerSharedState};
+use segue_store::Store;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use tempfile::TempDir;
 use crate::keys::Tenant;
 use crate::test_server::{DEFAULT_SCENARIO, TestServer};
 
-const TOKENS_PER_TURN: u64 = 45;
+pub(crate) const TOKENS_PER_TURN: u64 = 45;
 
 async fn priced_server(disk: &MemoryDisk, folder: &Arc<TempDir>, scenario: &str) -> TestServer {
     let engine = priced_engine(disk, folder, scenario).await;
@@ -27,6 +28,12 @@ async fn priced_server(disk: &MemoryDisk, folder: &Arc<TempDir>, scenario: &str)
 
 /// An engine whose model costs one millionth of a dollar per token, and which applies the limits of keys.
 pub(crate) async fn priced_engine(disk: &MemoryDisk, folder: &TempDir, scenario: &str) -> Engine {
+    let shared = ServerSharedState::from_folder(folder.path());
+    priced_engine_on(Arc::new(MemoryStore::open(disk)), &shared, scenario).await
+}
+
+/// The same on any store, with any keys.
+pub(crate) async fn priced_engine_on(store: Arc<dyn Store>, shared: &ServerSharedState, scenario: &str) -> Engine {
     let script = |text: &str| Arc::new(text.parse::<ScriptedModel>().expect("a scenario"));
     let price = TokenPrice::flat(1_000_000, 1_000_000, 1_000_000);
     let card = ModelCard { price: Some(price), ..ModelCard::unpriced(100_000) };
@@ -37,9 +44,8 @@ pub(crate) async fn priced_engine(disk: &MemoryDisk, folder: &TempDir, scenario:
     );
     let mut flows = segue_flows::built_in_flows();
     flows.extend([parent_flow(), worker_flow()]);
-    let store = Arc::new(MemoryStore::open(disk));
     let config = EngineConfig {
-        call_policy: Arc::new(KeyCallPolicy::from_folder(folder.path(), Arc::new(SystemClock))),
+        call_policy: Arc::new(KeyCallPolicy::new(shared, Arc::new(SystemClock))),
         ..EngineConfig::new(store, flows, models, "scripted")
     };
     Engine::start(config).await.expect("it starts")
@@ -86,9 +92,9 @@ fn worker_role() -> RoleSpec {
     ClosureFlow::speaker_role().visible_to_user(BlockSet::new())
 }
 
-fn key(folder: &TempDir, limits: KeyLimits) -> (String, String) {
+async fn key(folder: &TempDir, limits: KeyLimits) -> (String, String) {
     let spec = ServerApiKeySpec { name: "trial".into(), owner: Some("acme".into()), limits, ..Default::default() };
-    let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(spec, 1).expect("made");
+    let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(spec, 1).await.expect("made");
     (key.id, secret)
 }
 
@@ -114,7 +120,7 @@ async fn used_tokens(tenant: &Tenant<'_>) -> u64 {
 async fn budget_stops_messages_names_the_reset_and_survives_a_restart() {
     let (disk, folder) = (MemoryDisk::new(), folder());
     let limits = KeyLimits { cost_microusd_per_day: Some(TOKENS_PER_TURN + 1), ..KeyLimits::default() };
-    let (_, secret) = key(&folder, limits);
+    let (_, secret) = key(&folder, limits).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret.clone() };
     open(&tenant, "fox", "chat").await;
@@ -145,7 +151,7 @@ async fn budget_stops_messages_names_the_reset_and_survives_a_restart() {
 #[tokio::test]
 async fn children_are_paid_for_by_the_key_of_their_parent() {
     let (disk, folder) = (MemoryDisk::new(), folder());
-    let (_, secret) = key(&folder, KeyLimits { tokens_per_day: Some(1_000), ..KeyLimits::default() });
+    let (_, secret) = key(&folder, KeyLimits { tokens_per_day: Some(1_000), ..KeyLimits::default() }).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret };
     open(&tenant, "boss", "parent").await;
@@ -161,7 +167,7 @@ async fn children_are_paid_for_by_the_key_of_their_parent() {
 #[tokio::test]
 async fn limit_reached_during_a_turn_stops_the_next_call() {
     let (disk, folder) = (MemoryDisk::new(), folder());
-    let (id, secret) = key(&folder, KeyLimits::default());
+    let (id, secret) = key(&folder, KeyLimits::default()).await;
     let scenario = "[default]\ntext = \"ok\"\nusage = { input = 40, output = 5 }\n";
     let server = priced_server(&disk, &folder, scenario).await;
     let tenant = Tenant { server: &server, key: secret };
@@ -169,7 +175,7 @@ async fn limit_reached_during_a_turn_stops_the_next_call() {
     tenant.post("/v1/sessions/fox/messages", json!({"text": "one"})).await.expect_json(200);
     // The limit is set while the session exists: the engine applies it to every call.
     let limits = KeyLimits { models: Some(BTreeSet::from(["other".into()])), ..KeyLimits::default() };
-    ApiKeyStore::from_folder(folder.path()).set_limits(&id, limits).expect("set");
+    ApiKeyStore::from_folder(folder.path()).set_limits(&id, limits).await.expect("set");
     let failed = loop {
         let ended = tenant.post("/v1/sessions/fox/messages", json!({"text": "two"})).await.expect_json(200);
         // The server reads the keys again after a moment.
@@ -185,7 +191,7 @@ async fn limit_reached_during_a_turn_stops_the_next_call() {
 async fn models_named_in_a_request_must_be_allowed() {
     let (disk, folder) = (MemoryDisk::new(), folder());
     let limits = KeyLimits { models: Some(BTreeSet::from(["other".into()])), ..KeyLimits::default() };
-    let (_, secret) = key(&folder, limits);
+    let (_, secret) = key(&folder, limits).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret };
     let new = |model: &str| json!({"session": "fox", "flow": "chat", "models": {"assistant": model}});
@@ -196,7 +202,7 @@ async fn models_named_in_a_request_must_be_allowed() {
 #[tokio::test]
 async fn turns_at_once_are_limited_per_key() {
     let (disk, folder) = (MemoryDisk::new(), folder());
-    let (_, secret) = key(&folder, KeyLimits { turns_at_once: Some(1), ..KeyLimits::default() });
+    let (_, secret) = key(&folder, KeyLimits { turns_at_once: Some(1), ..KeyLimits::default() }).await;
     let server = priced_server(&disk, &folder, "[[reply]]\nhang = true\ntext = \"wait\"").await;
     let tenant = Tenant { server: &server, key: secret };
     for session in ["a", "b"] {

@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, send};
 
-pub(crate) fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
+pub(crate) async fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
     let new =
         ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows, ..ServerApiKeySpec::default() };
-    ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
+    ApiKeyStore::from_folder(folder.path()).create_key(new, 1).await.expect("made").1
 }
 
 /// A client with a key.
@@ -43,12 +43,12 @@ pub(crate) async fn test_server() -> (TestServer, Arc<TempDir>) {
 #[tokio::test]
 async fn remote_address_requires_a_key() {
     let (server, folder) = test_server().await;
-    let mut options = ServerOptions::new(folder.path().to_owned());
+    let mut options = ServerOptions::new(segue_server::ServerSharedState::from_folder(folder.path()));
     options.address = "0.0.0.0:0".parse().expect("an address");
     let refused = HttpServer::bind(server.engine.clone(), options.clone()).await.expect_err("it must not listen");
     assert!(matches!(refused, Error::KeyRequired(_)));
     assert!(refused.to_string().contains("segue keys add"), "{refused}");
-    let key = key(&folder, None, None);
+    let key = key(&folder, None, None).await;
     let open = TestServer::on_disk(&server.disk, folder.clone(), DEFAULT_SCENARIO, |options| {
         options.address = "0.0.0.0:0".parse().expect("an address")
     })
@@ -70,7 +70,7 @@ async fn loopback_ignores_foreign_keys_unless_a_key_is_required() {
     let tenant = |server, key: &str| Tenant { server, key: key.to_owned() };
     assert_eq!(tenant(&server, "sk-unused").get("/v1/models").await.status, 200);
     assert_eq!(tenant(&server, "sg_1_2").get("/v1/models").await.status, 401);
-    key(&folder, None, None);
+    key(&folder, None, None).await;
     let strict =
         TestServer::on_disk(&server.disk, folder.clone(), DEFAULT_SCENARIO, |options| options.require_key = true).await;
     assert_eq!(strict.get("/v1/models").await.status, 401);
@@ -79,8 +79,8 @@ async fn loopback_ignores_foreign_keys_unless_a_key_is_required() {
 #[tokio::test]
 async fn owners_see_only_their_own_sessions() {
     let (server, folder) = test_server().await;
-    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None) };
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None) };
+    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None).await };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None).await };
     for (tenant, text) in [(&acme, "the secret of acme"), (&bolt, "the secret of bolt")] {
         tenant.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await.expect_json(201);
         tenant.post("/v1/sessions/fox/messages", json!({"text": text})).await.expect_json(200);
@@ -112,8 +112,8 @@ async fn owners_see_only_their_own_sessions() {
 #[tokio::test]
 async fn no_view_reveals_a_namespace_or_another_owner() {
     let (server, folder) = test_server().await;
-    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None) };
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None) };
+    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None).await };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None).await };
     for tenant in [&acme, &bolt] {
         tenant.post("/v1/sessions", json!({"session": "fox", "flow": "concierge"})).await.expect_json(201);
         tenant.post("/v1/sessions/fox/messages", json!({"text": "Should we?"})).await.expect_json(200);
@@ -167,8 +167,8 @@ async fn no_view_reveals_a_namespace_or_another_owner() {
 #[tokio::test]
 async fn openai_conversations_are_separated_by_owner() {
     let (server, folder) = test_server().await;
-    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None) };
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None) };
+    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None).await };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), None).await };
     let ask = json!({"model": "chat", "messages": [{"role": "user", "content": "hello"}]});
     let first = acme.post("/v1/chat/completions", ask).await.expect_json(200);
     let go_on = json!({"model": "chat", "messages": [
@@ -188,7 +188,7 @@ async fn key_limited_to_flows_sees_no_other_flow() {
     let (server, folder) = test_server().await;
     server.open_session("open", "chat").await;
     server.open_session("closed", "concierge").await;
-    let some = Tenant { server: &server, key: key(&folder, None, Some(&["chat"])) };
+    let some = Tenant { server: &server, key: key(&folder, None, Some(&["chat"])).await };
     assert_eq!(some.get("/v1/sessions/open").await.status, 200);
     assert_eq!(some.get("/v1/sessions/closed").await.problem_code(404), "no-such-session");
     let listed = some.get("/v1/sessions").await;
@@ -210,8 +210,8 @@ async fn key_limited_to_flows_sees_no_other_flow() {
 #[tokio::test]
 async fn export_and_import_use_the_owners_names() {
     let (server, folder) = test_server().await;
-    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None) };
-    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), Some(&["concierge"])) };
+    let acme = Tenant { server: &server, key: key(&folder, Some("acme"), None).await };
+    let bolt = Tenant { server: &server, key: key(&folder, Some("bolt"), Some(&["concierge"])).await };
     acme.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await.expect_json(201);
     acme.post("/v1/sessions/fox/messages", json!({"text": "hello"})).await.expect_json(200);
     let lines = acme.get("/v1/sessions/fox/export").await.text;
@@ -227,7 +227,7 @@ async fn export_and_import_use_the_owners_names() {
 #[tokio::test]
 async fn streams_of_a_revoked_key_end() {
     let (server, folder) = test_server().await;
-    let secret = key(&folder, Some("acme"), None);
+    let secret = key(&folder, Some("acme"), None).await;
     let acme = Tenant { server: &server, key: secret.clone() };
     acme.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await.expect_json(201);
     let open = |path: &str| SseReader::open(server.request(Method::GET, path).bearer_auth(&secret));
@@ -236,7 +236,7 @@ async fn streams_of_a_revoked_key_end() {
         stream.read_until("live").await;
     }
     let id = secret.split('_').nth(1).expect("an id");
-    ApiKeyStore::from_folder(folder.path()).revoke_key(id).expect("revoked");
+    ApiKeyStore::from_folder(folder.path()).revoke_key(id).await.expect("revoked");
     for stream in &mut streams {
         let refused = tokio::time::timeout(std::time::Duration::from_secs(20), stream.read_until("problem")).await;
         let refused = refused.expect("the stream ends").pop().expect("a problem").data;

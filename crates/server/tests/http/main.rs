@@ -11,6 +11,7 @@ mod keys;
 mod late_answers;
 mod limits;
 mod messages;
+mod nodes;
 mod openai;
 mod openai_tools;
 mod sessions;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
 use segue_models::{ModelRegistry, RehearsalModel, ScriptedModel};
-use segue_server::{HttpServer, ServerOptions};
+use segue_server::{HttpServer, ServerOptions, ServerSharedState};
 use segue_store::Store;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ impl TestServer {
         folder: Arc<TempDir>,
         change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        let mut options = ServerOptions::new(folder.path().to_owned());
+        let mut options = ServerOptions::new(ServerSharedState::from_folder(folder.path()));
         options.address.set_port(0);
         change(&mut options);
         let server = HttpServer::bind(engine.clone(), options).await.expect("it listens");

@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use crate::test_server::{DEFAULT_SCENARIO, TestServer};
 
 /// A receiver that fails the first few requests.
-struct Receiver {
-    url: String,
-    deliveries: mpsc::UnboundedReceiver<(HeaderMap, String)>,
-    seen: std::collections::HashSet<axum::http::HeaderValue>,
+pub(crate) struct Receiver {
+    pub url: String,
+    pub deliveries: mpsc::UnboundedReceiver<(HeaderMap, String)>,
+    pub seen: std::collections::HashSet<axum::http::HeaderValue>,
 }
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ struct ReceiverState {
     deliveries: mpsc::UnboundedSender<(HeaderMap, String)>,
 }
 
-async fn receiver(failures: usize) -> Receiver {
+pub(crate) async fn receiver(failures: usize) -> Receiver {
     let (sender, deliveries) = mpsc::unbounded_channel();
     let state = ReceiverState { failures: Arc::new(AtomicUsize::new(failures)), deliveries: sender };
     let receive = |State(state): State<ReceiverState>, headers: HeaderMap, body: String| async move {
@@ -44,14 +44,14 @@ async fn receiver(failures: usize) -> Receiver {
     Receiver { url, deliveries, seen: std::collections::HashSet::new() }
 }
 
-fn with_secret_and_short_delays(options: &mut ServerOptions) {
+pub(crate) fn with_secret_and_short_delays(options: &mut ServerOptions) {
     options.webhook_secret = Some(WebhookSecret("a long text".into()));
     options.limits.webhook_retry_delays_ms = [10; 6];
 }
 
 impl Receiver {
     /// Returns the next delivery. Repeated deliveries have the same id and are skipped.
-    async fn next(&mut self) -> (HeaderMap, Value, String) {
+    pub(crate) async fn next(&mut self) -> (HeaderMap, Value, String) {
         loop {
             let (headers, body) = self.deliveries.recv().await.expect("more");
             if self.seen.insert(headers["webhook-id"].clone()) {
