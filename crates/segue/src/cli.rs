@@ -139,6 +139,9 @@ pub(crate) enum CliCommand {
     /// Copy all sessions and records to a new file, and check the copy
     #[command(after_help = "Example:\n  segue backup monday.db")]
     Backup(BackupArgs),
+    /// Copy all sessions from a store file into a PostgreSQL database, and compare the copies
+    #[command(after_help = "Example:\n  segue migrate segue.db postgres://segue@db.internal/segue")]
+    Migrate(MigrateArgs),
     /// Show or change whether this folder's configuration is trusted
     #[command(after_help = "Example:\n  segue trust add")]
     Trust(TrustArgs),
@@ -313,6 +316,14 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct BackupArgs {
     /// File to write; it must not exist. The records are copied to a file next to it.
     pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MigrateArgs {
+    /// Store file to copy from. No other process may use it.
+    pub source: PathBuf,
+    /// URL of the database to copy to. No node may use it.
+    pub target: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

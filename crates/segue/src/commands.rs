@@ -11,6 +11,7 @@ mod eval;
 pub(crate) mod explain;
 mod flows;
 mod keys;
+mod migrate;
 mod models;
 pub(crate) mod phase;
 pub(crate) mod recompute;
@@ -59,6 +60,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::Config => config::run_show_config(global).await,
         CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
         CliCommand::Backup(arguments) => backup::run_backup(global, &arguments),
+        CliCommand::Migrate(arguments) => migrate::run_migrate(global, &arguments).await,
         CliCommand::Trust(arguments) => trust::run_trust(global, arguments),
         CliCommand::Eval(arguments) => eval::run_eval(global, arguments).await,
         CliCommand::Models(arguments) => models::run_models(global, &arguments).await,

@@ -67,3 +67,9 @@ pub(crate) const NODE_DRAIN_MS_MAX: u64 = 20_000;
 pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;
 /// Most descendants of a session that a tree of sessions shows.
 pub(crate) const TREE_SESSIONS_MAX: usize = 1_000;
+/// Sessions listed at a time by a migration.
+pub(crate) const MIGRATED_SESSIONS_PAGE: usize = 200;
+/// Events copied with one commit by a migration.
+pub(crate) const MIGRATED_RECORDS_MAX: usize = 512;
+/// Inbox entries of a session that a migration copies; more than an inbox can have.
+pub(crate) const MIGRATED_INBOX_ENTRIES_MAX: usize = 100_000;

@@ -26,6 +26,7 @@ use crate::limits::{
 };
 use crate::{Error, StoreClock};
 
+mod adoption;
 mod append;
 mod batch;
 mod capabilities;

@@ -92,6 +92,13 @@ impl SqliteStore {
         Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers), clock })
     }
 
+    /// Returns how many other processes have the store open.
+    pub fn other_process_count(&self) -> Result<usize, Error> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = &writer.as_ref().ok_or(Error::Closed)?.node;
+        node.other_live_count().map_err(|error| map_file_error(&error, &self.readers.path))
+    }
+
     /// Runs `work` in the next write transaction and waits until it is durable.
     async fn run_write<T, F>(
         &self,

@@ -10,6 +10,7 @@
 mod checker;
 mod clients;
 mod live_words;
+mod migrate;
 mod model_server;
 mod nemesis;
 mod nodes;

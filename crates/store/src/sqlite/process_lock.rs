@@ -47,6 +47,18 @@ impl ProcessLivenessLock {
         }
         is_lock_file_held(&lock_path(&self.folder, holder))
     }
+
+    /// Returns how many other stores are open on the same database.
+    pub(super) fn other_live_count(&self) -> io::Result<usize> {
+        let own = lock_path(&self.folder, &self.name);
+        let mut count = 0;
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let is_other_lock = path.extension().is_some_and(|kind| kind == "lock") && path != own;
+            count += usize::from(is_other_lock && is_lock_file_held(&path)?);
+        }
+        Ok(count)
+    }
 }
 
 impl Drop for ProcessLivenessLock {
