@@ -20,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::limits::DRAIN_MS_MAX;
 use crate::live_updates::LiveUpdateSource;
 use crate::model_assignment::ModelAssignment;
+use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelCallLimits;
 use crate::session_flow::FlowLoader;
@@ -46,6 +47,8 @@ pub struct EngineConfig {
     pub default_settings: BTreeMap<FlowName, Value>,
     /// Decides which calls are allowed, and receives what they used.
     pub call_policy: Arc<dyn CallPolicy>,
+    /// Decides which sessions this process may hold; all if absent.
+    pub placement: Option<Arc<dyn SessionPlacement>>,
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
@@ -84,6 +87,7 @@ impl EngineConfig {
             model_limits: BTreeMap::new(),
             default_settings: BTreeMap::new(),
             call_policy: Arc::new(AllowAllCalls),
+            placement: None,
             clock: Arc::new(SystemClock),
             random: RandomSource::from_entropy(),
             token_counter: Arc::new(O200kTokenCounter),

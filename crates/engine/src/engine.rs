@@ -10,12 +10,12 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand, SessionInput, decide,
+    DecideError, Decision, DecisionEnv, EffectDispatchMode, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
+use segue_core::flow::DynFlow;
 use segue_core::flow::collect_named_models;
-use segue_core::flow::{DynFlow, FlowSpec};
-use segue_core::ids::{FlowName, LeaseEpoch, MessageId, ModelName, RoleName, Seq, SessionId, UnixMillis};
+use segue_core::ids::{FlowName, LeaseEpoch, MessageId, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
 use segue_store::{
@@ -41,6 +41,7 @@ use crate::load::{
 };
 use crate::maintenance::run_maintenance;
 use crate::model_assignment::ModelAssignment;
+use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelRateLimiter;
 use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
@@ -66,6 +67,7 @@ pub(crate) struct EngineShared {
     pub circuit_breaker: ProviderCircuitBreakers,
     pub abandoned_calls: AbandonedCalls,
     pub call_policy: Arc<dyn CallPolicy>,
+    pub placement: Option<Arc<dyn SessionPlacement>>,
     pub clock: Arc<dyn Clock>,
     pub random: RandomSource,
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
@@ -128,6 +130,7 @@ impl Engine {
             circuit_breaker: ProviderCircuitBreakers::default(),
             abandoned_calls: AbandonedCalls::default(),
             call_policy: config.call_policy,
+            placement: config.placement,
             clock: config.clock,
             random: config.random,
             token_counter: config.token_counter,
@@ -245,11 +248,16 @@ impl Engine {
             model_overrides: options.role_models,
             child_origin: None,
         };
+        let is_placed_here = self.shared.is_placed_here(&opened);
         let texts = TextCache::default();
         let state = SessionState::new(&*flow);
         let decision = self.shared.decide_new_session(&*flow, &state, SessionInput::Open(opened), &texts)?;
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
+        if !is_placed_here {
+            self.leave_new_session(&session, epoch).await;
+            return Ok(());
+        }
         let (is_at_rest, wake_at) =
             (decision.state.session.is_at_rest(), decision.state.session.next_wake_at(flow.spec()));
         let cached = CachedSession { state: decision.state, texts, lease_epoch: Some(epoch), snapshot_seq: Seq(0) };
@@ -262,18 +270,6 @@ impl Engine {
         }
         if !is_at_rest {
             self.deliver_message(&session, ActorMessage::without_reply(SessionInput::Tick)).await;
-        }
-        Ok(())
-    }
-
-    /// Checks that the roles exist in the flow and the models in the registry.
-    fn validate_role_models(&self, spec: &FlowSpec, role_models: &BTreeMap<RoleName, ModelName>) -> Result<(), Error> {
-        for (role, model) in role_models {
-            if !spec.roles.contains_key(role) {
-                let known = spec.roles.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                return Err(InputRefusal::NoSuchRole { role: role.clone(), known }.into());
-            }
-            self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }
         Ok(())
     }

@@ -52,6 +52,7 @@ mod load;
 mod maintenance;
 mod model_assignment;
 mod on_demand;
+mod placement;
 pub mod random;
 pub mod rate_limit;
 mod recompute;
@@ -78,6 +79,7 @@ pub use inbox::SubmissionResult;
 pub use leases::LeaseCounts;
 pub use live_updates::{LiveUpdate, LiveUpdateSource};
 pub use model_assignment::ModelAssignment;
+pub use placement::SessionPlacement;
 pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputeResult};
 pub use segue_store::{
     ChangeCursor, Error as StoreError, PendingWorkStatus, RecordCondition, RecordRead, RecordVersion, RecordWrite,

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::decide::RoleModelResolver;
+use segue_core::decide::{InputRefusal, RoleModelResolver};
+use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_core::signal::SignalForm;
 use segue_models::ModelRegistry;
 use segue_models::limits::FALLBACK_WINDOW_TOKENS;
+
+use crate::engine::Engine;
+use crate::error::Error;
 
 /// Assigns models to roles. The most specific entry wins: flow, role and phase; then flow and role; then role and
 /// phase; then role; then the default model.
@@ -89,5 +93,23 @@ impl RoleModelResolver for ModelAssignment {
 
     fn signal_form(&self, model: &ModelName) -> SignalForm {
         self.models.card(model).map_or(SignalForm::Structured, |card| card.signal_form)
+    }
+}
+
+impl Engine {
+    /// Checks that the roles exist in the flow and the models in the registry.
+    pub(crate) fn validate_role_models(
+        &self,
+        spec: &FlowSpec,
+        role_models: &BTreeMap<RoleName, ModelName>,
+    ) -> Result<(), Error> {
+        for (role, model) in role_models {
+            if !spec.roles.contains_key(role) {
+                let known = spec.roles.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(InputRefusal::NoSuchRole { role: role.clone(), known }.into());
+            }
+            self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
+        }
+        Ok(())
     }
 }

@@ -112,7 +112,7 @@ impl Engine {
             tracing::warn!(%session, epoch = epoch.0, %error, "lease not released");
         }
         // Under another name the session is a fork of the exported one; waking it records that.
-        self.wake_session(&session).await?;
+        self.wake_placed_session(&session).await?;
         Ok(session)
     }
 
@@ -139,7 +139,7 @@ impl Engine {
         let summary = summarize_session(&state.session, PendingWorkStatus::Now);
         let spec = ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary };
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
-        self.wake_session(&to).await?;
+        self.wake_placed_session(&to).await?;
         Ok(to)
     }
 }

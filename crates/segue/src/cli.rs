@@ -179,6 +179,9 @@ pub(crate) struct ServeArgs {
     /// With a PostgreSQL store: how long this node keeps its sessions after its last heartbeat, in milliseconds.
     #[arg(long, env = "SEGUE_LEASE_MS", value_name = "MS")]
     pub lease_ms: Option<u64>,
+    /// With a PostgreSQL store: hold sessions of workspaces with this placement label, too; may be repeated.
+    #[arg(long, env = "SEGUE_PLACEMENT", value_name = "LABEL", value_delimiter = ',')]
+    pub placement: Vec<String>,
     /// Take the replies from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,

@@ -15,7 +15,7 @@ use segue_engine::clock::SystemClock;
 use segue_engine::limits::DRAIN_MS_MAX;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
-use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionResumePolicy};
+use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionPlacement, SessionResumePolicy};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
@@ -175,7 +175,10 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         Some(secret) => Some(Arc::new(HttpLiveUpdates::new(secret).map_err(anyhow::Error::msg)?)),
         None => None,
     };
+    // Without other nodes there is nobody to leave a session to.
+    let placement = config.workspace_placement(&start.node.placements).filter(|_| is_cluster);
     let setup = EngineConfig {
+        placement: placement.map(|placement| Arc::new(placement) as Arc<dyn SessionPlacement>),
         tools: workspaces.add_to(tool_registry(records, config.all_domains())),
         models: assigned.models,
         model_assignment: assigned.assignment,

@@ -93,6 +93,8 @@ pub(crate) struct NodeOptions {
     /// Where other nodes reach this one.
     pub address: Option<String>,
     pub lease_ms: Option<u64>,
+    /// The labels of the folders that this node has.
+    pub placements: Vec<String>,
     /// The secret that the nodes of the cluster share.
     pub secret: Option<ClusterSecret>,
 }

@@ -31,6 +31,8 @@ pub struct WorkspaceConfig {
     pub readable: Vec<PathBuf>,
     /// Files and folders outside of the workspace that commands may read and write.
     pub writable: Vec<PathBuf>,
+    /// The label of the nodes that have the folder; all nodes if absent.
+    pub placement: Option<String>,
     pub sandbox: SandboxPolicy,
     pub network: NetworkPolicy,
 }

@@ -46,6 +46,7 @@ pub(super) async fn resume_session(
         }
         parked => parked,
     };
+    shared.ensure_placed_here(session).await?;
     let lease = shared.store.acquire_lease(session, shared.leases.takeover_policy()).await;
     let lease = lease.map_err(|error| Error::from_store_error(session, error))?;
     tracing::debug!(%session, epoch = lease.epoch.0, head = lease.head.0, "lease acquired");

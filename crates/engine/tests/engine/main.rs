@@ -13,6 +13,7 @@ mod leases;
 mod logs;
 mod mid_turn_messages;
 mod parking;
+mod placement;
 mod project_sessions;
 mod rate_limits;
 mod shutdown;

@@ -25,6 +25,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
     let node = NodeOptions {
         address: arguments.advertise.clone(),
         lease_ms: arguments.lease_ms,
+        placements: arguments.placement,
         secret: cluster_secret.clone(),
     };
     let start = EngineStartOptions {

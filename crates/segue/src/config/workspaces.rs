@@ -1,15 +1,29 @@
 //! The `[workspaces]` table: the folders in which agents work, and what they may run there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use segue_core::event::SessionOpened;
+use segue_engine::SessionPlacement;
+use segue_flows::workspace_tools::WORKSPACE_SETTING;
 use segue_tools::{NetworkPolicy, SandboxPolicy, WorkspaceConfig, WorkspaceRegistry};
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
 use crate::limits::WORKSPACE_NAME_CHARS_MAX;
 
-pub(super) const WORKSPACE_KEYS: [&str; 9] =
-    ["folder", "checks", "commands", "environment", "owners", "readable", "writable", "sandbox", "network"];
+pub(super) const WORKSPACE_KEYS: [&str; 10] = [
+    "folder",
+    "checks",
+    "commands",
+    "environment",
+    "owners",
+    "placement",
+    "readable",
+    "writable",
+    "sandbox",
+    "network",
+];
 
 const SANDBOX_NAMES: [(&str, SandboxPolicy); 3] =
     [("auto", SandboxPolicy::Auto), ("required", SandboxPolicy::Required), ("off", SandboxPolicy::Off)];
@@ -49,6 +63,7 @@ pub(super) fn read_workspaces(
             commands: strings("commands")?,
             environment: strings("environment")?,
             owners: strings("owners")?,
+            placement: table.string("placement")?.map(|label| label.value),
             readable: paths("readable")?,
             writable: paths("writable")?,
             sandbox: table.choice("sandbox", &SANDBOX_NAMES)?.map(|sandbox| sandbox.value).unwrap_or_default(),
@@ -69,6 +84,20 @@ fn resolve_user_path(file: &Path, path: &str) -> PathBuf {
     std::path::absolute(&resolved).unwrap_or(resolved)
 }
 
+/// Keeps sessions from nodes that do not have the folder of their workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WorkspacePlacement {
+    /// The workspaces whose folders are on other nodes, with the labels of those.
+    elsewhere: BTreeMap<String, String>,
+}
+
+impl SessionPlacement for WorkspacePlacement {
+    fn find_other_place(&self, opened: &SessionOpened) -> Option<String> {
+        let label = self.elsewhere.get(opened.settings.get(WORKSPACE_SETTING)?.as_str()?)?;
+        Some(format!("a node with the placement `{label}`"))
+    }
+}
+
 impl Config {
     /// Returns the workspaces for the host of their tools.
     pub(crate) fn workspace_registry(&self) -> WorkspaceRegistry {
@@ -76,6 +105,16 @@ impl Config {
         named.fold(WorkspaceRegistry::default(), |registry, (name, workspace)| {
             registry.with_workspace(name, workspace.value.clone())
         })
+    }
+
+    /// Returns which sessions a node with these labels may hold; `None` if it may hold all.
+    pub(crate) fn workspace_placement(&self, labels: &[String]) -> Option<WorkspacePlacement> {
+        let labelled = self.workspaces.iter().filter_map(|(name, workspace)| {
+            let label = workspace.value.placement.clone()?;
+            Some((name.clone(), label)).filter(|(_, label)| !labels.contains(label))
+        });
+        let elsewhere: BTreeMap<String, String> = labelled.collect();
+        (!elsewhere.is_empty()).then_some(WorkspacePlacement { elsewhere })
     }
 
     /// Returns the workspaces as rows for `segue config`.
@@ -97,6 +136,9 @@ impl Config {
             add("folder", value.folder.display().to_string());
             for (key, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
                 add(key, items.join(", "));
+            }
+            if let Some(label) = &value.placement {
+                add("placement", label.clone());
             }
             add("sandbox", sandbox.to_owned());
             add("network", (value.network == NetworkPolicy::Allowed).to_string());
