@@ -125,6 +125,23 @@ pub enum ContextLayer {
     UserWords,
 }
 
+impl ContextLayer {
+    /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
+    /// or signals.
+    #[must_use]
+    pub fn is_foreign(self) -> bool {
+        match self {
+            Self::Instruction | Self::Task => false,
+            Self::Knowledge
+            | Self::Handover
+            | Self::Entities
+            | Self::Conversation
+            | Self::Reasoning
+            | Self::UserWords => true,
+        }
+    }
+}
+
 /// Whether a fragment has the same text in every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -259,7 +276,14 @@ impl PromptReceipt {
         self.vendor_tokens_estimate.unwrap_or(self.tokens)
     }
 
-    /// Returns the user's own words in this call. Blocks that an answer quotes from them are not signals.
+    /// Returns the texts in this call that others than the flow's author wrote. Those of earlier calls in the thread are
+    /// not included; see [`Session::foreign_texts`](crate::session::Session::foreign_texts).
+    pub fn foreign_texts(&self) -> impl Iterator<Item = TextRef> {
+        let fragments = self.opening.iter().chain(&self.ask);
+        fragments.filter(|fragment| fragment.layer.is_foreign()).filter_map(|fragment| fragment.text)
+    }
+
+    /// Returns the user's own words in this call.
     pub fn user_words(&self) -> impl Iterator<Item = TextRef> {
         self.ask
             .iter()

@@ -138,8 +138,10 @@ pub(crate) const BLOCK_NAME_BYTES_MAX: usize = 40;
 pub(crate) const MARKER_SPACES_MAX: usize = 3;
 /// The maximum length of text that is held back because it may become a marker that is not written exactly, in bytes.
 pub(crate) const NEAR_MISS_BYTES_MAX: usize = 256;
-/// The maximum number of markers in the user's words that a model's blocks are compared with.
-pub(crate) const QUOTED_MARKERS_MAX: usize = 64;
+/// The longest answer to a detached ask, which is a short private question. A small model may never end a list.
+pub(crate) const DETACHED_REPLY_TOKENS_MAX: u32 = 1_536;
+/// The maximum number of markers in the texts of others that a model's blocks are compared with.
+pub(crate) const QUOTED_MARKERS_MAX: usize = 256;
 /// The maximum amount of whitespace that is held back until it is clear whether a block follows.
 pub(crate) const HELD_WHITESPACE_BYTES_MAX: usize = 256;
 /// The maximum length of a field's key, in characters.

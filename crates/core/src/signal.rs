@@ -180,7 +180,7 @@ pub enum BlockComplaint {
         text: String,
     },
     /// The model repeated a block that the user wrote.
-    #[error("block {block} is quoted from the user and was treated as text")]
+    #[error("block {block} is quoted from the user or from another text and was treated as text")]
     QuotedFromUser { block: String },
     /// A block is too long.
     #[error("block {block} is longer than {BLOCK_BYTES_MAX} bytes and was not parsed")]
@@ -278,10 +278,11 @@ pub fn parse_reply(text: &str, blocks: &BlockSet) -> ParsedReply {
     parse_reply_ignoring_quotes(text, blocks, &[] as &[&str])
 }
 
-/// Parses a reply like [`parse_reply`], but treats blocks that are quoted from `user_texts` as text.
+/// Parses a reply like [`parse_reply`], but treats blocks that are quoted from `foreign_texts` as text: from the user's
+/// messages, and from other texts in the prompt that the model's instructions do not contain.
 #[must_use]
-pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, user_texts: &[impl AsRef<str>]) -> ParsedReply {
-    let mut scanner = BlockScanner::new(blocks.clone(), UserQuoteMatcher::new(user_texts, blocks));
+pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, foreign_texts: &[impl AsRef<str>]) -> ParsedReply {
+    let mut scanner = BlockScanner::new(blocks.clone(), UserQuoteMatcher::new(foreign_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
     let (found, mut complaints) = scanner.into_blocks_and_complaints();

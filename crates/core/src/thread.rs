@@ -24,6 +24,9 @@ pub struct Thread {
     pub opened_by: CallId,
     /// The fragments of the system message.
     pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
+    /// The texts of the opening that were written by others than the flow's author.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) foreign_opening: Vec<TextRef>,
     /// The messages after the opening, oldest first.
     pub(crate) entries: ThreadEntries,
     /// The size of the whole thread.
@@ -73,6 +76,9 @@ pub(crate) struct ThreadEntry {
     /// The parts that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) user_texts: Vec<TextRef>,
+    /// The other parts that were written by others than the flow's author.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) foreign_texts: Vec<TextRef>,
     /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) images: Vec<ImageRef>,
@@ -100,6 +106,7 @@ impl ThreadEntry {
             failed: false,
             pinned: false,
             user_texts: Vec::new(),
+            foreign_texts: Vec::new(),
             images: Vec::new(),
             vendor_state: None,
         }
@@ -179,6 +186,7 @@ impl Thread {
             opened_at: at,
             opened_by: by,
             opening,
+            foreign_opening: Vec::new(),
             entries: ThreadEntries::default(),
             tokens,
             digest,
@@ -188,6 +196,12 @@ impl Thread {
             first_entry_kind: FirstThreadEntryKind::Message,
             last_prompt: None,
         }
+    }
+
+    /// Returns the texts in the thread that were written by others than the flow's author.
+    pub(crate) fn foreign_texts(&self) -> impl Iterator<Item = TextRef> {
+        let entries = self.entries.iter().flat_map(|entry| entry.user_texts.iter().chain(&entry.foreign_texts));
+        self.foreign_opening.iter().chain(entries).copied()
     }
 
     /// Appends a message.

@@ -43,7 +43,7 @@ pub(crate) struct CallTask {
     pub not_before: UnixMillis,
     pub prompt: Arc<Prompt>,
     /// The user's texts that this call answers.
-    pub user_texts: Vec<Arc<str>>,
+    pub foreign_texts: Vec<Arc<str>>,
     pub progress: Arc<SharedAttemptState>,
     pub commit_gate: Arc<CallStartGate>,
     /// Hints for the rehearsal model; models of a vendor never get them.
@@ -139,7 +139,7 @@ async fn stream_reply(
     let visible_filter = role.filter(|_| opened.recomputation.is_none());
     let visible_filter = visible_filter.and_then(|role| role.hidden_blocks(&opened.ask));
     let mut visible_filter =
-        visible_filter.map(|blocks| BlockStreamFilter::ignoring_quotes(blocks.clone(), &task.user_texts));
+        visible_filter.map(|blocks| BlockStreamFilter::ignoring_quotes(blocks.clone(), &task.foreign_texts));
     let publish = |text: String| {
         if !text.is_empty() {
             task.shared.subscriptions.publish_text(

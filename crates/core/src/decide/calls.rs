@@ -10,7 +10,7 @@ use crate::context::{
 use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
-use crate::limits::{DEFERRED_CALLS_MAX, WINDOW_RESERVE_TOKENS};
+use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec, ToolUseRules};
 use crate::scope::{
     CurrentThread, PhaseVisit, ScopeInputs, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
@@ -194,7 +194,10 @@ impl<'a> DecisionDraft<'a> {
         let signal_form = fragment_request.signal_form;
         let window = self.context_window(&target.model);
         let ratio = self.session().token_ratio(&target.model);
-        let reply_tokens_max = reply_tokens_limit(role, window);
+        let mut reply_tokens_max = reply_tokens_limit(role, window);
+        if role.detached_asks.contains(&request.ask) {
+            reply_tokens_max = reply_tokens_max.min(DETACHED_REPLY_TOKENS_MAX);
+        }
         let free_tokens = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
         let opening =
             if opens_thread { self.render_fragments(&role.recipe.opening, &fragment_request) } else { Vec::new() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
 use crate::body::BodyId;
-use crate::context::{CallThread, PromptAskStatus, PromptOutline};
+use crate::context::{CallThread, ContextLayer, PromptAskStatus, PromptOutline};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
     TurnOutcome, UsageSource, UserMessageReceived,
@@ -245,7 +245,9 @@ impl Session {
             let opening = opened.receipt.opening.iter();
             let opening = opening.filter_map(|fragment| Some((fragment.name.clone(), fragment.text?))).collect();
             let slot = Arc::new(slot.clone());
-            let new = Thread::new(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
+            let mut new = Thread::new(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
+            let foreign = opened.receipt.opening.iter().filter(|fragment| fragment.layer.is_foreign());
+            new.foreign_opening = foreign.filter_map(|fragment| fragment.text).collect();
             self.threads.insert(*thread, Arc::new(new));
             if tag.single_call.is_none()
                 && let Some(old) = self.thread_by_slot.insert(slot, *thread)
@@ -359,10 +361,14 @@ impl Session {
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
                 let user_texts = opened.receipt.user_words().collect();
+                let is_foreign = |layer: ContextLayer| layer.is_foreign() && layer != ContextLayer::UserWords;
+                let foreign = opened.receipt.ask.iter().filter(|fragment| is_foreign(fragment.layer));
+                let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();
                 let images = opened.receipt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
                 thread.push(ThreadEntry {
                     pinned,
                     user_texts,
+                    foreign_texts,
                     images,
                     ..ThreadEntry::user_message(opened.call, parts)
                 });

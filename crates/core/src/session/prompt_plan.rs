@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{BodyId, ImageRef};
+use crate::body::{BodyId, ImageRef, TextRef};
 use crate::event::CallOpened;
 use crate::flow::BodyTextLookup;
 use crate::ids::CallId;
@@ -93,6 +93,20 @@ impl Session {
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
         let content = PromptMessageSource::Thread { opening, entries, compactions };
         Some(UnloadedPrompt { opened: open.opened.clone(), content })
+    }
+
+    /// Returns the texts in the prompt of a call that others than the flow's author wrote: users, other models, and what
+    /// was made from them. Blocks that the answer repeats from them are not signals.
+    #[must_use]
+    pub fn foreign_texts(&self, opened: &CallOpened) -> Vec<TextRef> {
+        let thread = self.threads.get(&opened.receipt.thread.thread_id());
+        let mut texts: Vec<TextRef> = opened.receipt.foreign_texts().collect();
+        for text in thread.iter().flat_map(|thread| thread.foreign_texts()) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        texts
     }
 }
 

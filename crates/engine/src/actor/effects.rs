@@ -120,8 +120,8 @@ impl SessionActor {
             return Ok(());
         };
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
-        let user_texts =
-            plan.opened.receipt.user_words().filter_map(|text| self.cached.texts.find_text(text.body)).collect();
+        let foreign_texts = self.session().foreign_texts(&plan.opened).into_iter();
+        let foreign_texts = foreign_texts.filter_map(|text| self.cached.texts.find_text(text.body)).collect();
         let progress = SharedAttemptState::new();
         let task = CallTask {
             shared: self.shared.clone(),
@@ -132,7 +132,7 @@ impl SessionActor {
             attempt,
             not_before,
             prompt: Arc::new(prompt),
-            user_texts,
+            foreign_texts,
             hints,
             progress: progress.clone(),
             commit_gate: self.commit_gate.gate(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::TextRef;
 use segue_core::codec;
-use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ToolRunId, TurnId};
 use segue_core::ledger::UsageTotals;
@@ -558,8 +558,8 @@ fn check_listener(journal: &CheckedJournal, log: &ListenerLog) {
         let role = journal.flow.spec().roles.get(&opened.role).filter(|_| opened.recomputation.is_none());
         let visible = match role.and_then(|role| role.hidden_blocks(&opened.ask)) {
             Some(blocks) => {
-                let user_words: Vec<&str> = opened.receipt.user_words().map(|text| journal.text(text)).collect();
-                parse_reply_ignoring_quotes(journal.text(answered.text), blocks, &user_words).visible_text
+                let foreign = foreign_texts(journal, &opened);
+                parse_reply_ignoring_quotes(journal.text(answered.text), blocks, &foreign).visible_text
             }
             None => String::new(),
         };
@@ -569,6 +569,17 @@ fn check_listener(journal: &CheckedJournal, log: &ListenerLog) {
         assert!(joined_late || fell_behind || *text == visible, "{call}: received {text:?} of {visible:?}");
         assert!(text.is_empty() || *attempt == answered.attempt, "the text of {call} is that of its last attempt");
     }
+}
+
+/// Returns the texts of others in the thread of a call, up to this call.
+fn foreign_texts<'j>(journal: &'j CheckedJournal, opened: &CallOpened) -> Vec<&'j str> {
+    let thread = opened.receipt.thread.thread_id();
+    let calls = journal.events.iter().filter_map(|recorded| match &recorded.event {
+        Event::CallOpened(other) if other.call <= opened.call => Some(other),
+        _ => None,
+    });
+    let in_thread = calls.filter(|other| other.receipt.thread.thread_id() == thread);
+    in_thread.flat_map(|other| other.receipt.foreign_texts()).map(|text| journal.text(text)).collect()
 }
 
 /// Checks the rows of lists, which recovery uses too.
