@@ -121,3 +121,16 @@ async fn injected_text_stays_data_in_chat() {
         }
     }
 }
+
+/// The rehearsal model commits to a plan by the words of a message, so the phases may differ. The prompts may not.
+#[tokio::test]
+async fn injected_text_stays_data_in_the_prompts_of_the_concierge() {
+    for text in injection_corpus() {
+        let conversation = hold_conversation("concierge", text).await;
+        let fenced = conversation.prompts.iter().filter(|(call, _)| call.starts_with("mapper"));
+        assert!(fenced.count() > 0, "the answers of the experts were mapped: {text}");
+        for (call, prompt) in &conversation.prompts {
+            assert_eq!(violations(prompt, text), Vec::<String>::new(), "{call}: {text}");
+        }
+    }
+}

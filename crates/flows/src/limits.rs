@@ -65,6 +65,15 @@ pub const VISIT_EXCHANGES_MAX: usize = 6;
 pub const VISIT_EXCHANGES_TOKENS_MAX: u32 = 3_000;
 /// Most items of a list in the answer to a private question.
 pub const QUESTION_LIST_ITEMS_MAX: usize = 24;
+/// The most items that the schema of a private question allows in a list.
+pub const QUESTION_LIST_ITEMS_ASKED: usize = 6;
+/// The longest item of a list, text, and prompt for experts that the schema of a private question allows. A small model
+/// may never end a text.
+pub const QUESTION_ITEM_CHARS_ASKED: usize = 200;
+pub const QUESTION_TEXT_CHARS_ASKED: usize = 400;
+pub const EXPERT_PROMPT_CHARS_ASKED: usize = 1_200;
+/// The most steps that the schema of a private question allows in a plan.
+pub const PLAN_STEPS_ASKED: usize = 12;
 /// Longest user message or unusable answer that a private question quotes, in characters.
 pub const QUESTION_TEXT_CHARS_MAX: usize = 4_000;
 /// Most notices that are pending for the concierge.

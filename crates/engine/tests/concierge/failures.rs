@@ -37,7 +37,7 @@ async fn the_starter_never_writes_a_handover_block() {
     assert_eq!(harness.send("where to?").await.replies, ["Go on."]);
     let explorer = harness.calls("concierge").await.pop().expect("it was called");
     let sent = harness.prompt_text(explorer.call).await;
-    let texts = ["> rent or buy?", "> I stay five years", "> so?", "Rent, unless you stay for long."];
+    let texts = ["rent or buy?", "I stay five years", "so?", "Rent, unless you stay for long."];
     for wanted in texts.into_iter().chain(["Nobody asks how long they will stay."]) {
         assert!(sent.contains(wanted), "`{wanted}` is in what was built: {sent}");
     }

@@ -14,8 +14,8 @@ use super::facts::{ExpertBatchPurpose, ExpertBatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EARLIER_FRAGMENT, EXECUTOR_PHASE, EXPERT_ROLE,
-    EXPLORER_PHASE, FINDINGS_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT,
-    PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
+    EXPLORER_PHASE, FINDINGS_FRAGMENT, GUIDANCE_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT,
+    NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
 };
 use super::state::{ConciergeContext, VisitExchange};
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
@@ -57,7 +57,7 @@ pub(super) fn render_fragment(
         (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
-        ("guidance", _) => render_guidance(view, specs),
+        (GUIDANCE_FRAGMENT, _) => render_guidance(view, request, specs),
         _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
 }
@@ -134,10 +134,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
         (PLAN_FRAGMENT, _) => match &view.state.active_plan {
             Some(plan) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
-                state_fragment(
-                    fill_template(text, &json!({"workflow": plan.render_for_prompt()})),
-                    "a plan is under way",
-                )
+                state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced()})), "a plan is under way")
             }
             None => omit_fragment("no plan is under way"),
         },
@@ -266,9 +263,14 @@ fn render_expert_task(view: &ConciergeContext<'_>) -> RenderedFragment {
 }
 
 fn expert_task_text(task: &ExpertTask, purpose: ExpertBatchPurpose) -> String {
+    let situation = fill_template(
+        include_str!("../../prompts/concierge/task_situation.md"),
+        &json!({"step": task.step, "blocker": task.blocker, "context": task.context}),
+    );
     let arguments = json!({
         "help": purpose == ExpertBatchPurpose::StepHelp,
-        "step": task.step, "blocker": task.blocker, "context": task.context, "prompt": task.prompt,
+        "situation": (!situation.is_empty()).then(|| wrap_in_code_fence(&situation)),
+        "prompt": task.prompt,
     });
     fill_template(include_str!("../../prompts/concierge/task.md"), &arguments)
 }
@@ -351,7 +353,8 @@ fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchRes
             match claim_map::parse_claim_map(&view.read_text(*text), *answers) {
                 Ok(parsed) => {
                     let analysis = analyse_claim_map(&parsed.map, *answers);
-                    json!({"kind": "mapped", "brief": brief::render_brief(&parsed.map, &analysis), "answers": []})
+                    let brief = wrap_in_code_fence(&brief::render_brief(&parsed.map, &analysis));
+                    json!({"kind": "mapped", "brief": brief, "answers": []})
                 }
                 Err(_) => json!({"kind": "nothing", "brief": "", "answers": []}),
             }
@@ -367,9 +370,18 @@ fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchRes
     fill_template(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-fn render_guidance(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+/// Renders how to answer the first question. It stays in the thread, so later replies see it, too.
+fn render_guidance(
+    view: &ConciergeContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    specs: &[SettingSpec],
+) -> RenderedFragment {
     if current_phase(view) != STARTER_PHASE {
         return omit_fragment("only the starter has a stance");
+    }
+    let is_in_thread = view.state.opening_exchange.reply.is_some() || view.state.empty_replies > 0;
+    if is_in_thread && !request.opens_thread {
+        return omit_fragment("the thread has it already");
     }
     // The setting has priority, also if a past call is recomputed with another setting.
     let (settings, _) = Settings::parse(specs, &view.session.settings);
@@ -395,7 +407,7 @@ fn render_compacted_thread(view: &ConciergeContext<'_>, request: &FragmentRender
     match (&view.state.active_plan, summary) {
         (Some(plan), RenderedFragment::New { text, source, why }) => {
             let section = include_str!("../../prompts/concierge/workflow_section.md");
-            let plan_text = fill_template(section, &json!({"workflow": plan.render_for_prompt()}));
+            let plan_text = fill_template(section, &json!({"workflow": plan.render_fenced()}));
             RenderedFragment::New { text: format!("{plan_text}\n\n{text}"), source, why }
         }
         (_, summary) => summary,
@@ -412,14 +424,13 @@ fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderConte
         return omit_fragment("the plan has not changed since it was last shown");
     }
     let text = include_str!("../../prompts/concierge/workflow_changed.md");
-    state_fragment(fill_template(text, &json!({"workflow": plan.render_for_prompt()})), "the plan has changed")
+    state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced()})), "the plan has changed")
 }
 
 fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {
     let Some(findings) = &view.state.pending_findings else { return omit_fragment("there are no new findings") };
     let arguments = json!({
         "help": findings.purpose == ExpertBatchPurpose::StepHelp,
-        "step": findings.task.as_ref().and_then(|task| task.step.clone()),
         "known": batch_result_text(view, Some(&findings.result)),
     });
     let source = match &findings.result {

@@ -6,8 +6,8 @@ use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::handover::{Handover, HandoverDocument, HandoverFieldType, HandoverFieldValue, HandoverProvenance};
 use segue_core::ids::MessageId;
 use segue_core::signal::BlockFields;
-use segue_core::signal::quote_lines;
-use serde_json::{Map as Object, Value};
+use segue_core::signal::wrap_in_code_fence;
+use serde_json::{Map as Object, Value, json};
 
 use super::analysis::analyse_claim_map;
 use super::facts::{ConciergeFact, ExpertBatchResult};
@@ -48,12 +48,7 @@ pub(super) fn parse_document(
     document
 }
 
-/// Returns whether a field holds the user's words, which are quoted in prompts.
-fn is_user_words_field(name: &str) -> bool {
-    matches!(name, "user_query" | "user_reply")
-}
-
-/// Renders a handover for the prompt of the next phase.
+/// Renders a handover for the prompt of the next phase. The document is fenced: users, experts and models wrote it.
 #[must_use]
 pub(super) fn render_handover(handover: &Handover) -> String {
     let (template, fields): (_, &[(&str, HandoverFieldType)]) = match handover.kind.as_str() {
@@ -64,17 +59,17 @@ pub(super) fn render_handover(handover: &Handover) -> String {
     let mut arguments = Object::new();
     for (name, field_type) in fields {
         let text = match field_type {
-            HandoverFieldType::Text => handover.text_field(name).map_or_else(
-                || EMPTY_FIELD_TEXT.to_owned(),
-                |text| {
-                    if is_user_words_field(name) { quote_lines(text) } else { text.to_owned() }
-                },
-            ),
+            HandoverFieldType::Text => handover.text_field(name).unwrap_or(EMPTY_FIELD_TEXT).to_owned(),
             HandoverFieldType::List => format_bullets(handover.list_field(name)),
         };
         arguments.insert((*name).to_owned(), Value::String(text));
     }
-    fill_template(template, &Value::Object(arguments))
+    let document = wrap_in_code_fence(&fill_template(template, &Value::Object(arguments)));
+    let is_outcome = handover.kind == *OUTCOME_HANDOVER;
+    fill_template(
+        include_str!("../../prompts/concierge/handover.md"),
+        &json!({"document": document, "is_outcome": is_outcome}),
+    )
 }
 
 fn format_bullets(items: &[String]) -> String {
@@ -261,7 +256,7 @@ pub(super) fn build_outcome_handover(
     ])
 }
 
-/// Renders a document as the context of a prompt, one line for each field except the goal.
+/// Renders a document as the fenced content of a prompt, the goal first and one line for each field.
 #[must_use]
 pub(super) fn render_document_context(document: &HandoverDocument) -> String {
     let line = |(name, field): (&String, &HandoverFieldValue)| {
@@ -271,7 +266,8 @@ pub(super) fn render_document_context(document: &HandoverDocument) -> String {
         };
         format!("- {}: {}", name.replace('_', " "), text.replace('\n', " "))
     };
-    document.iter().filter(|(name, _)| *name != "goal").map(line).collect::<Vec<_>>().join("\n")
+    let (goal, others): (Vec<_>, Vec<_>) = document.iter().partition(|(name, _)| *name == "goal");
+    wrap_in_code_fence(&goal.into_iter().chain(others).map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn truncate_text(text: &str) -> String {

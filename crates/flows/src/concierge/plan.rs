@@ -9,6 +9,7 @@ mod parse;
 
 use std::collections::BTreeSet;
 
+use segue_core::signal::wrap_in_code_fence;
 use serde::{Deserialize, Serialize};
 
 pub(super) use parse::truncate_steps;
@@ -214,6 +215,12 @@ impl ConciergePlan {
         let next = self.current_step().map(|step| step.title.as_str());
         let arguments = serde_json::json!({"done": self.done.len(), "steps": self.steps.len(), "next": next});
         fill_template(include_str!("../../prompts/concierge/progress.md"), &arguments)
+    }
+
+    /// Renders the plan as fenced content of a prompt: its words come from experts and users, too.
+    #[must_use]
+    pub(super) fn render_fenced(&self) -> String {
+        wrap_in_code_fence(&self.render_for_prompt())
     }
 
     /// Renders the plan for a prompt: goal, progress, and all steps. Only the current step has its details.

@@ -11,11 +11,16 @@ use super::plan::{ConciergePlan, ConciergePlanStep, PlanStepStatus, truncate_ste
 use super::settings::Settings;
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
-    ASK_STEPS_QUESTION, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS, HANDOVER_BLOCK, INTENT_FIELDS,
+    ASK_STANCE_QUESTION, ASK_STEPS_QUESTION, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS, HANDOVER_BLOCK,
+    INTENT_FIELDS,
 };
+use super::stance::ReplyStance;
 use super::state::ConciergeContext;
 use super::{messages, sample_echo};
-use crate::limits::{QUESTION_LIST_ITEMS_MAX, QUESTION_TEXT_CHARS_MAX};
+use crate::limits::{
+    EXPERT_PROMPT_CHARS_ASKED, PLAN_STEPS_ASKED, QUESTION_ITEM_CHARS_ASKED, QUESTION_LIST_ITEMS_ASKED,
+    QUESTION_LIST_ITEMS_MAX, QUESTION_TEXT_CHARS_ASKED, QUESTION_TEXT_CHARS_MAX,
+};
 use crate::template::fill_template;
 
 /// The fields of an intent handover that the concierge is asked for. The flow knows the others.
@@ -33,7 +38,8 @@ const INTENT_QUESTION_FIELDS: [&str; 7] = [
 pub(super) fn is_question(ask: &str) -> bool {
     matches!(
         ask,
-        ASK_INTENT_QUESTION
+        ASK_STANCE_QUESTION
+            | ASK_INTENT_QUESTION
             | ASK_PLAN_QUESTION
             | ASK_EXECUTION_QUESTION
             | ASK_STEPS_QUESTION
@@ -72,7 +78,7 @@ pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: 
         ),
         ASK_STEPS_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/steps.md"), &()),
         ASK_PROGRESS_QUESTION => {
-            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_for_prompt).unwrap_or_default();
+            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_fenced).unwrap_or_default();
             fill_template(
                 include_str!("../../prompts/concierge/questions/progress.md"),
                 &json!({"workflow": workflow, "message": message}),
@@ -84,6 +90,9 @@ pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: 
                 include_str!("../../prompts/concierge/questions/consent.md"),
                 &json!({"asked": quote_lines(&asked.unwrap_or_default()), "message": message}),
             )
+        }
+        ASK_STANCE_QUESTION => {
+            fill_template(include_str!("../../prompts/concierge/questions/stance.md"), &json!({"message": message}))
         }
         _ => fill_template(include_str!("../../prompts/concierge/questions/plan.md"), &json!({"message": message})),
     };
@@ -113,12 +122,14 @@ fn describe_fields(block: &str, fields: &[(&str, HandoverFieldType)]) -> Vec<Val
 
 /// Returns the JSON schema of the answer to a question. It lists the steps of the plan that are not complete.
 fn answer_schema(ask: &str, plan: Option<&ConciergePlan>) -> Value {
-    let text = || json!({"type": "string"});
+    let text = || json!({"type": "string", "maxLength": QUESTION_TEXT_CHARS_ASKED});
     let choice = |values: &[&str]| json!({"type": "string", "enum": values});
     let fields = |fields: &[(&str, HandoverFieldType)]| -> Map<String, Value> {
         let schema = |field_type: &HandoverFieldType| match field_type {
-            HandoverFieldType::Text => json!({"type": "string"}),
-            HandoverFieldType::List => json!({"type": "array", "items": {"type": "string"}}),
+            HandoverFieldType::Text => text(),
+            HandoverFieldType::List => {
+                json!({"type": "array", "items": {"type": "string", "maxLength": QUESTION_ITEM_CHARS_ASKED}, "maxItems": QUESTION_LIST_ITEMS_ASKED})
+            }
         };
         fields.iter().map(|(name, field_type)| ((*name).to_owned(), schema(field_type))).collect()
     };
@@ -127,17 +138,18 @@ fn answer_schema(ask: &str, plan: Option<&ConciergePlan>) -> Value {
         ASK_INTENT_QUESTION => {
             let mut properties = one("ready", json!({"type": "boolean"}));
             properties.extend(fields(&intent_question_fields()));
+            properties.insert("effective_stance".to_owned(), choice(&ReplyStance::ALL.map(ReplyStance::name)));
             properties
         }
         ASK_EXECUTION_QUESTION => {
             let mut properties = fields(&EXECUTION_FIELDS);
-            properties.insert("prompt".to_owned(), text());
+            properties.insert("prompt".to_owned(), json!({"type": "string", "maxLength": EXPERT_PROMPT_CHARS_ASKED}));
             properties
         }
         ASK_STEPS_QUESTION => {
             let names = ["title", "description", "done_when"];
             let entry = closed_object(names.into_iter().map(|name| (name.to_owned(), text())).collect());
-            one("steps", json!({"type": "array", "items": entry}))
+            one("steps", json!({"type": "array", "items": entry, "maxItems": PLAN_STEPS_ASKED}))
         }
         ASK_PROGRESS_QUESTION => {
             let open = plan.map(open_step_numbers).unwrap_or_default();
@@ -148,8 +160,9 @@ fn answer_schema(ask: &str, plan: Option<&ConciergePlan>) -> Value {
             properties.insert("blocker".to_owned(), text());
             properties
         }
+        ASK_STANCE_QUESTION => one("stance", choice(&ReplyStance::ALL.map(ReplyStance::name))),
         ASK_CONSENT_QUESTION => one("answer", choice(&["yes", "no", "unclear"])),
-        _ => one("plan", choice(&["yes", "no", "unclear"])),
+        _ => one("kind", choice(&["question", "remark", "plan_request", "unclear"])),
     };
     closed_object(properties)
 }
@@ -188,10 +201,20 @@ pub(super) fn parse_execution_answer(answer: &str) -> Option<(HandoverDocument, 
     Some((parse_document(BATCH_BLOCK, &object, &EXECUTION_FIELDS), prompt))
 }
 
+/// Parses the answer to the question what kind of message the user wrote: yes if it asks for a plan.
+pub(super) fn parse_plan_answer(answer: &str) -> Option<ExpertBatchConsent> {
+    match find_object(answer, &["kind"])?.get("kind")?.as_str()?.trim().to_lowercase().as_str() {
+        "plan_request" => Some(ExpertBatchConsent::Yes),
+        "question" | "remark" => Some(ExpertBatchConsent::No),
+        "unclear" => Some(ExpertBatchConsent::Unclear),
+        _ => None,
+    }
+}
+
 /// Parses the answer to a question with the answers yes, no and unclear.
 pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsent> {
-    let object = find_object(answer, &["answer", "plan"])?;
-    let given = object.get("answer").or_else(|| object.get("plan"))?;
+    let object = find_object(answer, &["answer"])?;
+    let given = object.get("answer")?;
     match given.as_str().map(|text| text.trim().to_lowercase()).as_deref() {
         Some("yes") => Some(ExpertBatchConsent::Yes),
         Some("no") => Some(ExpertBatchConsent::No),
@@ -199,6 +222,11 @@ pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsent> {
         Some(_) => None,
         None => given.as_bool().map(|yes| if yes { ExpertBatchConsent::Yes } else { ExpertBatchConsent::No }),
     }
+}
+
+/// Parses the answer to the question how the user wants to be answered.
+pub(super) fn parse_stance_answer(answer: &str) -> Option<ReplyStance> {
+    serde_json::from_value(find_object(answer, &["stance"])?.get("stance")?.clone()).ok()
 }
 
 /// Parses the answer to the question for the steps of a plan; `None` if it has no step with a title.
@@ -342,9 +370,9 @@ mod tests {
     fn yes_and_no_are_read_in_the_forms_that_models_write() {
         for (answer, expected) in [
             (r#"{"answer": "yes"}"#, Some(ExpertBatchConsent::Yes)),
-            ("```json\n{\"plan\": \"No\"}\n```", Some(ExpertBatchConsent::No)),
+            ("```json\n{\"answer\": \"No\"}\n```", Some(ExpertBatchConsent::No)),
             (r#"{"answer": "unclear"}"#, Some(ExpertBatchConsent::Unclear)),
-            (r#"{"plan": true}"#, Some(ExpertBatchConsent::Yes)),
+            (r#"{"answer": true}"#, Some(ExpertBatchConsent::Yes)),
             (r#"{"answer": "perhaps"}"#, None),
             ("yes", None),
         ] {
@@ -353,8 +381,23 @@ mod tests {
     }
 
     #[test]
+    fn only_a_request_for_a_plan_is_a_yes() {
+        for (answer, expected) in [
+            (r#"{"kind": "plan_request"}"#, Some(ExpertBatchConsent::Yes)),
+            (r#"{"kind": "Question"}"#, Some(ExpertBatchConsent::No)),
+            (r#"{"kind": "remark"}"#, Some(ExpertBatchConsent::No)),
+            (r#"{"kind": "unclear"}"#, Some(ExpertBatchConsent::Unclear)),
+            (r#"{"kind": "plan"}"#, None),
+            (r#"{"plan": "yes"}"#, None),
+        ] {
+            assert_eq!(parse_plan_answer(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
     fn every_schema_requires_all_its_members() {
         for ask in [
+            ASK_STANCE_QUESTION,
             ASK_INTENT_QUESTION,
             ASK_PLAN_QUESTION,
             ASK_EXECUTION_QUESTION,

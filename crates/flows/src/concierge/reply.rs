@@ -95,15 +95,15 @@ pub(super) fn handle_concierge_failure(
     }
 }
 
-/// Parses a reply. Blocks that it quotes from the user's messages count as text.
+/// Parses a reply. Blocks that it repeats from texts of others in its prompt count as text.
 fn parse_reply_blocks(
     flow: &ConciergeFlow,
     view: &ConciergeContext<'_>,
     call: &CallOpened,
     text: TextRef,
 ) -> ParsedReply {
-    let user_texts: Vec<_> = call.receipt.user_words().map(|text| view.read_text(text)).collect();
-    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &user_texts)
+    let foreign_texts: Vec<_> = view.session.foreign_texts(call).into_iter().map(|text| view.read_text(text)).collect();
+    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &foreign_texts)
 }
 
 /// Returns the reply that a repair call is about.
@@ -436,8 +436,7 @@ impl ConciergeReply<'_> {
             _ => String::new(),
         };
         let prompt = prompt.unwrap_or_else(|| {
-            let arguments =
-                json!({"help": false, "goal": goal, "context": handovers::render_document_context(&document)});
+            let arguments = json!({"help": false, "situation": handovers::render_document_context(&document)});
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { goal: Some(goal), prompt, call: Some(self.call.call), ..ExpertTask::default() };
@@ -457,7 +456,7 @@ impl ConciergeReply<'_> {
             return vec![self.refuse_block(BATCH_BLOCK, "empty_help", &[]), self.end_turn_or_ask_again()];
         }
         let prompt = prompt.unwrap_or_else(|| {
-            let arguments = json!({"help": true, "goal": null, "context": null});
+            let arguments = json!({"help": true, "situation": null});
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
@@ -495,10 +494,7 @@ impl ConciergeReply<'_> {
 
     /// Parses the reply that this repair is about.
     fn parse_original_reply(&self) -> Option<ParsedReply> {
-        let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
-        let user_texts: Vec<_> = messages.map(|message| self.view.read_text(message.text)).collect();
-        let text = original_reply_text(self.call)?;
-        Some(signal::parse_reply_ignoring_quotes(&self.view.read_text(text), &self.flow.blocks, &user_texts))
+        Some(parse_reply_blocks(self.flow, self.view, self.call, original_reply_text(self.call)?))
     }
 
     /// Handles the reply to a request for a missing or unreadable BATCH block.

@@ -58,6 +58,7 @@ pub(super) const ASK_PLAN_QUESTION: &str = "plan_question";
 pub(super) const ASK_EXECUTION_QUESTION: &str = "execution_question";
 pub(super) const ASK_STEPS_QUESTION: &str = "steps_question";
 pub(super) const ASK_PROGRESS_QUESTION: &str = "progress_question";
+pub(super) const ASK_STANCE_QUESTION: &str = "stance_question";
 pub(super) const ASK_CONSENT_QUESTION: &str = "consent_question";
 
 pub(super) const MESSAGE_FRAGMENT: &str = "message";
@@ -65,6 +66,8 @@ pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
 pub(super) const FINDINGS_FRAGMENT: &str = "findings";
 pub(super) const NOTICES_FRAGMENT: &str = "notices";
 pub(super) const QUESTION_FRAGMENT: &str = "question";
+/// How to answer the first question: the guidance for the stance and for the shape of the map.
+pub(super) const GUIDANCE_FRAGMENT: &str = "guidance";
 /// The request for a handover, in the turns in which the starter should write one.
 pub(super) const HANDOVER_DUE_FRAGMENT: &str = "handover_due";
 /// The active plan, in the opening prompt of a thread.
@@ -254,12 +257,12 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(FragmentSpec::changing("capabilities", ContextLayer::Instruction))
         .with_opening_fragment(handover)
         .with_opening_fragment(knowledge("brief"))
-        .with_opening_fragment(FragmentSpec::changing("guidance", ContextLayer::Instruction))
         .with_opening_fragment(plan(PLAN_FRAGMENT))
         .with_opening_fragment(earlier)
         .with_ask(
             ASK_REPLY,
             [
+                FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextLayer::Instruction),
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
                 FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextLayer::Task),
@@ -271,6 +274,7 @@ fn concierge_role_spec() -> RoleSpec {
         .with_private_ask(ASK_REPAIR_INTENT, repair())
         .with_private_ask(ASK_REPAIR_BATCH, repair())
         .with_private_ask(ASK_REPAIR_STEPS, repair())
+        .with_detached_ask(ASK_STANCE_QUESTION, question())
         .with_detached_ask(ASK_INTENT_QUESTION, question())
         .with_detached_ask(ASK_PLAN_QUESTION, question())
         .with_detached_ask(ASK_EXECUTION_QUESTION, question())

@@ -1,7 +1,7 @@
 //! Chooses the stance of the concierge and renders the guidance for it. The setting has priority, then a cue in the
-//! message, then the shape of the map.
+//! message, then the concierge's answer to the question what the user wants, then the shape of the map.
 //!
-//! A cue is a whole phrase, in any case. It does not count after a negation in the same clause ("don't decide for me").
+//! A cue is a whole phrase that says how to answer and can hardly mean anything else, in any case. It does not count after a negation in the same clause ("don't decide for me").
 //! The first cue in the message counts; of several that start at the same word, the longest.
 
 use std::fmt;
@@ -63,6 +63,8 @@ pub enum StanceReason {
     UserSetting,
     /// The message contains this cue.
     MessageCue(&'static str),
+    /// The concierge was asked how the user wants to be answered.
+    ConciergeAnswer,
     /// It suits the shape of the map.
     ClaimMapShape(ClaimMapShape),
     /// No other reason applies.
@@ -74,22 +76,20 @@ pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
     (
         ReplyStance::Decide,
         &[
-            "decide",
+            "decide for me",
+            "decide for us",
+            "please decide",
+            "you decide",
             "just tell me",
             "tell me what to do",
             "make the call",
             "make a decision",
-            "make up my mind",
             "pick one",
             "pick for me",
             "choose for me",
             "help me choose",
             "help me pick",
-            "recommend",
             "your recommendation",
-            "what should i do",
-            "which one should i",
-            "which should i",
             "what would you do",
             "give me an answer",
             "give me a straight answer",
@@ -105,22 +105,18 @@ pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
             "challenge this",
             "challenge that",
             "challenge these",
-            "challenge the",
-            "challenge it",
             "please challenge",
             "devil's advocate",
             "push back",
             "poke holes",
             "stress test",
             "prove me wrong",
-            "change my mind",
             "convince me otherwise",
             "argue against",
             "play the skeptic",
             "play the sceptic",
             "what am i missing",
             "what am i overlooking",
-            "am i wrong",
             "where am i wrong",
             "find the flaws",
             "find flaws",
@@ -132,21 +128,16 @@ pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
     (
         ReplyStance::Explore,
         &[
-            "explore",
-            "exploring",
-            "brainstorm",
-            "brainstorming",
-            "think through",
-            "think out loud",
-            "thinking out loud",
+            "explore this with me",
+            "explore it with me",
+            "help me explore",
+            "brainstorm with me",
+            "help me brainstorm",
+            "let's brainstorm",
             "help me think",
-            "what if",
             "what are my options",
             "what are the options",
-            "what possibilities",
-            "open ended",
             "keep it open",
-            "just curious",
         ],
     ),
 ];
@@ -172,14 +163,23 @@ const NEGATIONS: [&str; 15] = [
 /// How many words a negation reaches.
 const NEGATION_REACH_WORDS: usize = 3;
 
-/// Chooses the stance for a message. `shape` is `None` without a map.
+/// Chooses the stance for a message. `by_concierge` is what the concierge thinks that the user wants; the default stance
+/// means that the user asks for none. `shape` is `None` without a map.
 #[must_use]
-pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<ClaimMapShape>) -> StanceChoice {
+pub fn choose_stance(
+    setting: Option<ReplyStance>,
+    message: &str,
+    by_concierge: Option<ReplyStance>,
+    shape: Option<ClaimMapShape>,
+) -> StanceChoice {
     if let Some(stance) = setting {
         return StanceChoice { stance, reason: StanceReason::UserSetting };
     }
     if let Some((stance, cue)) = find_stance_cue(message) {
         return StanceChoice { stance, reason: StanceReason::MessageCue(cue) };
+    }
+    if let Some(stance) = by_concierge.filter(|stance| *stance != ReplyStance::Default) {
+        return StanceChoice { stance, reason: StanceReason::ConciergeAnswer };
     }
     match shape {
         Some(shape) => StanceChoice { stance: stance_for_shape(shape), reason: StanceReason::ClaimMapShape(shape) },

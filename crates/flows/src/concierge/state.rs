@@ -305,6 +305,10 @@ impl ConciergeState {
             batch.slot_models.insert(slot, opened.model.clone());
             batch.failures.remove(&slot);
         }
+        // Until the concierge is called, its model is taken to be like that of the other roles.
+        if self.concierge_thread.is_none() {
+            self.model_signal_form = opened.signal_form;
+        }
         if opened.role == *CONCIERGE_ROLE && opened.compacts_thread.is_none() && opened.recomputation.is_none() {
             self.concierge_thread = Some(opened.receipt.thread.thread_id());
             self.model_signal_form = opened.signal_form;

@@ -13,10 +13,10 @@ use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
 use super::settings::{ExpertBatchSchedule, PlanPresentationTiming, Settings};
 use super::spec::{
-    ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTOR_PHASE,
-    STARTER_PHASE, concierge_phase_key,
+    ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, ASK_STANCE_QUESTION, CONCIERGE_ROLE,
+    EXECUTOR_PHASE, STARTER_PHASE, concierge_phase_key,
 };
-use super::stance::{self, StanceReason};
+use super::stance::{self, ReplyStance, StanceChoice, StanceReason};
 use super::state::ConciergeContext;
 use super::{batch, claim_map, handovers, questions};
 use crate::template::fill_template;
@@ -146,9 +146,7 @@ pub(super) fn handle_batch_result(
     result: &ExpertBatchResult,
 ) -> Vec<FlowStep> {
     match purpose {
-        ExpertBatchPurpose::OpeningQuestion => {
-            vec![record_stance(view, settings, result), call_concierge(view, settings)]
-        }
+        ExpertBatchPurpose::OpeningQuestion => choose_stance_and_reply(view, settings, result),
         ExpertBatchPurpose::EveryTurn => vec![call_concierge(view, settings)],
         ExpertBatchPurpose::Plan => vec![propose_phase(EXECUTOR_PHASE)],
         ExpertBatchPurpose::StepHelp => vec![end_turn_if_replied(view)],
@@ -210,13 +208,44 @@ pub(super) fn handle_phase_entered(
     }
 }
 
-fn record_stance(view: &ConciergeContext<'_>, settings: &Settings, result: &ExpertBatchResult) -> FlowStep {
-    let texts: Vec<String> =
-        view.state.unanswered_messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect();
-    let choice = stance::choose_stance(settings.stance, &texts.join("\n\n"), batch_result_shape(view, result));
+/// Chooses the stance and calls the concierge. If neither a setting nor the wording of the message says how the user wants
+/// to be answered, the concierge is asked first, since the wording differs between languages.
+fn choose_stance_and_reply(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    result: &ExpertBatchResult,
+) -> Vec<FlowStep> {
+    let choice = stance::choose_stance(settings.stance, &messages_text(view), None, batch_result_shape(view, result));
+    let is_explicit = matches!(choice.reason, StanceReason::UserSetting | StanceReason::MessageCue(_));
+    if !is_explicit && settings.signal_form(view.state.model_signal_form) == SignalForm::Structured {
+        let request = questions::question_request(view, settings, ASK_STANCE_QUESTION, json!({}));
+        return vec![FlowStep::Call(request)];
+    }
+    vec![record_stance(choice), call_concierge(view, settings)]
+}
+
+/// Records the stance that the user wants according to the concierge, or the one that suits the map, and calls the
+/// concierge for its reply.
+pub(super) fn reply_with_stance(
+    view: &ConciergeContext<'_>,
+    settings: &Settings,
+    by_concierge: Option<ReplyStance>,
+) -> Vec<FlowStep> {
+    let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
+    let choice = stance::choose_stance(settings.stance, &messages_text(view), by_concierge, shape);
+    vec![record_stance(choice), call_concierge(view, settings)]
+}
+
+fn messages_text(view: &ConciergeContext<'_>) -> String {
+    let texts = view.state.unanswered_messages.iter().map(|(_, text)| view.read_text(*text).to_string());
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+fn record_stance(choice: StanceChoice) -> FlowStep {
     let reason = match choice.reason {
         StanceReason::UserSetting => "it is set".to_owned(),
         StanceReason::MessageCue(cue) => format!("the message says \"{cue}\""),
+        StanceReason::ConciergeAnswer => "the concierge says that the user wants it".to_owned(),
         StanceReason::ClaimMapShape(shape) => format!("it suits the shape {}", shape.name()),
         StanceReason::Fallback => "no other stance applies".to_owned(),
     };

@@ -65,7 +65,7 @@ fn brief_has_seven_sections() {
         - …
         # Not answered yet
         - …
-        # Question for the user
+        # Ask the user
         … Measure before changing anything
     "#]]
     .assert_eq(&layout(&brief_of(&parsed.map, 3)));
@@ -94,7 +94,7 @@ fn brief_lists_all_gaps_and_asks_about_the_sharpest_conflict() {
             # Not answered yet
             - Who pays?
             - By when?
-            # Question for the user
+            # Ask the user
             … Do a | Do b
         "#]],
     );
@@ -129,7 +129,7 @@ fn brief_separates_components_and_unconnected_claims() {
             …
             # Not answered yet
             …
-            # Question for the user
+            # Ask the user
             …
         "#]],
     );
@@ -162,7 +162,7 @@ fn brief_lists_cycles_weak_points_and_challengers() {
         - Do a | Do b
         # Not answered yet
         …
-        # Question for the user
+        # Ask the user
         …
     "#]]
     .assert_eq(&layout(&brief_of(&map, answers)));
@@ -230,8 +230,8 @@ fn every_shape_has_its_own_guidance_overview_and_question() {
     for shape in ClaimMapShape::ALL {
         analysis.shape = shape;
         let brief = render_brief(&map, &analysis);
-        let question = section(&brief, "Question for the user");
-        assert!(question.contains('?'), "{shape}: {question}");
+        let question = section(&brief, "Ask the user");
+        assert!(question.ends_with('.'), "{shape}: {question}");
         told.insert(question);
         told.insert(section(&brief, "Overview"));
     }

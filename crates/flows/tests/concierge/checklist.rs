@@ -6,7 +6,10 @@ use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_core::scope::ThreadOpenReason;
+use segue_flows::concierge::analysis::ClaimMapShape;
+use segue_flows::concierge::brief::render_shape_guidance;
 use segue_flows::concierge::facts::{ConciergeFact, ExpertBatchResult};
+use segue_flows::concierge::stance::{ReplyStance, render_stance_guidance};
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -108,7 +111,7 @@ fn s08_new_thread_opens_with_the_full_phase_prompt() {
     let mut harness = open();
     play_until_plan(&mut harness);
     for (nth, opening) in [
-        (0, "identity never part brief guidance | message"),
+        (0, "identity never part brief | guidance message"),
         (2, "identity never part handover | message"),
         (3, "identity never part capabilities handover brief | message"),
     ] {
@@ -402,7 +405,7 @@ fn s23_no_transcript_enters_a_prompt() {
     let concierge = calls(&harness, "concierge");
     let explorer = prompt_text(&harness, concierge[2].call);
     // The handover says it in its own words, so the prompt is not empty by accident.
-    assert!(explorer.contains("rent, unless you stay") && explorer.contains("> I stay five years"), "{explorer}");
+    assert!(explorer.contains("rent, unless you stay") && explorer.contains("I stay five years"), "{explorer}");
     assert!(!explorer.contains("Rent, unless you stay for long.") && !explorer.contains("Then buy."), "{explorer}");
     let executor = prompt_text(&harness, concierge[3].call);
     assert!(executor.contains("buy a flat by May") && executor.contains("give me a plan"), "{executor}");
@@ -433,20 +436,24 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     harness.send_message("rent or buy? decide for me");
     answer_experts(&mut harness, MAP);
     let (system, last) = concierge_prompt(&harness);
-    assert_eq!(last, "rent or buy? decide for me");
-    for wanted in ["rent first", "Nobody asks how long they will stay.", "## How to answer", "## Voice", "## Never"] {
+    assert!(last.ends_with("\nrent or buy? decide for me"), "{last}");
+    for wanted in ["rent first", "Nobody asks how long they will stay.", "## Never"] {
         assert!(system.contains(wanted), "{wanted}\n{system}");
     }
+    let guidance = render_stance_guidance(ReplyStance::Decide);
+    let shape = render_shape_guidance(ClaimMapShape::Contested);
+    let texts = [guidance.framing.unwrap_or_default(), shape, guidance.behaviour, guidance.voice];
+    let places: Vec<Option<usize>> = texts.iter().map(|text| last.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{last}");
     assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "decide");
-    assert!(system.contains("The user wants a decision"), "{system}");
     let at = |text: &str| system.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(at("## Never") < at("rent first") && at("rent first") < at("## How to answer"), "in this order");
+    assert!(at("## Never") < at("rent first"), "in this order");
 
     let mut harness = open();
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    let (system, _) = concierge_prompt(&harness);
-    assert!(!system.contains("The user wants a decision"), "another message has another stance");
+    let (system, last) = concierge_prompt(&harness);
+    assert!(!last.contains("The user wants a decision"), "another message has another stance");
     assert!(system.contains("Reply in the language that the user writes in."), "{system}");
 }
 
@@ -481,9 +488,9 @@ fn s25_explorer_prompt_shows_every_handover_field() {
         "Shape: contested",
         "- renting keeps doors open",
         "- freedom against price",
-        "> rent or buy?",
+        "The user asked:\nrent or buy?",
         "rent, unless you stay",
-        "> I stay five years",
+        "The user replied:\nI stay five years",
         "Goal: a home that lasts",
         "- five years",
         "The user agreed with: time decides",
@@ -692,7 +699,13 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     let opened = calls(&harness, "concierge").last().expect("it is open").clone();
     let recomputes = opened.recomputation.expect("it says what it is");
     assert_eq!((recomputes.call, recomputes.changed_fragments.as_slice()), (starter, &["guidance".into()][..]));
-    assert!(harness.prompt_for_call(again).messages[0].text().contains("wants their view to be tested"));
+    assert!(
+        harness
+            .prompt_for_call(again)
+            .messages
+            .iter()
+            .any(|message| message.text().contains("wants their view to be tested"))
+    );
     harness.answer_call("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
 
     // Another concierge; it fails and the process dies, without any effect.

@@ -28,7 +28,8 @@ fn s27_checkpoint_2_starter_remembers_turn_one_and_hands_over_in_turn_two() {
     harness.send_message("I stay five years");
     let messages = harness.prompt_for_role("concierge").messages;
     let texts: Vec<String> = messages.iter().skip(1).map(|message| message.text().to_string()).collect();
-    assert_eq!(texts[..2], ["rent or buy?", "Rent, unless you stay for long."]);
+    assert!(texts[0].ends_with("\nrent or buy?"), "after the guidance: {}", texts[0]);
+    assert_eq!(texts[1], "Rent, unless you stay for long.");
     assert!(texts[2].contains("<<<HANDOVER>>>") && texts[2].ends_with("I stay five years"), "{}", texts[2]);
     let call = calls(&harness, "concierge")[1].clone();
     assert!(
@@ -92,7 +93,7 @@ fn s27_checkpoint_5_step_help_reaches_the_same_executor_thread() {
     let call = calls(&harness, "concierge")[5].clone();
     assert_eq!(call.receipt.thread, CallThread::Continued(thread));
     assert_eq!(layout(&call), "| findings message");
-    let findings = &call.receipt.ask[1];
+    let findings = call.receipt.ask.iter().find(|fragment| fragment.name == *"findings").expect("it is shown");
     assert_eq!(findings.source, Some(FragmentSource::Call(calls(&harness, "mapper")[2].call)));
     harness.answer_call("concierge", "Ask the second bank.");
     assert_eq!(harness.last_reply(), "Ask the second bank.");

@@ -65,7 +65,7 @@ fn open_at(stage: &str, signals: &str) -> SessionHarness {
         return harness;
     }
     harness.send_message("give me a plan");
-    speak(&mut harness, "Gladly.", WORKFLOW, &[r#"{"plan": "yes"}"#, EXECUTION]);
+    speak(&mut harness, "Gladly.", WORKFLOW, &[r#"{"kind": "plan_request"}"#, EXECUTION]);
     if stage == "asked" {
         return harness;
     }
@@ -82,7 +82,9 @@ fn answer_text(harness: &SessionHarness, given: &str) -> String {
         ("execution_question", "yes") => EXECUTION.to_owned(),
         ("steps_question", "yes") => STEPS.to_owned(),
         ("progress_question", "no") => r#"{"done": [], "current": null, "needs": "nothing", "blocker": ""}"#.to_owned(),
-        ("plan_question", "yes" | "no" | "unclear") => json!({ "plan": given }).to_string(),
+        ("plan_question", "yes") => json!({"kind": "plan_request"}).to_string(),
+        ("plan_question", "no") => json!({"kind": "remark"}).to_string(),
+        ("plan_question", "unclear") => json!({"kind": "unclear"}).to_string(),
         ("consent_question", "yes" | "no" | "unclear") => json!({ "answer": given }).to_string(),
         _ => given.to_owned(),
     }

@@ -91,7 +91,7 @@ fn user_messages_reach_the_explorer_even_if_the_handover_omits_them() {
     assert_eq!(handover.text_field("user_query"), Some("rent or buy?"));
     assert_eq!(handover.text_field("starter_response"), Some("Rent, unless you stay for long."));
     harness.send_message("where?");
-    assert!(concierge_prompt(&harness).0.contains("> five years, a child, at most 300k"));
+    assert!(concierge_prompt(&harness).0.contains("The user replied:\nfive years, a child, at most 300k"));
 }
 
 #[test]
@@ -329,7 +329,8 @@ fn retry_after_all_experts_failed_asks_the_same_question() {
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     assert_eq!(harness.prompt_for_role("expert").messages.last().expect("there is one").text(), "rent or buy?");
     answer_experts(&mut harness, MAP);
-    assert_eq!(concierge_prompt(&harness).1, "rent or buy?");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.ends_with("follows.)\n\nrent or buy?"), "{last}");
     harness.answer_call("concierge", "Rent.").send_message("why?");
     let (_, last) = concierge_prompt(&harness);
     assert!(last.ends_with("\n\nwhy?") && !last.contains("Try again!"), "{last}");
@@ -379,7 +380,7 @@ fn expert_answers_are_not_requested_again_when_the_concierge_fails() {
     assert_eq!(harness.open_call_roles(), ["concierge"]);
     let (system, last) = concierge_prompt(&harness);
     assert!(system.contains("rent first"));
-    assert_eq!(last, "rent or buy?");
+    assert!(last.ends_with("follows.)\n\nrent or buy?"), "{last}");
     assert_eq!((calls(&harness, "expert").len(), calls(&harness, "mapper").len()), (3, 1));
 }
 
@@ -499,7 +500,8 @@ fn interrupting_message_replaces_the_first() {
     harness.send_message("rent or buy?").answer_call("expert", "Rent.").send_message("a cat or a dog?");
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     answer_experts(&mut harness, MAP);
-    assert_eq!(concierge_prompt(&harness).1, "a cat or a dog?");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.ends_with("follows.)\n\na cat or a dog?"), "{last}");
 }
 
 #[test]
@@ -518,7 +520,7 @@ fn plan_request_without_a_goal_is_requested_again_and_then_built() {
     );
     assert_eq!(handover.list_field("priorities"), ["quiet"]);
     let task = prompt_text(&harness, harness.oldest_open_call("expert").0);
-    assert!(task.contains("Write a plan for this: a home that lasts") && task.contains("priorities: quiet"), "{task}");
+    assert!(task.contains("- goal: a home that lasts") && task.contains("priorities: quiet"), "{task}");
     assert_eq!(harness.last_reply(), "Good.");
 }
 

@@ -11,6 +11,7 @@ mod dialogues;
 mod empty_replies;
 mod failures;
 mod golden;
+mod injection;
 mod leaks;
 mod map;
 mod operator_commands;

@@ -50,7 +50,10 @@ fn phase_entered_by_hand_gets_a_built_handover() {
     go(&mut harness, "explorer");
     harness.send_message("and now?");
     let (system, _) = concierge_prompt(&harness);
-    assert!(system.contains("> rent or buy?") && system.contains("Rent, unless you stay for long."), "{system}");
+    assert!(
+        system.contains("The user asked:\nrent or buy?") && system.contains("Rent, unless you stay for long."),
+        "{system}"
+    );
     harness.answer_call("concierge", "Hm.");
     go(&mut harness, "executor");
     harness.send_message("plan it");

@@ -51,7 +51,7 @@ fn missing_batch_block_is_requested_once_and_then_built() {
     assert!(harness.session().is_idle() && harness.last_reply().contains("Shall I?"), "nothing is spent on a guess");
     harness.send_message("Oui");
     let task = prompt_text(&harness, harness.oldest_open_call("expert").0);
-    assert!(task.contains("Write a plan for this: Money is tight.") && task.contains("a garden matters"), "{task}");
+    assert!(task.contains("- goal: Money is tight.") && task.contains("a garden matters"), "{task}");
 
     answer_experts(&mut harness, PLAN_MAP);
     assert_eq!(phase(&harness).current, *"executor");

@@ -5,33 +5,48 @@ use segue_flows::concierge::leaks::find_leaked_terms;
 use segue_flows::concierge::stance::{ReplyStance, STANCE_CUES, StanceReason, choose_stance, render_stance_guidance};
 
 fn by_cue(message: &str) -> ReplyStance {
-    choose_stance(None, message, None).stance
+    choose_stance(None, message, None, None).stance
 }
 
 #[test]
-fn setting_has_priority_over_cues_and_cues_over_the_shape() {
-    let set = choose_stance(Some(ReplyStance::Challenge), "please decide", Some(ClaimMapShape::Exploratory));
-    assert_eq!((set.stance, set.reason), (ReplyStance::Challenge, StanceReason::UserSetting));
-    let cued = choose_stance(None, "please decide", Some(ClaimMapShape::Exploratory));
-    assert_eq!((cued.stance, cued.reason), (ReplyStance::Decide, StanceReason::MessageCue("decide")));
-    let shaped = choose_stance(None, "which coat is warmer", Some(ClaimMapShape::Exploratory));
+fn setting_goes_before_cue_and_cue_before_the_concierge_and_the_shape() {
+    let shape = Some(ClaimMapShape::Exploratory);
+    let asked = Some(ReplyStance::Explore);
+    let chosen = |setting, message, by_concierge, shape| {
+        let choice = choose_stance(setting, message, by_concierge, shape);
+        (choice.stance, choice.reason)
+    };
     assert_eq!(
-        (shaped.stance, shaped.reason),
-        (ReplyStance::Explore, StanceReason::ClaimMapShape(ClaimMapShape::Exploratory))
+        chosen(Some(ReplyStance::Challenge), "please decide", asked, shape),
+        (ReplyStance::Challenge, StanceReason::UserSetting)
     );
-    let plain = choose_stance(None, "which coat is warmer", None);
-    assert_eq!((plain.stance, plain.reason), (ReplyStance::Default, StanceReason::Fallback));
+    assert_eq!(
+        chosen(None, "please decide", asked, shape),
+        (ReplyStance::Decide, StanceReason::MessageCue("please decide"))
+    );
+    let question = "which coat is warmer";
+    assert_eq!(
+        chosen(None, question, Some(ReplyStance::Challenge), shape),
+        (ReplyStance::Challenge, StanceReason::ConciergeAnswer)
+    );
+    for by_concierge in [None, Some(ReplyStance::Default)] {
+        assert_eq!(
+            chosen(None, question, by_concierge, shape),
+            (ReplyStance::Explore, StanceReason::ClaimMapShape(ClaimMapShape::Exploratory))
+        );
+        assert_eq!(chosen(None, question, by_concierge, None), (ReplyStance::Default, StanceReason::Fallback));
+    }
 }
 
 #[test]
 fn four_shapes_choose_the_explore_stance() {
-    let explored = |shape: &ClaimMapShape| choose_stance(None, "", Some(*shape)).stance == ReplyStance::Explore;
+    let explored = |shape: &ClaimMapShape| choose_stance(None, "", None, Some(*shape)).stance == ReplyStance::Explore;
     let explored: Vec<ClaimMapShape> = ClaimMapShape::ALL.into_iter().filter(explored).collect();
     assert_eq!(
         explored,
         [ClaimMapShape::Tradeoff, ClaimMapShape::Dimensional, ClaimMapShape::Exploratory, ClaimMapShape::Contextual]
     );
-    assert_eq!(choose_stance(None, "", Some(ClaimMapShape::Contested)).stance, ReplyStance::Default);
+    assert_eq!(choose_stance(None, "", None, Some(ClaimMapShape::Contested)).stance, ReplyStance::Default);
 }
 
 #[test]
@@ -44,34 +59,40 @@ fn every_cue_of_the_table_is_found() {
 }
 
 #[test]
-fn cues_are_whole_phrases() {
-    assert_eq!(by_cue("It is undecided; the deciders were decidedly absent."), ReplyStance::Default);
-    assert_eq!(by_cue("My biggest challenge is time."), ReplyStance::Default);
-    assert_eq!(by_cue("What. If only."), ReplyStance::Default);
+fn cues_are_whole_phrases_that_can_hardly_mean_anything_else() {
+    for message in [
+        "It is undecided; the deciders were decidedly absent.",
+        "My biggest challenge is time.",
+        "We have to decide by Friday where to live.",
+        "My doctor and two friends recommend it.",
+        "We want to explore the coast by bike.",
+        "What if the landlord says no?",
+        "Which one should I water more, the fern or the palm?",
+    ] {
+        assert_eq!(by_cue(message), ReplyStance::Default, "{message}");
+    }
     assert_eq!(by_cue("Play devil’s advocate"), ReplyStance::Challenge);
     assert_eq!(by_cue("please stress-test the plan"), ReplyStance::Challenge);
-    assert_eq!(by_cue("WHAT  IF we wait?"), ReplyStance::Explore);
+    assert_eq!(by_cue("HELP  ME think"), ReplyStance::Explore);
 }
 
 #[test]
 fn the_first_cue_counts() {
-    assert_eq!(by_cue("Let us explore this, and decide in the end"), ReplyStance::Explore);
-    assert_eq!(by_cue("Decide for me, then we can explore the rest"), ReplyStance::Decide);
-    let longest = choose_stance(None, "please challenge this", None);
-    assert_eq!(longest.reason, StanceReason::MessageCue("please challenge"));
+    assert_eq!(by_cue("Explore this with me, and pick one in the end"), ReplyStance::Explore);
+    assert_eq!(by_cue("Decide for me, then explore it with me"), ReplyStance::Decide);
+    let longest = choose_stance(None, "give me a straight answer", None, None);
+    assert_eq!(longest.reason, StanceReason::MessageCue("give me a straight answer"));
 }
 
 #[test]
 fn negated_cue_does_not_count() {
     assert_eq!(by_cue("Don't decide for me."), ReplyStance::Default);
-    assert_eq!(by_cue("Please do not try to decide"), ReplyStance::Default);
-    assert_eq!(by_cue("Explore it with me before I decide"), ReplyStance::Explore);
-    assert_eq!(by_cue("don’t decide, just help me think"), ReplyStance::Explore);
+    assert_eq!(by_cue("Please do not try to argue against it"), ReplyStance::Default);
+    assert_eq!(by_cue("don’t pick one, just help me think"), ReplyStance::Explore);
     // Another clause, an invitation, and a negation that is too far away do not negate a cue.
-    assert_eq!(by_cue("No, decide now."), ReplyStance::Decide);
-    assert_eq!(by_cue("Why not explore it?"), ReplyStance::Explore);
-    assert_eq!(by_cue("I cannot make it out and have to decide"), ReplyStance::Decide);
-    assert_eq!(by_cue("I can't decide"), ReplyStance::Decide, "a user who cannot decide wants help with the decision");
+    assert_eq!(by_cue("No, decide for me."), ReplyStance::Decide);
+    assert_eq!(by_cue("Why not brainstorm with me?"), ReplyStance::Explore);
+    assert_eq!(by_cue("I cannot make it out so please you decide"), ReplyStance::Decide);
 }
 
 #[test]

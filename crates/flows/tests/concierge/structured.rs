@@ -70,7 +70,7 @@ fn until_explorer(form: Form, settings: Value) -> SessionHarness {
 fn until_plan(form: Form) -> SessionHarness {
     let mut harness = until_explorer(form, json!({}));
     harness.send_message("give me a plan");
-    speak(&mut harness, form, "I will work it out.", WORKFLOW, &[json!({"plan": "yes"}), execution_answer()]);
+    speak(&mut harness, form, "I will work it out.", WORKFLOW, &[json!({"kind": "plan_request"}), execution_answer()]);
     answer_experts(&mut harness, PLAN_MAP);
     let block = PLAN.split_once("\n\n").expect("text and block").1;
     speak(&mut harness, form, "Here is the plan.", block, &[steps_answer()]);
@@ -92,6 +92,78 @@ fn starter_hands_over_in_both_forms() {
         assert_eq!(intent.text_field("user_query"), Some("rent or buy?"), "{form:?}");
         assert_eq!(visible_replies(&harness), ["Rent, unless you stay for long.", "Then buy."], "{form:?}");
     }
+}
+
+/// Opens a session in structured form, sends the first message, and answers the experts' calls.
+fn ask_first_question(message: &str) -> SessionHarness {
+    let mut harness = open_in(Form::Structured, json!({}));
+    harness.send_message(message);
+    answer_experts(&mut harness, MAP);
+    harness
+}
+
+fn open_ask(harness: &SessionHarness) -> String {
+    calls(harness, "concierge").last().map(|call| call.ask.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn s24_concierge_is_asked_for_the_stance_in_any_language() {
+    for (answer, stance) in [
+        (r#"{"stance": "challenge"}"#, "challenge"),
+        (r#"{"stance": "decide"}"#, "decide"),
+        // The shape of the map is contested.
+        (r#"{"stance": "default"}"#, "default"),
+        (r#"{"stance": "angry"}"#, "default"),
+        ("I do not know.", "default"),
+    ] {
+        let mut harness = ask_first_question("Mieten oder kaufen? Spiel bitte den Advocatus Diaboli.");
+        assert_eq!(open_ask(&harness), "stance_question");
+        let question = concierge_prompt(&harness).1;
+        assert!(question.contains("> Mieten oder kaufen? Spiel bitte"), "{question}");
+        harness.answer_call("concierge", answer);
+        assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], stance, "{answer}");
+        assert_eq!(open_ask(&harness), "reply", "it is asked once: {answer}");
+        let (system, last) = concierge_prompt(&harness);
+        assert_eq!(last.contains("wants their view to be tested"), stance == "challenge", "{last}");
+        assert!(!system.contains("stance") && !last.contains("stance:"), "the question is not part of the thread");
+    }
+}
+
+#[test]
+fn s24_stance_is_not_asked_for_if_the_user_said_it() {
+    let harness = ask_first_question("rent or buy? decide for me");
+    assert_eq!(
+        (open_ask(&harness).as_str(), facts(&harness, "stance_chosen")[0]["stance"].as_str()),
+        ("reply", Some("decide"))
+    );
+    let mut harness = open_in(Form::Structured, json!({"stance": "explore"}));
+    harness.send_message("rent or buy?");
+    answer_experts(&mut harness, MAP);
+    assert_eq!(
+        (open_ask(&harness).as_str(), facts(&harness, "stance_chosen")[0]["stance"].as_str()),
+        ("reply", Some("explore"))
+    );
+}
+
+#[test]
+fn reply_does_not_wait_for_a_stance_question_that_failed() {
+    let mut harness = ask_first_question("rent or buy?");
+    harness.fail_call("concierge", FailureKind::InvalidApiKey);
+    assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "default");
+    harness.answer_call("concierge", "Rent.");
+    assert_eq!(harness.last_reply(), "Rent.");
+}
+
+#[test]
+fn form_of_the_first_question_is_that_of_the_models_so_far() {
+    let mut harness = open();
+    harness.use_structured_signals("cat");
+    for role in ["expert", "mapper", "concierge"] {
+        harness.assign_model(role, "cat");
+    }
+    harness.send_message("rent or buy?");
+    answer_experts(&mut harness, MAP);
+    assert_eq!(open_ask(&harness), "stance_question");
 }
 
 #[test]
@@ -136,7 +208,7 @@ fn requested_plan_is_made_in_both_forms() {
 fn asked_for_consent(form: Form) -> SessionHarness {
     let mut harness = until_explorer(form, json!({"confirm_batches": true}));
     harness.send_message("give me a plan");
-    speak(&mut harness, form, "Good.", WORKFLOW, &[json!({"plan": "yes"}), execution_answer()]);
+    speak(&mut harness, form, "Good.", WORKFLOW, &[json!({"kind": "plan_request"}), execution_answer()]);
     assert!(harness.session().is_idle() && harness.last_reply().contains("Shall I?"), "{form:?}");
     harness
 }
@@ -225,7 +297,7 @@ fn question_about_steps_forces_no_plan() {
     let mut harness = until_explorer(Form::Structured, json!({}));
     for _ in 0..2 {
         harness.send_message("What are the steps to register a company?");
-        harness.answer_call("concierge", "Choose a name first.").answer_call("concierge", r#"{"plan": "no"}"#);
+        harness.answer_call("concierge", "Choose a name first.").answer_call("concierge", r#"{"kind": "remark"}"#);
         assert!(harness.session().is_idle());
     }
     assert_eq!(phase(&harness).current, *"explorer");
@@ -236,7 +308,7 @@ fn question_about_steps_forces_no_plan() {
 fn plan_that_only_the_wording_asks_for_is_offered() {
     let mut harness = until_explorer(Form::Structured, json!({}));
     harness.send_message("Give me a plan.").answer_call("concierge", "First the money.");
-    harness.answer_call("concierge", r#"{"plan": "no"}"#);
+    harness.answer_call("concierge", r#"{"kind": "remark"}"#);
     assert!(harness.session().is_idle() && harness.last_reply().contains("Shall I?"), "{}", harness.last_reply());
     assert_eq!(calls(&harness, "expert").len(), 3, "only those of the first question");
 }
@@ -325,7 +397,7 @@ fn block_that_nobody_asked_for_is_hidden_and_has_no_effect() {
     let mut harness = until_explorer(Form::Structured, json!({}));
     harness.send_message("hello").answer_call("concierge", &with_text(WORKFLOW));
     assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("Well."));
-    harness.answer_call("concierge", r#"{"plan": "no"}"#);
+    harness.answer_call("concierge", r#"{"kind": "remark"}"#);
     assert!(harness.session().is_idle());
     assert_eq!(facts(&harness, "reply_complaints")[0]["complaints"], json!(["block BATCH was not asked for"]));
 

@@ -111,7 +111,15 @@ pub(crate) fn answer_experts(harness: &mut SessionHarness, map: &str) {
 pub(crate) fn play_first_turn(harness: &mut SessionHarness) {
     harness.send_message("rent or buy?");
     answer_experts(harness, MAP);
+    answer_stance_question(harness, "default");
     harness.answer_call("concierge", "Rent, unless you stay for long.");
+}
+
+/// Answers the question how the user wants to be answered, if it is open.
+pub(crate) fn answer_stance_question(harness: &mut SessionHarness, stance: &str) {
+    if calls(harness, "concierge").last().is_some_and(|call| call.ask == *"stance_question") {
+        harness.answer_call("concierge", &serde_json::json!({ "stance": stance }).to_string());
+    }
 }
 
 /// Plays the first two turns; the second ends with a handover.

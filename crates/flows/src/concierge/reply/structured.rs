@@ -13,7 +13,7 @@ use crate::concierge::facts::{ConciergeFact, ExpertBatchPurpose};
 use crate::concierge::questions::{self, PlanProgressAnswer, UserPlanNeed};
 use crate::concierge::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
-    ASK_STEPS_QUESTION, EXPLORER_PHASE, STARTER_PHASE,
+    ASK_STANCE_QUESTION, ASK_STEPS_QUESTION, EXPLORER_PHASE, STARTER_PHASE,
 };
 use crate::concierge::turn::{self, turns_in_phase};
 use crate::limits::HANDOVER_TURN_MIN;
@@ -44,10 +44,13 @@ impl ConciergeReply<'_> {
     pub(super) fn handle_question_answer(&self) -> Vec<FlowStep> {
         let answer = self.view.read_text(self.text);
         match self.call.ask.as_str() {
+            ASK_STANCE_QUESTION => {
+                turn::reply_with_stance(self.view, self.settings, questions::parse_stance_answer(&answer))
+            }
             ASK_INTENT_QUESTION => self.handle_intent_answer(&answer),
-            ASK_PLAN_QUESTION => match questions::parse_yes_no_answer(&answer) {
+            ASK_PLAN_QUESTION => match questions::parse_plan_answer(&answer) {
                 Some(wants_plan) => self.handle_plan_answer(wants_plan),
-                None => self.ask_again_or(&["plan"], || self.handle_plan_answer(ExpertBatchConsent::Unclear)),
+                None => self.ask_again_or(&["kind"], || self.handle_plan_answer(ExpertBatchConsent::Unclear)),
             },
             ASK_EXECUTION_QUESTION => match questions::parse_execution_answer(&answer) {
                 Some((document, prompt)) => self.handle_plan_block(&plan_request(document, prompt)),
@@ -81,6 +84,7 @@ impl ConciergeReply<'_> {
     /// Continues without the answer to a private question, because its call failed.
     pub(super) fn handle_question_failure(&self) -> Vec<FlowStep> {
         match self.call.ask.as_str() {
+            ASK_STANCE_QUESTION => turn::reply_with_stance(self.view, self.settings, None),
             ASK_INTENT_QUESTION if self.is_handover_due() => self.build_intent_and_move_on(HandoverDocument::new()),
             ASK_PLAN_QUESTION => self.handle_plan_answer(ExpertBatchConsent::Unclear),
             ASK_EXECUTION_QUESTION => self.request_plan_from_state(HandoverDocument::new(), None),
