@@ -423,7 +423,7 @@ pub fn decide_without_flow(
     let mut draft = DecisionDraft::new(flow, state, env);
     let handled = draft.handle_input(input);
     if handled.is_ok() {
-        draft.fail_turn_and_rounds(reason);
+        draft.fail_turn_and_drop_tool_rounds(reason);
     }
     draft.finish(handled)
 }

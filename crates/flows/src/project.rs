@@ -143,7 +143,7 @@ fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<Fl
 
 fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowStep> {
     match fact {
-        ProjectFact::AgentDone { turn, .. } | ProjectFact::TurnOpened { turn, .. } => {
+        ProjectFact::AgentTurnEnd { turn, .. } | ProjectFact::TurnOpened { turn, .. } => {
             let closed = context.state().turns.back().is_some_and(|last| last.id == *turn && last.is_closed);
             let count = || FlowStep::CountRound { phase: spec::phases_key() };
             if closed { vec![count()] } else { Vec::new() }

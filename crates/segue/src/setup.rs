@@ -274,7 +274,7 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
         None => (Config::built_in(), BodyId::hash_text("")),
     };
     let flows = config.flows();
-    config::add_models_from_settings(&mut config, &flows);
+    config::add_models_named_in_flow_settings(&mut config, &flows);
     config::validate_config(&config, &flows)?;
     let Some(store) = config.store_path(global.store.as_deref(), &dirs) else {
         bail!("there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE");

@@ -36,7 +36,7 @@ mod webhooks;
 pub use http_server::{Error, HttpServer};
 pub use keys::{ApiKeyStore, Error as ApiKeyError, ServerApiKey, ServerApiKeySpec};
 pub use live_updates::{ClusterSecret, HttpLiveUpdates};
-pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookSecret};
+pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookMasterSecret};
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;
 pub use router::openapi_document;

@@ -33,7 +33,7 @@ pub struct ServerOptions {
     pub allowed_origins: Vec<String>,
     pub limits: ServerLimits,
     /// The secret from which webhook keys are derived; without it no webhook can be created.
-    pub webhook_secret: Option<WebhookSecret>,
+    pub webhook_secret: Option<WebhookMasterSecret>,
     /// The secret that the nodes of a cluster share; without it this node sends no live words to others.
     pub cluster_secret: Option<ClusterSecret>,
 }
@@ -118,9 +118,9 @@ impl Default for ServerLimits {
 
 /// A secret that is not shown in debug output.
 #[derive(Clone)]
-pub struct WebhookSecret(pub String);
+pub struct WebhookMasterSecret(pub String);
 
-impl std::fmt::Debug for WebhookSecret {
+impl std::fmt::Debug for WebhookMasterSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
     }

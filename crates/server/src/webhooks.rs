@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 use crate::caller::session_owner;
 use crate::limits::{WEBHOOK_ATTEMPTS_KEPT_MAX, WEBHOOKS_MAX};
-use crate::options::WebhookSecret;
+use crate::options::WebhookMasterSecret;
 use crate::problem::HttpProblem;
 use crate::shared_state::{read_whole_record, update_record};
 
@@ -277,13 +277,13 @@ fn no_such_webhook(id: &str) -> HttpProblem {
 
 /// Derives the signing key of a webhook.
 #[must_use]
-pub(crate) fn derive_signing_key(master_secret: &WebhookSecret, webhook: &str) -> Vec<u8> {
+pub(crate) fn derive_signing_key(master_secret: &WebhookMasterSecret, webhook: &str) -> Vec<u8> {
     hmac_sha256(master_secret.0.as_bytes(), webhook.as_bytes())
 }
 
 /// Derives the secret that the receiver is given.
 #[must_use]
-pub(crate) fn derive_webhook_secret(master_secret: &WebhookSecret, webhook: &str) -> String {
+pub(crate) fn derive_webhook_secret(master_secret: &WebhookMasterSecret, webhook: &str) -> String {
     format!("whsec_{}", BASE64_STANDARD.encode(derive_signing_key(master_secret, webhook)))
 }
 
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn each_webhook_has_a_secret_of_its_own_that_is_nowhere_kept() {
-        let master = WebhookSecret("long and random".into());
+        let master = WebhookMasterSecret("long and random".into());
         assert_ne!(derive_webhook_secret(&master, "wh_a"), derive_webhook_secret(&master, "wh_b"));
         assert_eq!(derive_webhook_secret(&master, "wh_a"), derive_webhook_secret(&master, "wh_a"));
         assert_eq!(format!("{master:?}"), "Secret");

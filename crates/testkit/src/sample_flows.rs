@@ -7,7 +7,7 @@ mod team;
 
 pub use concierge::MiniConcierge;
 pub use nodes::MiniNodes;
-pub use project::MiniProject;
+pub use project::MiniProjectFlow;
 pub use team::MiniTeam;
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};

@@ -33,7 +33,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Fails the current turn and drops every tool round that no call will continue.
-    pub(crate) fn fail_turn_and_rounds(&mut self, reason: &str) {
+    pub(crate) fn fail_turn_and_drop_tool_rounds(&mut self, reason: &str) {
         self.stop_turn(reason, TurnOutcome::Failed { reason: reason.to_owned() });
         let session = self.session();
         let runs = |call: CallId| {

@@ -354,11 +354,11 @@ impl<'a> FieldParser<'a, '_> {
             self.close_section();
         }
         self.close_field();
-        self.report_stray_text();
+        self.report_text_outside_fields();
         self.frames.pop().map(|frame| frame.fields).unwrap_or_default()
     }
 
-    fn report_stray_text(&mut self) {
+    fn report_text_outside_fields(&mut self) {
         if let Some(frame) = self.frames.last_mut()
             && let Some(text) = frame.stray.take()
         {

@@ -15,7 +15,7 @@ use segue_core::ids::{CallId, Seq, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
 use segue_core::session::{LastIds, SessionState};
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTeam};
+use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProjectFlow, MiniTeam};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
@@ -31,13 +31,13 @@ struct Golden {
 const FORMAT_1: [Golden; 16] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
-    Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
+    Golden { name: "project", flow: || Box::new(MiniProjectFlow::new()), play: project },
     Golden { name: "team", flow: || Box::new(MiniTeam::new()), play: team },
     Golden { name: "all", flow: || Box::new(All::new()), play: play_all },
     Golden { name: "commanded", flow: || Box::new(commanded::flow()), play: commanded::play },
     Golden { name: "vendors", flow: || Box::new(MiniConcierge::new()), play: vendors },
     Golden { name: "retried", flow: || Box::new(MiniConcierge::new()), play: retried },
-    Golden { name: "outcomes", flow: || Box::new(MiniProject::new()), play: outcomes },
+    Golden { name: "outcomes", flow: || Box::new(MiniProjectFlow::new()), play: outcomes },
     Golden { name: "token_ratios", flow: || Box::new(MiniConcierge::new()), play: token_ratios },
     Golden { name: "cancelled", flow: || Box::new(MiniConcierge::new()), play: cancelled },
     Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
@@ -119,7 +119,7 @@ fn nodes() -> SessionHarness {
 }
 
 fn project() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
     harness.answer_with_tool_call("worker", "look", json!({"at": "src"})).answer_with_tool_call(
         "worker",
@@ -139,7 +139,7 @@ fn project() -> SessionHarness {
 
 /// Tools that failed, with models told so.
 fn outcomes() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
     harness.answer_with_tool_call("worker", "look", json!({"at": "src"})).finish_tool("look", Err("no such folder"));
     harness.answer_with_tool_call("worker", "look", json!({"at": "."})).finish_tool("look", Ok("two files"));

@@ -4,7 +4,7 @@ use expect_test::expect;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::MiniProject;
+use segue_testkit::sample_flows::MiniProjectFlow;
 use serde_json::json;
 
 pub(crate) fn work() -> PhaseGraphKey {
@@ -13,7 +13,7 @@ pub(crate) fn work() -> PhaseGraphKey {
 
 #[test]
 fn two_agents_work_at_once_and_the_router_waits_for_both() {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
     assert_eq!(harness.open_call_roles(), ["worker", "worker"]);
     harness.take_log();
@@ -44,7 +44,7 @@ fn two_agents_work_at_once_and_the_router_waits_for_both() {
 
 #[test]
 fn open_gate_blocks_the_end_until_it_is_satisfied_and_the_router_is_told() {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
     // Without agents nothing is pending, and the turn does not hang.
     assert!(harness.session().is_idle());
@@ -63,7 +63,7 @@ fn open_gate_blocks_the_end_until_it_is_satisfied_and_the_router_is_told() {
 
 #[test]
 fn a_tool_that_the_phase_forbids_is_refused_and_the_model_is_told() {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("look around").answer_call("router", r#"{"agents": ["ann"]}"#);
     assert_eq!(harness.prompt_for_role("worker").tools.len(), 1, "chat leaves only `complete`");
     harness.answer_with_tool_call("worker", "look", json!({}));
@@ -72,7 +72,7 @@ fn a_tool_that_the_phase_forbids_is_refused_and_the_model_is_told() {
 
 #[test]
 fn a_phase_can_be_rolled_back_and_nothing_is_deleted() {
-    let mut harness = SessionHarness::open(MiniProject::new());
+    let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
     let before = harness.journal().len();
     harness.run_command(OperatorCommand::RollBack { phase: work(), visit: 1 });

@@ -60,7 +60,9 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     let sent = harness.prompt_text(explorer.call).await;
     assert!(sent.contains("a home that lasts") && sent.contains("- five years"), "{sent}");
     // The handover's fields are included, and nothing else of the conversation.
-    for text in ["The user asked:\nrent or buy?", "Rent, unless you stay for long.", "The user replied:\nI stay five years"] {
+    for text in
+        ["The user asked:\nrent or buy?", "Rent, unless you stay for long.", "The user replied:\nI stay five years"]
+    {
         assert_eq!(sent.matches(text).count(), 1, "`{text}` is included once: {sent}");
     }
     assert!(!sent.contains("Then buy."), "that would be a transcript: {sent}");

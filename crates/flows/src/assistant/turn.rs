@@ -57,7 +57,7 @@ pub(super) fn handle_node_answer(
     let text = context.view.read_text(answered.text);
     match call.role.as_str() {
         UNDERSTAND_ROLE => handle_understand_answer(context, call, &text),
-        THINK_ROLE => handle_think_answer(context, call, &text),
+        THINK_ROLE => record_plan_from_answer(context, call, &text),
         ACT_ROLE => step::handle_act_answer(context, call, answered, &text),
         REPLY_ROLE if text.trim().is_empty() => {
             let complaints = ["the answer was empty".to_owned()];
@@ -110,7 +110,7 @@ fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOp
     std::iter::once(understood.into_step()).chain(think).collect()
 }
 
-fn handle_think_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
+fn record_plan_from_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
     if !parsed.complaints.is_empty()

@@ -36,7 +36,7 @@ mod tension;
 use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
-pub use metrics::{ClaimComponent, ClaimMetrics, ClaimSupportLevel, EvidenceGap, HubClaim, MapRatios};
+pub use metrics::{ClaimCluster, ClaimMetrics, ClaimSupportLevel, EvidenceGap, HubClaim, MapRatios};
 pub use shape::{ClaimMapShape, ClaimMapShapeScore, SCORE_TIE_TOLERANCE};
 pub use tension::{ClaimTension, MapFragility};
 
@@ -57,7 +57,7 @@ pub struct MapAnalysis {
     /// The ratios of the whole map.
     pub ratios: MapRatios,
     /// The connected components, sorted by their first claim.
-    pub components: Vec<ClaimComponent>,
+    pub components: Vec<ClaimCluster>,
     /// The longest chain of prerequisites, from prerequisite to dependent. A link with several claims is a cycle.
     pub longest_chain: Vec<Vec<ClaimId>>,
     /// The cycles of prerequisites.

@@ -35,15 +35,15 @@ pub fn render_shape_guidance(shape: ClaimMapShape) -> String {
 struct BriefTemplateArguments<'m> {
     shape: &'static str,
     sureness: &'static str,
-    parts: Vec<ClaimLabelList<'m>>,
+    parts: Vec<ShortenedClaimLabels<'m>>,
     parts_more: usize,
-    alone: ClaimLabelList<'m>,
+    alone: ShortenedClaimLabels<'m>,
     positions: Vec<BriefPosition<'m>>,
     positions_more: usize,
-    chain: Vec<ClaimLabelList<'m>>,
+    chain: Vec<ShortenedClaimLabels<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
-    keystones: ClaimLabelList<'m>,
+    keystones: ShortenedClaimLabels<'m>,
     leads: Vec<BriefClaimLinks<'m>>,
     leads_more: usize,
     tensions: Vec<BriefTension<'m>>,
@@ -51,12 +51,12 @@ struct BriefTemplateArguments<'m> {
     challenges: Vec<BriefCounterclaim<'m>>,
     fragile: BriefFragility<'m>,
     gaps: &'m [String],
-    subject: ClaimLabelList<'m>,
+    subject: ShortenedClaimLabels<'m>,
 }
 
 /// The listed labels, and the number of further ones.
 #[derive(Serialize, Default)]
-struct ClaimLabelList<'m> {
+struct ShortenedClaimLabels<'m> {
     labels: Vec<&'m str>,
     more: usize,
 }
@@ -72,8 +72,8 @@ struct BriefPosition<'m> {
 #[derive(Serialize)]
 struct BriefClaimLinks<'m> {
     label: &'m str,
-    before: ClaimLabelList<'m>,
-    backs: ClaimLabelList<'m>,
+    before: ShortenedClaimLabels<'m>,
+    backs: ShortenedClaimLabels<'m>,
 }
 
 #[derive(Serialize)]
@@ -96,7 +96,7 @@ struct BriefFragility<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
-    circles: Vec<ClaimLabelList<'m>>,
+    circles: Vec<ShortenedClaimLabels<'m>>,
     has_conditional_conflicts: bool,
     has_disconnected_consensus: bool,
     is_nothing: bool,
@@ -128,7 +128,7 @@ impl<'m> MapBriefBuilder<'m> {
             sureness: confidence_label(analysis.confidence),
             parts,
             parts_more,
-            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { ClaimLabelList::default() },
+            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { ShortenedClaimLabels::default() },
             positions,
             positions_more,
             chain,
@@ -152,8 +152,8 @@ impl<'m> MapBriefBuilder<'m> {
         texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or("…")
     }
 
-    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> ClaimLabelList<'m> {
-        let mut names = ClaimLabelList::default();
+    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> ShortenedClaimLabels<'m> {
+        let mut names = ShortenedClaimLabels::default();
         for id in ids {
             if names.labels.len() < BRIEF_LABELS_MAX {
                 names.labels.push(self.claim_label(id));
@@ -203,7 +203,7 @@ impl<'m> MapBriefBuilder<'m> {
 
     /// Returns the labels of each component with several claims, the largest component first. Empty if the map has only one
     /// component.
-    fn component_labels(&self) -> (Vec<ClaimLabelList<'m>>, usize) {
+    fn component_labels(&self) -> (Vec<ShortenedClaimLabels<'m>>, usize) {
         if self.analysis.components.len() < 2 {
             return (Vec::new(), 0);
         }
@@ -319,7 +319,7 @@ impl<'m> MapBriefBuilder<'m> {
     }
 
     /// Returns the claims that the question to the user is about.
-    fn question_subject(&self) -> ClaimLabelList<'m> {
+    fn question_subject(&self) -> ShortenedClaimLabels<'m> {
         let analysis = self.analysis;
         let sharpest = |kind| {
             let found = self.sorted_tensions().into_iter().find(|tension| tension.kind == kind);
@@ -338,7 +338,7 @@ impl<'m> MapBriefBuilder<'m> {
                 let conditional = analysis.claims.iter().filter(|claim| claim.is_conditional);
                 self.label_list(self.sort_by_leverage(conditional.map(|claim| &claim.id)))
             }
-            ClaimMapShape::Settled | ClaimMapShape::Exploratory => ClaimLabelList::default(),
+            ClaimMapShape::Settled | ClaimMapShape::Exploratory => ShortenedClaimLabels::default(),
         }
     }
 }

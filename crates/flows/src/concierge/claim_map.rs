@@ -85,7 +85,7 @@ pub struct ClaimNode {
     #[serde(default)]
     pub supporters: BTreeSet<u32>,
     #[serde(rename = "type")]
-    pub kind: ClaimKind,
+    pub kind: ClaimStatementKind,
     pub role: ClaimRole,
     /// The claim that a challenger argues against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct ClaimNode {
 /// The kind of statement that a claim makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClaimKind {
+pub enum ClaimStatementKind {
     /// States a fact.
     Factual,
     /// Says what to do.

@@ -119,7 +119,7 @@ pub(super) fn render_early_end(context: &ProjectContext<'_>) -> String {
 }
 
 /// Says what a rollback did, and how the files can follow.
-pub(super) fn render_rolled_back(context: &ProjectContext<'_>, visit: u32) -> String {
+pub(super) fn render_rollback_reply(context: &ProjectContext<'_>, visit: u32) -> String {
     let checkpoint = context.state().checkpoints.iter().rev().find(|entry| entry.visit <= visit);
     let data = json!({
         "phase": context.phase_name(),

@@ -33,7 +33,7 @@ pub(super) fn open_turn(context: &ProjectContext<'_>, decision: &RoutingDecision
 }
 
 /// Returns the routing turn in which a call was made, if it still waits for the agent.
-fn waiting_turn(context: &ProjectContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
+fn routing_turn_awaiting_agent(context: &ProjectContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
     let turn = call.metadata.get("turn").and_then(Value::as_u64).and_then(|turn| u32::try_from(turn).ok())?;
     let open = context.state().open_turn().filter(|open| open.id == turn && open.is_waiting_for(agent))?;
     context.is_about_current_turn().then_some(open.id)
@@ -46,7 +46,7 @@ pub(super) fn handle_agent_answer(
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
     let Some(agent) = &call.agent else { return Vec::new() };
-    let Some(turn) = waiting_turn(context, call, agent) else { return Vec::new() };
+    let Some(turn) = routing_turn_awaiting_agent(context, call, agent) else { return Vec::new() };
     if !answered.tool_calls.is_empty() {
         return Vec::new();
     }
@@ -90,13 +90,13 @@ fn handle_talk_answer(
 
 fn done_step(turn: u32, agent: &AgentName, how: AgentDoneKind, summary: String) -> FlowStep {
     let completion = AgentCompletion { summary, ..AgentCompletion::default() };
-    ProjectFact::AgentDone { turn, agent: agent.clone(), how, completion }.into_step()
+    ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion }.into_step()
 }
 
 /// Handles an agent's call that failed for good. The routing turn continues without the agent.
 pub(super) fn handle_agent_failure(context: &ProjectContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let Some(agent) = &call.agent else { return Vec::new() };
-    let Some(turn) = waiting_turn(context, call, agent) else { return Vec::new() };
+    let Some(turn) = routing_turn_awaiting_agent(context, call, agent) else { return Vec::new() };
     let others_work = context.state().open_turn().is_some_and(|open| open.decision.agents.len() > 1);
     let failed = done_step(turn, agent, AgentDoneKind::Failed, format!("failed: {why}"));
     if others_work {
@@ -196,7 +196,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &Too
     let end_round = |reason: &str| FlowStep::EndToolRound { call: *call, reason: reason.to_owned() };
     if let Some(completion) = work.accepted {
         let how = AgentDoneKind::Completed;
-        let done = ProjectFact::AgentDone { turn, agent: agent.clone(), how, completion };
+        let done = ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion };
         return vec![done.into_step(), end_round("the agent has completed its work")];
     }
     if let Some(repeated) = work.last_tool_call.as_ref().filter(|repeated| repeated.times >= REPEATED_CALLS_WARN) {

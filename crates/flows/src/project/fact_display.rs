@@ -33,7 +33,7 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::CompletionRefused { agent, why, .. } => {
             FactDisplay::Detail(format!("{} may not complete yet: {why}", name(&agent)))
         }
-        ProjectFact::AgentDone { agent, how, completion, .. } => {
+        ProjectFact::AgentTurnEnd { agent, how, completion, .. } => {
             let ending = match how {
                 AgentDoneKind::Answered => return FactDisplay::Hidden,
                 AgentDoneKind::Completed if completion.empty => "completed without any change",

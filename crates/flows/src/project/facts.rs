@@ -39,7 +39,7 @@ pub enum ProjectFact {
         why: String,
     },
     /// An agent is done with a routing turn. The turn is closed when all of its agents are.
-    AgentDone {
+    AgentTurnEnd {
         turn: u32,
         agent: AgentName,
         how: AgentDoneKind,

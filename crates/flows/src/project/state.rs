@@ -126,7 +126,7 @@ pub(super) struct RoutingTurn {
     pub(super) id: u32,
     pub(super) opened_at: UnixMillis,
     pub(super) decision: RoutingDecision,
-    pub(super) completions: BTreeMap<AgentName, AgentDone>,
+    pub(super) completions: BTreeMap<AgentName, AgentTurnEnd>,
     pub(super) is_closed: bool,
     /// A digest of the content, the verdict and the plan when the turn was closed. Equal digests mean that nothing was
     /// achieved.
@@ -150,7 +150,7 @@ impl RoutingTurn {
 
 /// How an agent's part in a routing turn ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct AgentDone {
+pub(super) struct AgentTurnEnd {
     pub(super) at: UnixMillis,
     pub(super) how: AgentDoneKind,
     pub(super) completion: AgentCompletion,

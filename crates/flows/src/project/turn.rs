@@ -119,7 +119,7 @@ pub(super) fn handle_phase_entered(context: &ProjectContext<'_>, entered: &Phase
         TransitionCause::Expired { .. } => handle_expired(context),
         TransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
         TransitionCause::RolledBack { to_visit } => {
-            vec![reply_step(account::render_rolled_back(context, *to_visit))]
+            vec![reply_step(account::render_rollback_reply(context, *to_visit))]
         }
         _ if context.state().decision.is_some() => carry_out(context),
         _ if !transition.begins_visit() => Vec::new(),

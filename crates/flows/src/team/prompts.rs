@@ -91,12 +91,12 @@ pub(super) fn story_text(story: &Story, attempt: u32) -> String {
 /// Renders what is left of a context whose story cannot be loaded.
 pub(super) fn minimal_story(agent: &AgentName, work: &str, why: &str) -> String {
     #[derive(Serialize)]
-    struct MinimalStoryArguments<'a> {
+    struct UnloadedStoryTemplateFields<'a> {
         agent: &'a str,
         work: &'a str,
         why: &'a str,
     }
-    render!("minimal_story.md", &MinimalStoryArguments { agent: agent.as_str(), work, why })
+    render!("minimal_story.md", &UnloadedStoryTemplateFields { agent: agent.as_str(), work, why })
 }
 
 pub(super) fn knowledge_text(lines: Vec<String>) -> String {
@@ -122,7 +122,7 @@ pub(super) fn history_text(progress: &StoryProgress) -> String {
         feedback: String,
     }
     #[derive(Serialize)]
-    struct HistoryArguments<'a> {
+    struct StoryHistoryTemplateFields<'a> {
         reviews: Vec<PastReview<'a>>,
         failure: &'a str,
     }
@@ -133,7 +133,7 @@ pub(super) fn history_text(progress: &StoryProgress) -> String {
         verdict: given.verdict.as_str(),
         feedback: one_line(&given.review.feedback),
     });
-    render!("history.md", &HistoryArguments { reviews: reviews.collect(), failure: &progress.reason })
+    render!("history.md", &StoryHistoryTemplateFields { reviews: reviews.collect(), failure: &progress.reason })
 }
 
 fn one_line(text: &str) -> String {
@@ -319,7 +319,7 @@ struct StoryStatusLine<'a> {
 
 pub(super) fn status_text(context: &TeamContext<'_>) -> String {
     #[derive(Serialize)]
-    struct StatusArguments<'a> {
+    struct StatusTemplateFields<'a> {
         running: bool,
         paused: bool,
         title: &'a str,
@@ -334,7 +334,7 @@ pub(super) fn status_text(context: &TeamContext<'_>) -> String {
         reason: &progress.reason,
     });
     let needs = state.escalations.iter().map(|need| format!("{}: {}", need.subject, need.reason));
-    let arguments = StatusArguments {
+    let arguments = StatusTemplateFields {
         running: state.spec_is_running,
         paused: state.is_paused,
         title: state.spec.as_ref().map_or("", |spec| &spec.title),
@@ -346,7 +346,7 @@ pub(super) fn status_text(context: &TeamContext<'_>) -> String {
 
 pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
     #[derive(Serialize)]
-    struct WholeSpec<'a> {
+    struct SpecPreviewFields<'a> {
         title: &'a str,
         goal: &'a str,
         requirements: &'a [String],
@@ -355,10 +355,10 @@ pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
     }
     #[derive(Serialize)]
     struct WholePreview<'a> {
-        spec: WholeSpec<'a>,
+        spec: SpecPreviewFields<'a>,
         said: &'a str,
     }
-    let spec = WholeSpec {
+    let spec = SpecPreviewFields {
         title: &spec.title,
         goal: &spec.goal,
         requirements: &spec.requirements,

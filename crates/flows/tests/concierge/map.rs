@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use segue_flows::concierge::claim_map::{
-    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapError, ClaimRole, MAP_FORMAT_PROMPT, MapComplaint, MapDropReason,
-    MapTagDefect, ParsedClaimMap, parse_claim_map,
+    ClaimEdgeKind, ClaimId, ClaimMapError, ClaimRole, ClaimStatementKind, MAP_FORMAT_PROMPT, MapComplaint,
+    MapDropReason, MapTagDefect, ParsedClaimMap, parse_claim_map,
 };
 
 const PLAIN: &str = r#"{"claims": [
@@ -132,7 +132,7 @@ fn unknown_words_become_the_weakest_value() {
         ]
     );
     let claim = &parsed.map.claims[0];
-    assert_eq!((claim.kind, claim.role), (ClaimKind::Speculative, ClaimRole::Branch));
+    assert_eq!((claim.kind, claim.role), (ClaimStatementKind::Speculative, ClaimRole::Branch));
     let kinds: Vec<_> = parsed.map.edges.iter().map(|edge| edge.kind).collect();
     assert_eq!(kinds, [ClaimEdgeKind::Supports, ClaimEdgeKind::Tradeoff]);
 }

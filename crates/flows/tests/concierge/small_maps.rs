@@ -1,7 +1,7 @@
 //! Small maps in a text notation, and the check of their analysis.
 
 use segue_flows::concierge::analysis::{ClaimMapShape, MapAnalysis, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimMap, ClaimNode, ClaimRole, ClaimStatementKind};
 
 /// Parses a map. The first line is the number of answers; then, one per line:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
@@ -45,7 +45,7 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
         label: format!("Do {id}"),
         text: format!("It is best to do {id}."),
         supporters: supporters.split(',').filter_map(|number| number.parse().ok()).collect(),
-        kind: if is_conditional { ClaimKind::Conditional } else { ClaimKind::Factual },
+        kind: if is_conditional { ClaimStatementKind::Conditional } else { ClaimStatementKind::Factual },
         role: role.unwrap_or(ClaimRole::Branch),
         challenges: None,
     }

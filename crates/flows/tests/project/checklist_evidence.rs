@@ -114,7 +114,7 @@ fn completion_without_a_change_is_refused_once_and_then_marked_empty() {
     let refused = |fact: &ProjectFact| matches!(fact, ProjectFact::CompletionRefused { why, .. } if why.contains("nothing in the workspace was changed"));
     assert_eq!(project.count_facts(refused), 1);
     project.complete("executor", "there was nothing to do");
-    let empty = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentDone { how: AgentDoneKind::Completed, completion, .. } if completion.empty);
+    let empty = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Completed, completion, .. } if completion.empty);
     assert_eq!(project.count_facts(empty), 1);
     assert!(project.prompt("router").contains("without any change"), "{}", project.prompt("router"));
 }

@@ -469,7 +469,7 @@ fn t40_reflection_is_left_only_when_every_participant_has_reflected() {
     assert_eq!((project.phase().as_str(), project.roles()), ("reflection", vec!["project-manager".to_owned()]));
     project.complete("project-manager", "no lesson");
     assert_eq!(project.offered_routes().0, ["chat", "end"]);
-    let failed = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentDone { how: AgentDoneKind::Failed, .. });
+    let failed = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Failed, .. });
     assert_eq!(project.count_facts(failed), 1);
 }
 

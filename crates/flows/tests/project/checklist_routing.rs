@@ -19,7 +19,7 @@ fn turns(project: &Project) -> Vec<u32> {
 
 fn done(project: &Project) -> Vec<(String, AgentDoneKind)> {
     let done = project.facts().into_iter().filter_map(|fact| match fact {
-        ProjectFact::AgentDone { agent, how, .. } => Some((agent.to_string(), how)),
+        ProjectFact::AgentTurnEnd { agent, how, .. } => Some((agent.to_string(), how)),
         _ => None,
     });
     done.collect()

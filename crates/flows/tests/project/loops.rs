@@ -60,7 +60,7 @@ fn same_call_with_the_same_result_is_warned_at_two_and_ends_the_agents_turn_at_t
     let warned = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentSteered { why: SteerReason::RepeatedCall, .. });
     assert_eq!(project.count_facts(warned), 1);
     read(&mut project);
-    let stopped = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentDone { how: AgentDoneKind::Stopped, .. });
+    let stopped = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Stopped, .. });
     assert_eq!((project.count_facts(stopped), project.roles()), (1, vec!["router".to_owned()]));
 }
 

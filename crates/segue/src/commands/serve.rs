@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_engine::SessionResumePolicy;
-use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
+use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, WebhookMasterSecret};
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
@@ -46,7 +46,10 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         allowed_hosts: arguments.host,
         allowed_origins: arguments.origin,
         limits: config.server_limits.effective_limits(),
-        webhook_secret: std::env::var(WEBHOOK_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(WebhookSecret),
+        webhook_secret: std::env::var(WEBHOOK_SECRET_ENV)
+            .ok()
+            .filter(|secret| !secret.is_empty())
+            .map(WebhookMasterSecret),
         cluster_secret,
         ..ServerOptions::new(running.shared)
     };

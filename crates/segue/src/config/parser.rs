@@ -373,7 +373,7 @@ fn assigned_models(config: &Config) -> Vec<ConfigValue<ModelName>> {
 }
 
 /// Adds the models that a flow's settings name as `provider/model`.
-pub(crate) fn add_models_from_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>]) {
+pub(crate) fn add_models_named_in_flow_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>]) {
     let named = models_named_in_settings(config, flows);
     named.iter().for_each(|name| config.add_shorthand_model(name));
 }

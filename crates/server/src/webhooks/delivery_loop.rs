@@ -22,7 +22,7 @@ use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_DUE_SESSIONS_MAX,
     WEBHOOK_POLL_MS, WEBHOOK_SLOT_MS, WEBHOOK_SLOT_POLL_MS,
 };
-use crate::options::WebhookSecret;
+use crate::options::WebhookMasterSecret;
 
 /// The message for a client that wants a webhook while the server has no secret.
 pub(crate) const NO_WEBHOOK_SECRET_DETAIL: &str =
@@ -82,7 +82,7 @@ struct RunningDelivery {
 }
 
 impl RunningDelivery {
-    fn start(app: &AppState, master_secret: &WebhookSecret) -> Self {
+    fn start(app: &AppState, master_secret: &WebhookMasterSecret) -> Self {
         tracing::info!("this process delivers webhooks");
         let tasks = QueueTask(tokio::spawn(run_delivery_queues(app.clone(), master_secret.clone())));
         Self { lease: None, held_until: Instant::now(), tasks }
@@ -107,7 +107,7 @@ fn random_holder_name() -> Result<String, getrandom::Error> {
 }
 
 /// Runs a queue for each webhook, until the task is dropped.
-async fn run_delivery_queues(app: AppState, master_secret: WebhookSecret) {
+async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) {
     let mut queues: BTreeMap<String, QueueTask> = BTreeMap::new();
     loop {
         match app.webhooks.list_webhooks().await {
@@ -129,7 +129,7 @@ async fn run_delivery_queues(app: AppState, master_secret: WebhookSecret) {
 }
 
 /// Delivers the events of one webhook until its task is dropped, or another server saves its queue.
-async fn run_delivery_queue(app: AppState, master_secret: WebhookSecret, webhook: Webhook) {
+async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, webhook: Webhook) {
     let records = app.options.shared.records.clone();
     let mut saved = loop {
         match SavedQueue::load(records.as_ref(), &webhook).await {
@@ -204,7 +204,7 @@ async fn list_session_uids(app: &AppState) -> Result<BTreeSet<SessionUid>, Error
 
 async fn deliver_due_sessions(
     app: &AppState,
-    master_secret: &WebhookSecret,
+    master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     queue: &mut DeliveryQueue,
 ) {
@@ -226,7 +226,7 @@ async fn deliver_due_sessions(
 /// Delivers the new events of a session, up to the first failure.
 async fn deliver_session_events(
     app: &AppState,
-    master_secret: &WebhookSecret,
+    master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
     mut queued: QueuedSession,
@@ -260,7 +260,7 @@ async fn deliver_session_events(
 /// Delivers one event. Returns whether to continue with the next one: the event was delivered or dropped.
 async fn deliver_event(
     session_ref: &RequestedSession,
-    master_secret: &WebhookSecret,
+    master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
     queued: &mut QueuedSession,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Webhook, derive_signing_key, sign_delivery};
 use crate::app::AppState;
 use crate::limits::WEBHOOK_RESPONSE_MS_MAX;
-use crate::options::WebhookSecret;
+use crate::options::WebhookMasterSecret;
 use crate::problem::HttpProblem;
 
 static WEBHOOK_CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
@@ -37,7 +37,7 @@ pub(crate) fn webhook_payload(kind: &str, at: UnixMillis, data: &Value) -> Strin
 /// Sends a delivery. Returns the receiver's status, or the reason of the failure.
 pub(crate) async fn post_webhook(
     webhook: &Webhook,
-    master_secret: &WebhookSecret,
+    master_secret: &WebhookMasterSecret,
     id: &str,
     now: UnixMillis,
     body: String,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::Method;
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_server::{KeyCallPolicy, WebhookSecret};
+use segue_server::{KeyCallPolicy, WebhookMasterSecret};
 use segue_store::memory::MemoryDisk;
 use segue_store::sqlite::SqliteStore;
 use serde_json::json;
@@ -46,7 +46,7 @@ async fn nothing_of_a_deleted_session_is_left() {
     };
     let engine = Engine::start(config).await.expect("it starts");
     let server = TestServer::with_engine(engine, &MemoryDisk::new(), folder.clone(), |options| {
-        options.webhook_secret = Some(WebhookSecret("a long text".into()));
+        options.webhook_secret = Some(WebhookMasterSecret("a long text".into()));
     })
     .await;
     let secret = key(&folder, None, None).await;

@@ -10,7 +10,7 @@ use crate::test_server::{TestServer, repository, send};
 async fn every_example_of_the_http_page_is_true() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
     let server = TestServer::with_options(crate::test_server::DEFAULT_SCENARIO, |options| {
-        options.webhook_secret = Some(segue_server::WebhookSecret("any text will do".into()));
+        options.webhook_secret = Some(segue_server::WebhookMasterSecret("any text will do".into()));
     })
     .await;
     let (mut request, mut checked) = (None, 0);

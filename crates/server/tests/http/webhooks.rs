@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use segue_server::{ServerOptions, WebhookSecret, sign_delivery};
+use segue_server::{ServerOptions, WebhookMasterSecret, sign_delivery};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -45,7 +45,7 @@ pub(crate) async fn receiver(failures: usize) -> Receiver {
 }
 
 pub(crate) fn with_secret_and_short_delays(options: &mut ServerOptions) {
-    options.webhook_secret = Some(WebhookSecret("a long text".into()));
+    options.webhook_secret = Some(WebhookMasterSecret("a long text".into()));
     options.limits.webhook_retry_delays_ms = [10; 6];
 }
 

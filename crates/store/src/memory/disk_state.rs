@@ -12,7 +12,7 @@ use crate::clock::StoreClock;
 use crate::commit::CommitBody;
 use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, REMEMBERED_DELETIONS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
-use crate::search::SearchTerm;
+use crate::search::SearchSubstring;
 use crate::{
     ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, JournalCommit, JournalRecord, Lease, LeaseRenewal,
     LostLease, NewSubmission, OutgoingSubmission, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
@@ -498,7 +498,7 @@ impl MemoryDiskState {
     }
 
     pub(super) fn list_sessions(&self, query: &SessionQuery) -> SessionListPage {
-        let term = query.text.as_deref().map(SearchTerm::new);
+        let term = query.text.as_deref().map(SearchSubstring::new);
         let namespace = query.name_prefix.as_deref().and_then(name_namespace);
         let mut scanned: Vec<(SessionListCursor, &MemorySession, &SessionSummary)> = self
             .sessions
@@ -526,7 +526,7 @@ impl MemoryDiskState {
         page.into_page()
     }
 
-    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &SearchTerm) -> Option<String> {
+    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &SearchSubstring) -> Option<String> {
         let find_in_texts =
             || session.visible_bodies.iter().find_map(|(_, id)| term.find_excerpt(self.bodies.get(id)?));
         term.find_excerpt(title).or_else(find_in_texts)

@@ -11,7 +11,7 @@ use super::schema::{from_bigint, now_ms, query, to_bigint};
 use super::session_row::{RowLock, find_session_name, load_session_row};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::limits::{LIST_SCAN_ROWS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
-use crate::search::SearchTerm;
+use crate::search::SearchSubstring;
 use crate::{
     PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionAddress,
     SessionListCursor, SessionListPage, SessionQuery, StoredSessionEntry, encoding,
@@ -32,7 +32,7 @@ pub(super) async fn list_sessions(
     session_query: &SessionQuery,
 ) -> Result<SessionListPage, PostgresError> {
     let client = db.client().await?;
-    let term = session_query.text.as_deref().map(SearchTerm::new);
+    let term = session_query.text.as_deref().map(SearchSubstring::new);
     let mut page = SessionPageBuilder::new(session_query.limit);
     let mut after = session_query.after_cursor.clone();
     loop {
@@ -109,7 +109,7 @@ async fn find_session_excerpt(
     client: &impl GenericClient,
     uid: i64,
     title: &str,
-    term: &SearchTerm,
+    term: &SearchSubstring,
 ) -> Result<Option<String>, PostgresError> {
     if let Some(excerpt) = term.find_excerpt(title) {
         return Ok(Some(excerpt));

@@ -12,7 +12,7 @@ use super::sqlite_error::TransactionError;
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::encoding;
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
-use crate::search::SearchTerm;
+use crate::search::SearchSubstring;
 use crate::{
     ChangeCursor, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
     SessionAddress, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, StoredSessionChange,
@@ -31,7 +31,7 @@ struct SessionListRow {
 }
 
 pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
-    let term = query.text.as_deref().map(SearchTerm::new);
+    let term = query.text.as_deref().map(SearchSubstring::new);
     let namespace = query.name_prefix.as_deref().and_then(name_namespace);
     let (index, namespace_filter) = match namespace {
         Some(_) => ("sessions_listed_by_namespace", "namespace = ?3"),
@@ -94,7 +94,7 @@ fn find_session_excerpt(
     db: &Connection,
     key: i64,
     title: &str,
-    term: &SearchTerm,
+    term: &SearchSubstring,
 ) -> Result<Option<String>, rusqlite::Error> {
     if let Some(excerpt_found) = term.find_excerpt(title) {
         return Ok(Some(excerpt_found));

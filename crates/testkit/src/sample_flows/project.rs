@@ -24,7 +24,7 @@ use super::{instruction_fragment, latest_user_message, message_fragment, templat
 
 /// A flow with a router and its agents.
 #[derive(Debug)]
-pub struct MiniProject {
+pub struct MiniProjectFlow {
     spec: FlowSpec,
 }
 
@@ -45,7 +45,7 @@ fn declare_tool(name: &str, runner: ToolExecutionSite) -> FlowToolDeclaration {
     FlowToolDeclaration { runner, unknown_outcome: UnknownOutcomePolicy::Retry, ..FlowToolDeclaration::for_host(spec) }
 }
 
-impl MiniProject {
+impl MiniProjectFlow {
     #[must_use]
     pub fn new() -> Self {
         let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
@@ -95,13 +95,13 @@ impl MiniProject {
     }
 }
 
-impl Default for MiniProject {
+impl Default for MiniProjectFlow {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Flow for MiniProject {
+impl Flow for MiniProjectFlow {
     type State = MiniProjectState;
 
     fn spec(&self) -> &FlowSpec {

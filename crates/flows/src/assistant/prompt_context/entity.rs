@@ -90,7 +90,7 @@ impl<'a> RecordRenderer<'a> {
         let mut lines = Vec::new();
         let mut label_only = Vec::new();
         for reference in references {
-            match self.render_reference(reference) {
+            match self.render_referenced_record(reference) {
                 Some(line) => lines.push(line),
                 None => label_only.push(reference.to_owned()),
             }
@@ -123,7 +123,7 @@ impl<'a> RecordRenderer<'a> {
         (!lines.is_empty()).then(|| wrap_in_code_fence(&text))
     }
 
-    fn render_reference(&self, reference: &str) -> Option<String> {
+    fn render_referenced_record(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
         match entities.get(reference)?.source.as_ref()? {
             LoadedRecordSource::Draft(content) => Some(render_record_line(reference, content.clone())),

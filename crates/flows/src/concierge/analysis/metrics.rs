@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::graph::{Adjacency, ClaimGraph, find_articulation_points, label_components};
 use super::prerequisites::PrerequisiteOrder;
 use super::tension::ClaimTension;
-use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimKind, ClaimRole};
+use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimRole, ClaimStatementKind};
 
 /// The metrics of one claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,7 +54,7 @@ pub enum ClaimSupportLevel {
 
 /// A connected component of a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClaimComponent {
+pub struct ClaimCluster {
     /// The claims, sorted by id.
     pub claims: Vec<ClaimId>,
     /// The share of claim pairs with an edge.
@@ -104,7 +104,7 @@ pub struct MapRatios {
 #[derive(Debug)]
 pub(super) struct MapMetrics {
     pub(super) claims: Vec<ClaimMetrics>,
-    pub(super) components: Vec<ClaimComponent>,
+    pub(super) components: Vec<ClaimCluster>,
     pub(super) longest_chain: Vec<Vec<ClaimId>>,
     pub(super) cycles: Vec<Vec<ClaimId>>,
     pub(super) hub: Option<HubClaim>,
@@ -165,7 +165,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         conflicts: 0,
         dependents: 0,
         is_root: false,
-        is_conditional: claim.kind == ClaimKind::Conditional,
+        is_conditional: claim.kind == ClaimStatementKind::Conditional,
         is_articulation_point: false,
         component: 0,
     };
@@ -276,9 +276,9 @@ fn find_hub(claims: &[ClaimMetrics]) -> (Option<HubClaim>, (u32, u32)) {
     )
 }
 
-fn build_components(claims: &[ClaimMetrics], component_of: &[usize], pairs: &[(usize, usize)]) -> Vec<ClaimComponent> {
+fn build_components(claims: &[ClaimMetrics], component_of: &[usize], pairs: &[(usize, usize)]) -> Vec<ClaimCluster> {
     let count = component_of.iter().max().map_or(0, |last| last + 1);
-    let mut components = vec![ClaimComponent { claims: Vec::new(), density: 0.0, mean_support: 0.0 }; count];
+    let mut components = vec![ClaimCluster { claims: Vec::new(), density: 0.0, mean_support: 0.0 }; count];
     for claim in claims {
         let component = &mut components[claim.component];
         component.claims.push(claim.id.clone());

@@ -7,7 +7,7 @@ use serde_json::{Map as Members, Value};
 use super::complaint::{BoundedComplaints, one_line_excerpt};
 use super::extract::MapJson;
 use super::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapError, ClaimNode, ClaimRole, MapComplaint,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimMapError, ClaimNode, ClaimRole, ClaimStatementKind, MapComplaint,
     MapDropReason, ParsedClaimMap,
 };
 use crate::limits::{
@@ -140,7 +140,8 @@ impl ClaimMapBuilder {
                 return None;
             }
         };
-        let kind = self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimKind::Speculative);
+        let kind =
+            self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimStatementKind::Speculative);
         let role = self.parse_word(&id.0, "role", members.get("role"), &CLAIM_ROLE_WORDS, ClaimRole::Branch);
         let supporters = self.parse_supporters(&id, members.get("supporters"));
         let challenges = self.parse_challenged_id(&id, members.get("challenges"));
@@ -349,12 +350,12 @@ impl ClaimMapBuilder {
     }
 }
 
-const CLAIM_KIND_WORDS: [(&str, ClaimKind); 5] = [
-    ("factual", ClaimKind::Factual),
-    ("prescriptive", ClaimKind::Prescriptive),
-    ("conditional", ClaimKind::Conditional),
-    ("contested", ClaimKind::Contested),
-    ("speculative", ClaimKind::Speculative),
+const CLAIM_KIND_WORDS: [(&str, ClaimStatementKind); 5] = [
+    ("factual", ClaimStatementKind::Factual),
+    ("prescriptive", ClaimStatementKind::Prescriptive),
+    ("conditional", ClaimStatementKind::Conditional),
+    ("contested", ClaimStatementKind::Contested),
+    ("speculative", ClaimStatementKind::Speculative),
 ];
 const CLAIM_ROLE_WORDS: [(&str, ClaimRole); 4] = [
     ("anchor", ClaimRole::Anchor),

@@ -6,7 +6,7 @@ use segue_core::phase::TransitionCause;
 
 use super::log::LogText;
 use super::{
-    AgentDone, CheckProgress, ContentState, CurrentWork, LogSpeaker, PlanStatus, ProjectState, RoutingTurn,
+    AgentTurnEnd, CheckProgress, ContentState, CurrentWork, LogSpeaker, PlanStatus, ProjectState, RoutingTurn,
     RoutingTurnCount, TransitionEntry, VisitProgress,
 };
 use crate::limits::{
@@ -186,8 +186,8 @@ impl ProjectState {
                 self.current_work_mut(&agent).accepted = Some(completion);
             }
             ProjectFact::CompletionRefused { agent, .. } => self.current_work_mut(&agent).refused_completions += 1,
-            ProjectFact::AgentDone { turn, agent, how, completion } => {
-                self.apply_agent_done(turn, &agent, AgentDone { at, how, completion });
+            ProjectFact::AgentTurnEnd { turn, agent, how, completion } => {
+                self.apply_agent_done(turn, &agent, AgentTurnEnd { at, how, completion });
             }
             ProjectFact::TurnAbandoned { .. } => self.abandon_open_turn(),
             ProjectFact::AgentReminded { agent, .. } => {
@@ -308,7 +308,7 @@ impl ProjectState {
         }
     }
 
-    fn apply_agent_done(&mut self, turn: u32, agent: &AgentName, done: AgentDone) {
+    fn apply_agent_done(&mut self, turn: u32, agent: &AgentName, done: AgentTurnEnd) {
         if done.how == AgentDoneKind::AutoCompleted {
             self.current_metrics(|metrics| metrics.auto_completions += 1);
         }
@@ -346,7 +346,7 @@ impl ProjectState {
                     self.agents.entry(agent.clone()).or_default().participated = true;
                 }
             }
-            ProjectFact::AgentDone { turn, agent, how, .. } if how.is_proper() => {
+            ProjectFact::AgentTurnEnd { turn, agent, how, .. } if how.is_proper() => {
                 let routed = self.turns.iter().find(|open| open.id == *turn && open.is_waiting_for(agent));
                 if routed.is_some_and(|routed| reflects(&routed.decision.phase)) {
                     self.agents.entry(agent.clone()).or_default().reflected = true;
