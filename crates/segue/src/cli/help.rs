@@ -27,7 +27,10 @@ pub(crate) const COMMAND_GROUPS: [(&str, &[&str]); 4] = [
             "delete",
         ],
     ),
-    ("Administer", &["serve", "keys", "models", "eval", "config", "trust", "doctor", "backup", "completions"]),
+    (
+        "Administer",
+        &["serve", "keys", "models", "eval", "config", "trust", "doctor", "backup", "migrate", "completions"],
+    ),
 ];
 
 const COMMAND_COLUMNS: usize = 12;

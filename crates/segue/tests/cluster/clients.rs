@@ -74,17 +74,22 @@ pub(crate) fn run_client(
     report
 }
 
-/// Follows a session through random nodes until its session is at rest after the end of the test.
+/// Follows a session through random nodes until it has every event that was recorded when the clients had ended.
 pub(crate) fn run_follower(
     number: usize,
     ports: &[u16],
     mut random: SeededRandom,
-    is_over: &AtomicBool,
+    have_clients_ended: &AtomicBool,
 ) -> FollowedStream {
     let mut followed = FollowedStream { session: session_name(number), ..FollowedStream::default() };
     let is_complete = |followed: &FollowedStream| {
-        let ended = followed.events.last().is_some_and(|(_, event)| event["type"] == "turn_ended");
-        ended && is_over.load(Ordering::Acquire)
+        let last = followed.events.last().filter(|(_, event)| event["type"] == "turn_ended").map(|(seq, _)| *seq);
+        if last.is_none() || !have_clients_ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let path = format!("/v1/sessions/{}", followed.session);
+        let views = ports.iter().filter_map(|port| request(*port, "GET", &path, &Value::Null));
+        views.filter_map(|(_, view)| view["seq"].as_u64()).max() == last
     };
     while !is_complete(&followed) {
         let Ok(mut socket) = TcpStream::connect(("127.0.0.1", ports[random.below(ports.len())])) else {

@@ -42,7 +42,7 @@ fn every_acknowledged_message_is_answered_once_whatever_happens_to_nodes_and_dat
     let started = Instant::now();
     let model = ModelServer::start();
     let cluster = Arc::new(Cluster::start(NODES, &model));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let (is_over, have_clients_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut clients = Vec::new();
     let mut followers = Vec::new();
     for number in 0..CLIENTS {
@@ -50,12 +50,14 @@ fn every_acknowledged_message_is_answered_once_whatever_happens_to_nodes_and_dat
         let (ports, over) = (cluster.ports(), is_over.clone());
         let progress = cluster.progress();
         clients.push(std::thread::spawn(move || run_client(number, &ports, random, &over, &progress)));
-        let (random, ports, over) = (SeededRandom::new(seed * 2_000 + number as u64), cluster.ports(), is_over.clone());
-        followers.push(std::thread::spawn(move || run_follower(number, &ports, random, &over)));
+        let (random, ports) = (SeededRandom::new(seed * 2_000 + number as u64), cluster.ports());
+        let ended = have_clients_ended.clone();
+        followers.push(std::thread::spawn(move || run_follower(number, &ports, random, &ended)));
     }
     let disturbances = run_nemesis(&cluster, rounds, SeededRandom::new(seed));
     is_over.store(true, Ordering::Release);
     let clients: Vec<ClientReport> = clients.into_iter().map(|client| client.join().expect("a client")).collect();
+    have_clients_ended.store(true, Ordering::Release);
     let followed = followers.into_iter().map(|follower| follower.join().expect("a follower")).collect();
     let figures = check_cluster(&cluster, &model, &clients, followed);
     println!("{disturbances:?}\n{figures}, in {} s", started.elapsed().as_secs());
