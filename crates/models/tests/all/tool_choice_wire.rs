@@ -51,7 +51,7 @@ async fn model_that_thinks_is_not_forced() {
     let server = Server::new(vec![full_response(400, "application/json", "{}")]).await;
     let mut endpoint = server.endpoint(WireFormat::Anthropic);
     endpoint.capabilities.thinking = ThinkingSupport::Levels;
-    endpoint.params = GenerationParams { effort: Some(ReasoningEffort::Low), ..endpoint.params.clone() };
+    endpoint.params = GenerationParams { effort: Some(ReasoningEffort::Low), ..endpoint.params };
     let _ = request(ToolChoice::Required, false).send_to(&vendor_model(endpoint)).await;
     let body = &server.received()[0].body;
     assert_eq!(body["tool_choice"], json!({"type": "auto"}));

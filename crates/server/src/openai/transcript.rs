@@ -161,7 +161,7 @@ impl ExchangeTranscript {
             stop_reason,
             usage: match rounds.is_empty() {
                 true => {
-                    let spent = crate::api::common_types::CallTotalsView::from(turn.spent.clone());
+                    let spent = crate::api::common_types::CallTotalsView::from(turn.spent);
                     ExchangeUsage { input: spent.input, output: spent.output, cached: spent.cached }
                 }
                 false => usage_between(history, turn, input_seq, end_seq),
