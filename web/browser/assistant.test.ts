@@ -61,10 +61,10 @@ describe('a conversation with the assistant', () => {
     await page.getByRole('region', { name: 'Turn t4' }).getByRole('img', { name: /^c\d+ act/ }).first().waitFor();
     await waitUntilStable(page);
     await screenshot(page, 'nodes');
-    // The timeline shows tool runs among the calls.
+    // The timeline shows tool runs among the calls: the snapshot, and two reads.
     await page.goto(`${server.url}${path}/timeline`);
     const second = page.getByRole('region', { name: 'Turn t2' });
-    await expect.poll(() => second.locator('.role.tool').count()).toBe(2);
+    await expect.poll(() => second.locator('.role.tool').count()).toBe(3);
     expectNoErrors();
   });
 
