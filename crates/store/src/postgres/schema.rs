@@ -7,7 +7,6 @@ use tokio_postgres::types::ToSql;
 use super::PostgresBackend;
 use super::postgres_error::PostgresError;
 use crate::Error;
-use crate::limits::CONFLICT_ATTEMPTS_MAX;
 
 /// The migrations from one format to the next. The list only grows: migration n creates format n.
 ///
@@ -171,42 +170,48 @@ pub(super) fn from_bigint(number: i64) -> u64 {
 /// Creates the tables, or migrates them to the current format. Several nodes may do so at once.
 pub(super) async fn migrate(pool: &Pool, location: &str) -> Result<(), Error> {
     let what = format!("preparing the database {location}");
-    let mut attempt = 1;
-    loop {
-        match migrate_once(pool, location).await {
-            // Another node creates the same tables.
-            Err(error) if error.is_collision() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
-            result => return result.map_err(|error| error.into_store_error(&what)),
-        }
-    }
+    migrate_tables(pool, location).await.map_err(|error| error.into_store_error(&what))
 }
 
-async fn migrate_once(pool: &Pool, location: &str) -> Result<(), PostgresError> {
+async fn migrate_tables(pool: &Pool, location: &str) -> Result<(), PostgresError> {
     let mut client = pool.get().await?;
     let encoding: String = client.query_one("SHOW server_encoding", &[]).await?.get(0);
     if encoding != "UTF8" {
         let detail = format!("its encoding is {encoding}; create the database with encoding UTF8");
         return Err(Error::NotAStore { path: location.to_owned(), detail }.into());
     }
-    let is_known: bool = client.query_one("SELECT to_regclass('segue_migrations') IS NOT NULL", &[]).await?.get(0);
-    if !is_known {
-        client.batch_execute("CREATE TABLE IF NOT EXISTS segue_migrations (format INT PRIMARY KEY)").await?;
-    }
-    let found = read_format(&client).await?;
+    create_migrations_table(&client).await?;
     let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
-    if found > known {
-        return Err(Error::NewerFormat { path: location.to_owned(), found, known }.into());
-    }
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+    if read_format(&client).await? < known {
         let transaction = client.transaction().await?;
-        // Of several nodes, one inserts the row. The others wait for it, and then fail.
-        let format = i32::try_from(index + 1).unwrap_or(i32::MAX);
-        transaction.execute("INSERT INTO segue_migrations (format) VALUES ($1)", &[&format]).await?;
-        transaction.batch_execute(migration).await?;
+        // Of several nodes, one migrates. The others wait here, and then find nothing left to do.
+        transaction.batch_execute("LOCK TABLE segue_migrations IN EXCLUSIVE MODE").await?;
+        let found = read_format(&transaction).await?;
+        for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+            let format = i32::try_from(index + 1).unwrap_or(i32::MAX);
+            transaction.batch_execute(migration).await?;
+            transaction.execute("INSERT INTO segue_migrations (format) VALUES ($1)", &[&format]).await?;
+            tracing::info!(database = location, format, "migrating the database");
+        }
         transaction.commit().await?;
-        tracing::info!(database = location, format, "database migrated");
     }
-    Ok(())
+    match read_format(&client).await? {
+        found if found > known => Err(Error::NewerFormat { path: location.to_owned(), found, known }.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the table that all others depend on. `IF NOT EXISTS` does not protect against another node that creates it
+/// at the same moment.
+async fn create_migrations_table(client: &impl GenericClient) -> Result<(), PostgresError> {
+    let is_known = "SELECT to_regclass('segue_migrations') IS NOT NULL";
+    if client.query_one(is_known, &[]).await?.get(0) {
+        return Ok(());
+    }
+    let created = client.batch_execute("CREATE TABLE IF NOT EXISTS segue_migrations (format INT PRIMARY KEY)").await;
+    let Err(error) = created else { return Ok(()) };
+    // The other's table is visible as soon as this one is refused.
+    if client.query_one(is_known, &[]).await?.get(0) { Ok(()) } else { Err(error.into()) }
 }
 
 async fn read_format(client: &impl GenericClient) -> Result<u32, PostgresError> {
