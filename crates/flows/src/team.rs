@@ -100,7 +100,11 @@ impl Flow for TeamFlow {
         let context = &TeamContext { view, settings: &settings };
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => product_manager::handle_turn_started(context),
-            (Event::TurnEnded { .. }, _) => dispatcher::dispatch(context),
+            (Event::TurnEnded { .. }, _) => {
+                let mut steps = dispatcher::dispatch(context);
+                steps.extend(dispatcher::start_account_turn(context));
+                steps
+            }
             (Event::CommandIssued { command, arguments }, _) => commands::handle_command(context, command, arguments),
             (Event::AgentMessageSent(sent), _) => handle_message_sent(context, sent),
             (Event::AgentMessageReceived { message }, _) => handle_message_received(context, *message),

@@ -5,6 +5,7 @@ use segue_core::flow::{
     Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
     ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
 };
+use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
 use super::facts::StoryStatus;
@@ -25,6 +26,7 @@ pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
     if !state.stories.is_empty() {
         artifacts.push(board(context));
         artifacts.push(agents(context));
+        artifacts.push(progress(context));
     }
     if state.stories.values().any(|progress| !progress.reviews.is_empty()) {
         artifacts.push(reviews(state));
@@ -33,9 +35,6 @@ pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
         artifacts.push(knowledge(state));
     }
     artifacts.extend(repository_notes(state));
-    if let Some(landing) = landing(context) {
-        artifacts.push(landing);
-    }
     artifacts
 }
 
@@ -111,9 +110,7 @@ fn board(context: &TeamContext<'_>) -> Artifact {
 
 fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
     let story = &progress.story;
-    let coder = context
-        .coders()
-        .find(|agent| context.state().assignment(agent).is_some_and(|assignment| assignment.story == story.id));
+    let coder = coder_of(context, progress);
     let phase = coder.as_ref().map(|agent| context.phase(agent).to_string()).unwrap_or_default();
     let arguments = json!({"story": story.id});
     let commands = match progress.status {
@@ -185,16 +182,16 @@ fn reviews(state: &TeamState) -> Artifact {
                     given.kind.as_str().to_owned(),
                     given.agent.to_string(),
                     given.verdict.as_str().to_owned(),
-                    given.review.feedback.clone(),
                     findings.join("\n"),
                     commit.chars().take(10).collect(),
+                    given.call.map_or_else(|| "by code".to_owned(), |call| call.to_string()),
                 ],
-                why: given.call.map_or_else(|| "decided by code".to_owned(), |call| format!("based on {call}")),
+                why: given.review.feedback.clone(),
                 commands: Vec::new(),
             });
         }
     }
-    let columns = ["review", "coder", "verdict", "feedback", "findings", "tested commit"].map(str::to_owned).to_vec();
+    let columns = ["review", "coder", "verdict", "findings", "tested commit", "call"].map(str::to_owned).to_vec();
     Artifact::new("reviews", "Reviews", ArtifactContent::Table { columns, rows })
 }
 
@@ -217,38 +214,64 @@ fn knowledge(state: &TeamState) -> Artifact {
         })
     });
     let unwritten = state.unwritten.len();
+    // A number is shown as a share of one.
     let metrics = vec![
-        ArtifactMetric { name: "nodes".to_owned(), value: json!(graph.nodes.len()) },
-        ArtifactMetric { name: "not yet in the file".to_owned(), value: json!(unwritten) },
+        ArtifactMetric { name: "nodes".to_owned(), value: json!(graph.nodes.len().to_string()) },
+        ArtifactMetric { name: "not yet in the file".to_owned(), value: json!(unwritten.to_string()) },
     ];
     let content = ArtifactContent::Graph { nodes: nodes.collect(), edges: edges.collect(), notes: Vec::new(), metrics };
     Artifact::new("knowledge", "Knowledge", content)
 }
 
-fn landing(context: &TeamContext<'_>) -> Option<Artifact> {
+/// The stories and what is left for the user, beside the conversation.
+fn progress(context: &TeamContext<'_>) -> Artifact {
     let state = context.state();
-    let repository = state.repository.as_ref()?;
-    let ended = state.ended_specs.last()?;
-    let mut items = vec![ChecklistItem {
-        title: format!("Look at `{}`", repository.integration),
-        detail: format!("git diff {}...{}", repository.base, repository.integration),
-        done_when: "you are satisfied".to_owned(),
-        status: ChecklistItemStatus::Active,
-    }];
-    items.extend(ended.missing.iter().map(|story| ChecklistItem {
-        title: format!("Missing: {}", story.title),
-        detail: story.reason.clone(),
-        done_when: "it is merged, or you do not need it".to_owned(),
-        status: ChecklistItemStatus::Pending,
-    }));
-    items.push(ChecklistItem {
-        title: "Land it".to_owned(),
-        detail: format!("git merge {}", repository.integration),
-        done_when: "your branch contains it".to_owned(),
-        status: if state.landed.is_some() { ChecklistItemStatus::Complete } else { ChecklistItemStatus::Pending },
-    });
+    let mut items: Vec<ChecklistItem> = state.ordered_stories().map(|story| story_item(context, story)).collect();
+    if let (Some(repository), Some(_), false) = (&state.repository, state.ended_specs.last(), state.spec_is_running) {
+        let is_landed = state.landed.is_some();
+        items.push(ChecklistItem {
+            title: "Look at the result and land it".to_owned(),
+            detail: format!(
+                "git diff {}...{branch}, then git merge {branch}",
+                repository.short_base(),
+                branch = repository.integration
+            ),
+            done_when: "your branch contains it".to_owned(),
+            status: if is_landed { ChecklistItemStatus::Complete } else { ChecklistItemStatus::Active },
+        });
+    }
     let goal = state.spec.as_ref().map(|spec| spec.title.clone()).unwrap_or_default();
-    Some(Artifact::new("landing", "Landing", ArtifactContent::Checklist { goal, items }))
+    Artifact::new("progress", "Progress", ArtifactContent::Checklist { goal, items })
+}
+
+fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ChecklistItem {
+    let coder = coder_of(context, progress);
+    let detail = match (&coder, progress.status) {
+        (Some(agent), StoryStatus::InProgress) => format!("{agent}: {}", context.phase(agent)),
+        (_, StoryStatus::Waiting | StoryStatus::Merged) => String::new(),
+        (_, status) if progress.reason.is_empty() => status.as_str().to_owned(),
+        (_, status) => format!("{}: {}", status.as_str(), progress.reason),
+    };
+    ChecklistItem {
+        title: progress.story.title.clone(),
+        detail,
+        done_when: String::new(),
+        status: match progress.status {
+            StoryStatus::Merged => ChecklistItemStatus::Complete,
+            StoryStatus::InProgress | StoryStatus::TakenOver => ChecklistItemStatus::Active,
+            StoryStatus::Waiting | StoryStatus::Escalated | StoryStatus::Blocked | StoryStatus::Skipped => {
+                ChecklistItemStatus::Pending
+            }
+        },
+    }
+}
+
+/// Returns the coder that works on a story.
+fn coder_of(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<AgentName> {
+    let is_own = |agent: &AgentName| {
+        context.state().assignment(agent).is_some_and(|assignment| assignment.story == progress.story.id)
+    };
+    context.coders().find(is_own)
 }
 
 /// Returns the warnings about the repository as notes.

@@ -19,7 +19,7 @@ use super::spec::ARCHITECT_ROLE;
 use super::state::StoryProgress;
 use super::story::{Story, story_graph_problems};
 use super::team_context::{TeamContext, propose, propose_architect, propose_product_manager};
-use super::{express, outages, prompts};
+use super::{express, outages};
 
 /// The phases in which a person can take a story over. From each of them an edge leads to `CODING`.
 const TAKE_OVER_PHASES: [&str; 5] = [PLAN_REVIEW, CODING, TESTING, CODE_REVIEW, AWAIT_MERGE];
@@ -94,10 +94,14 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
             let mut spec = state.draft.clone();
             spec.update(ProductSpec::from_value(&arguments["spec"]));
             let missing = spec.missing_fields();
-            let preview = prompts::spec_preview(&spec, "");
-            let mut steps = vec![TeamFact::SpecDrafted { spec, missing }.into_step()];
-            steps.extend(super::product_manager::reply(&preview));
-            steps.push(propose_product_manager(PREVIEW, "the user changed the spec"));
+            let mut steps = vec![
+                TeamFact::SpecDrafted { spec, missing }.into_step(),
+                propose_product_manager(PREVIEW, "the user changed the spec"),
+            ];
+            // The answer to a message that is being written shows the spec, too.
+            if context.view.session.current_turn.is_none() {
+                steps.push(FlowStep::StartTurn);
+            }
             steps
         }
         "pause" => vec![TeamFact::Paused.into_step()],

@@ -1,6 +1,7 @@
 //! Code decides who works on what: express work first, then stories whose dependencies are merged and whose files nobody
 //! else is changing. It also notices when a spec has ended.
 
+use segue_core::event::TurnOutcome;
 use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::ids::AgentName;
 use serde_json::json;
@@ -178,18 +179,33 @@ pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[Undelivere
         steps.push(propose_product_manager(WAITING, "ready for the next spec"));
     }
     steps.push(FlowStep::SetResult(spec_result(context, missing)));
-    let text = prompts::delivery_account(context, missing);
-    steps.push(FlowStep::Reply { text: ReplyTextSource::New(text.clone()), role: None, call: None });
     if context.settings.is_headless && context.view.session.current_turn.is_some() {
         let outcome = match missing {
-            [] => segue_core::event::TurnOutcome::Done,
-            missing => segue_core::event::TurnOutcome::Failed {
+            [] => TurnOutcome::Done,
+            missing => TurnOutcome::Failed {
                 reason: format!("{} of {} stories are missing", missing.len(), context.state().stories.len()),
             },
         };
+        steps.extend(give_account(context));
         steps.push(FlowStep::EndTurn(outcome));
+    } else {
+        steps.extend(start_account_turn(context));
     }
     steps
+}
+
+/// Starts the turn in which the user is told what a spec delivered, so that it is a part of the conversation. If a turn
+/// is running, its end does.
+pub(super) fn start_account_turn(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    let is_due = context.state().account_is_due && context.view.session.current_turn.is_none();
+    if is_due { vec![FlowStep::StartTurn] } else { Vec::new() }
+}
+
+/// Tells the user what is delivered and what is missing.
+pub(super) fn give_account(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    let missing = context.state().ended_specs.last().map(|ended| ended.missing.as_slice()).unwrap_or_default();
+    let text = ReplyTextSource::New(prompts::delivery_account(context, missing));
+    vec![FlowStep::Reply { text, role: None, call: None }, TeamFact::AccountGiven.into_step()]
 }
 
 /// Returns the result that a script gets.

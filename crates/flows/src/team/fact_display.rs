@@ -18,7 +18,7 @@ pub(super) fn describe_team_fact(kind: &str, value: &Value) -> FactDisplay {
                 [] => String::new(),
                 warnings => format!(" ({})", warnings.join("; ")),
             };
-            let base: String = repository.base.chars().take(10).collect();
+            let base = repository.short_base();
             FactDisplay::Notice(format!(
                 "the work is based on {base} and goes to `{}`{warnings}",
                 repository.integration
@@ -105,6 +105,7 @@ pub(super) fn describe_team_fact(kind: &str, value: &Value) -> FactDisplay {
         | TeamFact::KnowledgeFileWritten { .. }
         | TeamFact::Rebased { .. }
         | TeamFact::EscalationEnded { .. }
+        | TeamFact::AccountGiven
         | TeamFact::SpecEnded { .. } => FactDisplay::Hidden,
     }
 }

@@ -218,6 +218,8 @@ pub enum TeamFact {
     SpecAborted {
         reason: String,
     },
+    /// The user was told what a spec delivered.
+    AccountGiven,
     /// All stories of a spec have ended.
     SpecEnded {
         number: u32,
@@ -261,6 +263,14 @@ pub struct InspectedRepository {
     /// Whether the tests pass before anything is changed.
     #[serde(default)]
     pub base_is_green: Option<bool>,
+}
+
+impl InspectedRepository {
+    /// Returns the start of the base's name, as git shows it.
+    #[must_use]
+    pub fn short_base(&self) -> &str {
+        self.base.get(..10).unwrap_or(&self.base)
+    }
 }
 
 /// Where the stories came from.

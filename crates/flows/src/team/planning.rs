@@ -26,6 +26,7 @@ pub(super) fn accept_spec(context: &TeamContext<'_>, spec: ProductSpec) -> Vec<F
     let number = if state.spec_is_running { state.spec_number } else { state.spec_number + 1 };
     let body = json!({"spec": number, "title": spec.title});
     vec![
+        FlowStep::SetTitle(spec.title.clone()),
         TeamFact::SpecAccepted { number, spec }.into_step(),
         propose_product_manager(graphs::AWAIT_ARCHITECT, "the spec was accepted"),
         mail::send(PRODUCT_MANAGER_AGENT, ARCHITECT_AGENT, SPEC_TOPIC, &body, None),

@@ -5,18 +5,27 @@ use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::signal::find_json_where;
 use serde_json::Value;
 
-use super::express;
 use super::facts::TeamFact;
 use super::graphs::{AWAIT_USER, PREVIEW, WORKING};
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
-use super::prompts;
 use super::spec::{INTERVIEW_ASK, PRODUCT_MANAGER_AGENT, PRODUCT_MANAGER_ROLE};
 use super::team_context::{TeamContext, propose_product_manager};
+use super::{dispatcher, express, prompts};
 
-/// Starts a turn: the spec of the settings is used once; after that the product manager answers.
+/// Starts a turn: the spec of the settings is used once; after that the product manager answers. A turn without a message
+/// is for what the team itself has to say: the account of a spec that has ended, or a spec that a command changed.
 pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
+    let has_message = context.view.session.current_turn.as_ref().is_some_and(|turn| !turn.messages.is_empty());
+    if !has_message {
+        let mut steps = match state.account_is_due {
+            true => dispatcher::give_account(context),
+            false => reply(&prompts::spec_preview(&state.draft, "")),
+        };
+        steps.push(FlowStep::EndTurn(TurnOutcome::Done));
+        return steps;
+    }
     if let Some(spec) = context.settings.spec.clone().filter(|_| state.spec_number == 0 && !state.has_draft) {
         let mut steps = vec![propose_product_manager(WORKING, "the spec is given")];
         if context.settings.is_headless {

@@ -411,7 +411,7 @@ pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[Undelivered
         total,
         title: state.spec.as_ref().map_or("", |spec| &spec.title),
         branch: repository.map_or("", |repository| &repository.integration),
-        base: repository.map_or("", |repository| &repository.base),
+        base: repository.map_or("", |repository| repository.short_base()),
     };
     render!("account.md", &arguments)
 }

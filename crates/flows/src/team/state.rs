@@ -57,6 +57,9 @@ pub struct TeamState {
     pub architect_suspended_since: Option<UnixMillis>,
     pub landed: Option<(String, Option<String>)>,
     pub ended_specs: Vec<EndedSpec>,
+    /// Whether the user has not been told yet what the last spec delivered.
+    #[serde(default)]
+    pub account_is_due: bool,
     /// The story of each open call, for its cost.
     pub call_stories: BTreeMap<CallId, String>,
     /// The agent of each open call.
@@ -363,8 +366,9 @@ impl TeamState {
             TeamFact::Resumed => self.is_paused = false,
             TeamFact::Landed { branch, before, .. } => self.landed = Some((branch, before)),
             TeamFact::LandingUndone { .. } => self.landed = None,
+            TeamFact::AccountGiven => self.account_is_due = false,
             TeamFact::SpecEnded { number, merged, missing } => {
-                self.spec_is_running = false;
+                (self.spec_is_running, self.account_is_due) = (false, true);
                 self.ended_specs.push(EndedSpec { number, merged, missing });
                 let surplus = self.ended_specs.len().saturating_sub(TEAM_SPECS_KEPT_MAX);
                 self.ended_specs.drain(..surplus);

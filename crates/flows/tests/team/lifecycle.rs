@@ -1,5 +1,7 @@
 //! A story from its plan to its merge, with everything that can go wrong on the way.
 
+use segue_core::event::Event;
+use segue_core::ids::TurnId;
 use segue_core::prompt::FailureKind;
 use segue_core::tool::ToolResult;
 use segue_flows::team::facts::{StoryStatus, TeamFact, TeamFailureKind};
@@ -56,6 +58,42 @@ fn m20_ordinary_story_passes_all_phases() {
     assert_eq!(team.phases("pm"), ["WORKING", "PREVIEW", "AWAIT_ARCHITECT", "DONE", "WAITING"]);
     assert_eq!(team.merged.len(), 1);
     assert!(team.harness.last_reply().contains("All 1 stories"), "{}", team.harness.last_reply());
+    assert_eq!(team.harness.session().title, "Tea timer");
+}
+
+/// Returns the last reply with the turn that it belongs to, and how many turns have started.
+fn last_reply_turn(team: &TestTeam) -> (Option<TurnId>, usize) {
+    let journal = || team.harness.journal().iter().map(|recorded| &recorded.event);
+    let turns = journal().filter(|event| matches!(event, Event::TurnStarted { .. })).count();
+    let replies = journal().filter_map(|event| match event {
+        Event::ReplySent(reply) => Some(reply.turn),
+        _ => None,
+    });
+    (replies.last().flatten(), turns)
+}
+
+#[test]
+fn account_of_a_spec_is_the_reply_of_a_turn_of_its_own() {
+    let mut team = TestTeam::start(1, &[story_json("a", &[])]);
+    team.finish_story("coder-1");
+    assert!(team.harness.last_reply().contains("All 1 stories"));
+    assert_eq!(last_reply_turn(&team), (Some(TurnId(2)), 2));
+    assert!(team.harness.session().current_turn.is_none());
+}
+
+#[test]
+fn account_of_a_spec_waits_for_the_answer_that_is_being_written() {
+    let mut team = TestTeam::start(1, &[story_json("a", &[])]);
+    team.answer_coder("coder-1", "the plan").answer_architect("coder-1", APPROVED).answer_coder("coder-1", "done");
+    team.harness.send_message("How far are you?");
+    team.answer_architect("coder-1", APPROVED);
+    assert!(!team.harness.last_reply().contains("All 1 stories"));
+    team.harness.answer_call("product_manager", r#"{"say": "Nearly there."}"#);
+    assert!(team.harness.last_reply().contains("All 1 stories"), "{}", team.describe());
+    assert_eq!(last_reply_turn(&team), (Some(TurnId(3)), 3));
+    team.harness.send_message("Thanks.");
+    team.harness.answer_call("product_manager", r#"{"say": "You are welcome."}"#);
+    assert_eq!(team.harness.last_reply(), "You are welcome.", "it is told once");
 }
 
 #[test]
