@@ -1,7 +1,7 @@
 //! Finds the files of a workspace: all below its folder, except those that version control would not track.
 //!
-//! Excluded are the rules in `.gitignore` and `.ignore`, the folders of version control, a few folders that only contain what can be
-//! rebuilt, and each folder with a cache tag. Links are not followed. A file whose name is not valid UTF-8 is skipped.
+//! Excluded are the rules in `.gitignore` and `.ignore`, the folders of version control (in a worktree, the file that
+//! stands for it), a few folders that only contain what can be rebuilt, and each folder with a cache tag. Links are not followed. A file whose name is not valid UTF-8 is skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,18 +17,10 @@ use crate::content::{digest_of_bytes, short_hex};
 use crate::limits::{FOLDER_DEPTH_MAX, IGNORE_FILE_BYTES_MAX, WORKSPACE_BYTES_MAX, WORKSPACE_FILES_MAX};
 
 /// Folders that are always excluded.
-const EXCLUDED_FOLDERS: [&str; 10] = [
-    ".git",
-    ".hg",
-    ".svn",
-    ".jj",
-    "node_modules",
-    "__pycache__",
-    ".venv",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-];
+const EXCLUDED_FOLDERS: [&str; 9] =
+    [".hg", ".svn", ".jj", "node_modules", "__pycache__", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache"];
+/// What git itself writes: a folder, or in a worktree and a submodule a file.
+const GIT_ENTRY: &str = ".git";
 /// The file that marks a folder as a cache.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
@@ -153,7 +145,9 @@ impl FileScan {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let Ok(metadata) = folder.symlink_metadata(&name) else { continue };
             let entry_path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-            let is_skipped = name.starts_with(TEMPORARY_PREFIX) || self.is_ignored(&entry_path, metadata.is_dir());
+            let is_skipped = name == GIT_ENTRY
+                || name.starts_with(TEMPORARY_PREFIX)
+                || self.is_ignored(&entry_path, metadata.is_dir());
             if metadata.is_dir() {
                 if is_skipped || EXCLUDED_FOLDERS.contains(&name.as_str()) {
                     continue;

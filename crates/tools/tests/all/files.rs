@@ -192,6 +192,16 @@ async fn permissions_and_line_ends_are_kept() {
 }
 
 #[tokio::test]
+async fn the_git_file_of_a_worktree_is_not_a_file_of_the_workspace() {
+    let shop = TestWorkspace::new();
+    shop.put(".git", "gitdir: /elsewhere/.git/worktrees/a\n");
+    shop.put("vendor/lib/.git", "gitdir: ../../.git/modules/lib\n");
+    shop.put("a.txt", "a\n");
+    assert_eq!(shop.ok(&agent("ann"), ListFiles, json!({})).await, "a.txt\t2 bytes\n");
+    assert_eq!(shop.ok(&agent("ann"), SearchFiles, json!({"pattern": "gitdir"})).await, "no matches\n");
+}
+
+#[tokio::test]
 async fn a_session_without_a_workspace_gets_a_clear_error() {
     let shop = TestWorkspace::new();
     let mut request = crate::support::invocation(&flow(), "list_files", json!({}));
