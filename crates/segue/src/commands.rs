@@ -26,9 +26,11 @@ mod trust;
 
 use crate::cli::{Cli, CliCommand};
 
-/// The warning printed before replies of the rehearsal model.
-pub(crate) const REHEARSAL_WARNING: &str =
+/// The warning printed before replies of the rehearsal model, if no model is configured.
+pub(crate) const NO_MODEL_WARNING: &str =
     "no model is configured, so the built-in rehearsal model gives canned replies (see `segue doctor`)";
+/// The warning printed before replies of the rehearsal model, if the configuration names it.
+pub(crate) const REHEARSAL_WARNING: &str = "the built-in rehearsal model gives canned replies";
 
 /// Runs the command that was given on the command line.
 pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {

@@ -23,9 +23,11 @@ use segue_server::{HttpLiveUpdates, KeyCallPolicy, ServerSharedState};
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
+use crate::commands::{NO_MODEL_WARNING, REHEARSAL_WARNING};
 use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
 use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
 use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::print;
 use crate::store_location::{NodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
 use crate::trust::{self, FolderTrust, TrustScope};
@@ -35,12 +37,26 @@ pub(crate) struct RunningEngine {
     pub engine: Engine,
     /// What the servers of the store share besides sessions.
     pub shared: ServerSharedState,
-    /// Whether a role of some flow uses the rehearsal model. The user must be warned of this.
-    pub uses_rehearsal_model: bool,
+    /// What the user must be told if a role of some flow uses the rehearsal model.
+    pub rehearsal_warning: Option<&'static str>,
     /// The flow of a new session, if the user names none.
     pub default_flow: FlowName,
     /// What a new session does with a message that arrives during a turn.
     pub mid_turn_policy: MidTurnPolicy,
+}
+
+impl RunningEngine {
+    /// Whether a role of some flow uses the rehearsal model.
+    pub(crate) fn uses_rehearsal_model(&self) -> bool {
+        self.rehearsal_warning.is_some()
+    }
+
+    /// Warns the user if a role uses the rehearsal model.
+    pub(crate) fn print_rehearsal_warning(&self) {
+        if let Some(warning) = self.rehearsal_warning {
+            print::write_stderr_line(&print::stderr_paint().warning(warning));
+        }
+    }
 }
 
 /// Options for starting an engine.
@@ -155,6 +171,10 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         ModelReplySource::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
     };
     let flows = config.flows();
+    let warning = match config.default_model.origin {
+        ConfigValueOrigin::Default => NO_MODEL_WARNING,
+        _ => REHEARSAL_WARNING,
+    };
     let uses_rehearsal_model = flows.iter().any(|flow| assigned.uses_rehearsal_model(flow.spec()));
     let records_path = config.records_path(&store, &data_folder).value;
     let records = SqliteRecordsTool::in_file(&records_path, config.all_domains());
@@ -196,7 +216,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     Ok(RunningEngine {
         engine,
         shared,
-        uses_rehearsal_model,
+        rehearsal_warning: uses_rehearsal_model.then_some(warning),
         default_flow: flow.unwrap_or(config.default_flow.value),
         mid_turn_policy: config.mid_turn_policy.value,
     })

@@ -16,14 +16,12 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
     let start = EngineStartOptions::for_session_args(&session_args);
     let playback = start.playback;
     let running = start_engine(global, start).await?;
-    let answer_source = match playback {
-        ModelReplySource::Script(file) | ModelReplySource::Replay(file) => {
+    let answer_source = match (playback, running.rehearsal_warning) {
+        (ModelReplySource::Script(file) | ModelReplySource::Replay(file), _) => {
             ChatReplySource::Script(file.display().to_string())
         }
-        ModelReplySource::Live | ModelReplySource::Record(_) if running.uses_rehearsal_model => {
-            ChatReplySource::Rehearsal
-        }
-        ModelReplySource::Live | ModelReplySource::Record(_) => ChatReplySource::Models,
+        (ModelReplySource::Live | ModelReplySource::Record(_), Some(warning)) => ChatReplySource::Rehearsal { warning },
+        (ModelReplySource::Live | ModelReplySource::Record(_), None) => ChatReplySource::Models,
     };
     let options = TerminalChatOptions {
         flow: session_args.flow.map(FlowName::from),

@@ -10,16 +10,14 @@ use serde_json::{Value, json};
 use crate::cli::{GlobalArgs, RecomputeArgs};
 use crate::print::side_by_side::render_side_by_side;
 use crate::print::text::to_single_line;
-use crate::print::{self, RenderOptions, number_format, stderr_paint};
+use crate::print::{self, RenderOptions, number_format};
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, setting_values};
 
 pub(crate) async fn run_recompute(global: &GlobalArgs, arguments: RecomputeArgs) -> anyhow::Result<()> {
     let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
     let running = start_engine(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
-    if running.uses_rehearsal_model {
-        print::write_stderr_line(&stderr_paint().warning(crate::commands::REHEARSAL_WARNING));
-    }
+    running.print_rehearsal_warning();
     let engine = &running.engine;
     let session = name_lookup::resolve_session(engine, session).await?;
     let result = recompute_call(engine, &session, call, arguments.model.as_deref(), &arguments.set).await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::send::{read_message, usage_json};
 use crate::cli::{GlobalArgs, RunApprovalPolicy, RunArgs};
-use crate::print::{self, stderr_paint};
+use crate::print;
 use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
 use crate::{SilentExit, name_lookup, setting_values};
 
@@ -40,9 +40,7 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
     let budget_microusd = arguments.budget.map(budget_to_micros).transpose()?;
     let text = arguments.message.as_deref().map(read_message).transpose()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
-    if running.uses_rehearsal_model {
-        print::write_stderr_line(&stderr_paint().warning(super::REHEARSAL_WARNING));
-    }
+    running.print_rehearsal_warning();
     let session = open_session(&running, &arguments).await?;
     let engine = &running.engine;
     let (_, before) = engine.load_session(&session).await?;
@@ -82,7 +80,7 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
             "usage": usage_json(&report.spent),
             "over_budget": is_over_budget,
             "exit_code": exit_code,
-            "rehearsal": running.uses_rehearsal_model,
+            "rehearsal": running.uses_rehearsal_model(),
         }))?;
     } else {
         print::write_stdout(&format!("{}\n", report.replies.join("\n\n")))?;

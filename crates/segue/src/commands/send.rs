@@ -27,9 +27,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
     let text = read_message(&arguments.message)?;
     let images = arguments.image.iter().map(|file| image::load_image(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
-    if running.uses_rehearsal_model {
-        print::write_stderr_line(&stderr_paint().warning(crate::commands::REHEARSAL_WARNING));
-    }
+    running.print_rehearsal_warning();
     let (session, is_new) = find_or_open_session(&running, &arguments.session_args).await?;
     let engine = &running.engine;
     let idempotency_key = arguments.idempotency_key.clone().map(Into::into);
@@ -52,7 +50,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
                     &session,
                     &turn,
                     &state.session.phases_label(),
-                    running.uses_rehearsal_model,
+                    running.uses_rehearsal_model(),
                 ))?;
             } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
                 print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;

@@ -8,7 +8,6 @@ use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, Webho
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
-use crate::commands::REHEARSAL_WARNING;
 use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
 use crate::store_location::NodeOptions;
@@ -41,7 +40,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),
         default_flow: running.default_flow.clone(),
         default_mid_turn_policy: running.mid_turn_policy,
-        uses_rehearsal_model: running.uses_rehearsal_model,
+        uses_rehearsal_model: running.uses_rehearsal_model(),
         require_key: arguments.require_key,
         allowed_hosts: arguments.host,
         allowed_origins: arguments.origin,
@@ -61,15 +60,15 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
             return Err(error.into());
         }
     };
-    print_listen_address(global, server.local_address(), running.uses_rehearsal_model)?;
+    print_listen_address(global, server.local_address(), running.rehearsal_warning)?;
     server.run(wait_for_shutdown_signal()).await;
     Ok(())
 }
 
-fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {
+fn print_listen_address(global: &GlobalArgs, address: SocketAddr, warning: Option<&str>) -> anyhow::Result<()> {
     let url = format!("http://{address}");
-    if rehearsal {
-        print::write_stderr_line(&stderr_paint().warning(REHEARSAL_WARNING));
+    if let Some(warning) = warning {
+        print::write_stderr_line(&stderr_paint().warning(warning));
     }
     if global.json {
         print::print_json(&json!({ "url": url }))?;

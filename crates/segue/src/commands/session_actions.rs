@@ -186,7 +186,7 @@ async fn send_command_and_follow(
     let (_, state) = engine.load_session(session).await?;
     engine.shutdown().await;
     if global.json {
-        print::print_json(&turn_json(session, &turn, &state.session.phases_label(), running.uses_rehearsal_model))?;
+        print::print_json(&turn_json(session, &turn, &state.session.phases_label(), running.uses_rehearsal_model()))?;
     } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
         print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }

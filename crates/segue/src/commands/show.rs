@@ -59,8 +59,10 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
     lines.push(format!("flow {flow}, opened {}", number_format::format_date_time(session.opened_at)));
     let turns = number_format::format_plural(u64::from(session.last_ids.turn.0), "turn");
     lines.push(format!("{turns} · {}", number_format::format_usage(&session.ledger.total)));
-    if !session.phase_graphs.is_empty() {
-        lines.push(format!("phase {}", session.phases_label()));
+    // The phases of agents are in the timeline.
+    let phases = session.phases_label();
+    if !phases.is_empty() {
+        lines.push(format!("phase {phases}"));
     }
     if let Some(reason) = &session.closed_reason {
         lines.push(paint.warning(format!("closed: {}", to_single_line(reason))));

@@ -16,7 +16,6 @@ use segue_store::PendingWorkQuery;
 use super::backend::EngineBackend;
 use super::recap::{RecapLine, build_recap, load_recent_events};
 use super::screen::{OutputDestination, Screen};
-use crate::commands::REHEARSAL_WARNING;
 use crate::limits::PENDING_SESSIONS_SHOWN_MAX;
 use crate::name_lookup;
 use crate::setting_values;
@@ -46,8 +45,11 @@ pub(crate) struct TerminalChatOptions {
 pub(crate) enum ChatReplySource {
     /// The configured models.
     Models,
-    /// The rehearsal model, because no model is configured.
-    Rehearsal,
+    /// The rehearsal model.
+    Rehearsal {
+        /// What the user must be told about it.
+        warning: &'static str,
+    },
     /// A scenario or cassette file.
     Script(String),
     /// The server at this address.
@@ -138,7 +140,7 @@ impl OpenedChatSession {
             let flow = &self.flow.spec().name;
             let model = match &options.answer_source {
                 ChatReplySource::Models => describe_models(engine, &*self.flow),
-                ChatReplySource::Rehearsal => "rehearsal (canned replies)".to_owned(),
+                ChatReplySource::Rehearsal { .. } => "rehearsal (canned replies)".to_owned(),
                 ChatReplySource::Script(file) => format!("script {file}"),
                 ChatReplySource::Server(url) => format!("at {url}"),
             };
@@ -156,8 +158,8 @@ impl OpenedChatSession {
             );
             screen.print_styled(&heading)?;
         }
-        if options.answer_source == ChatReplySource::Rehearsal {
-            screen.print_warning(REHEARSAL_WARNING)?;
+        if let ChatReplySource::Rehearsal { warning } = options.answer_source {
+            screen.print_warning(warning)?;
         }
         if let Some(first) = self.unfinished_sessions.first() {
             let names = format_name_list(self.unfinished_sessions.iter().map(SessionId::as_str));

@@ -138,7 +138,10 @@ fn team_carries_out_a_spec_and_says_so_in_words() {
     assert!(result["replies"][0].as_str().is_some_and(|reply| reply.contains("All 4 stories")), "{result}");
     assert_eq!(user_state(&place), before);
     check_branch(&place);
+    assert!(run.err.starts_with("the built-in rehearsal model gives canned replies"), "{}", run.err);
     let shown = place.ok(&["show", "tea"]);
+    assert!(!shown.lines().any(|line| line.trim() == "phase"), "{shown}");
+    assert_eq!(place.json(&["show", "tea", "--json"])["title"], "Tea timer");
     for words in [
         "the team starts on spec 1: Tea timer",
         "4 stories",
