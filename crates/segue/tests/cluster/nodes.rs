@@ -1,4 +1,4 @@
-//! Nodes as processes of `segue serve` on one temporary PostgreSQL.
+//! Nodes as processes of `segue serve` on one database.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -6,14 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use segue_testkit::TemporaryPostgres;
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::model_server::ModelServer;
 
 /// Shorter than usual, so that a test sees takeovers.
 const LEASE_MS: &str = "2000";
-const DATABASE: &str = "cluster";
 
 /// Records who wrote which head under which epoch.
 const AUDIT: &str = "
@@ -27,7 +26,7 @@ const AUDIT: &str = "
     CREATE TRIGGER audit AFTER UPDATE ON segue_sessions FOR EACH ROW EXECUTE FUNCTION audit()";
 
 pub(crate) struct Cluster {
-    pub(crate) postgres: Mutex<TemporaryPostgres>,
+    pub(crate) database: Mutex<Database>,
     nodes: Vec<Node>,
     progress: Arc<AtomicUsize>,
 }
@@ -40,10 +39,8 @@ struct Node {
 }
 
 impl Cluster {
-    pub(crate) fn start(count: usize, model: &ModelServer) -> Self {
-        let postgres = TemporaryPostgres::start();
-        let _ = postgres.run_sql("postgres", &format!("CREATE DATABASE {DATABASE}"));
-        let url = postgres.url(DATABASE);
+    pub(crate) fn start(count: usize, model: &ModelServer, database: Database) -> Self {
+        let url = database.url();
         let new_node = |_| {
             let folder = tempfile::tempdir().expect("a folder");
             let config = format!(
@@ -56,9 +53,9 @@ impl Cluster {
         };
         let nodes: Vec<Node> = (0..count).map(new_node).collect();
         nodes[0].start();
-        let _ = postgres.run_sql(DATABASE, AUDIT);
+        let _ = database.run_sql(AUDIT);
         nodes[1..].iter().for_each(Node::start);
-        Self { postgres: Mutex::new(postgres), nodes, progress: Arc::default() }
+        Self { database: Mutex::new(database), nodes, progress: Arc::default() }
     }
 
     pub(crate) fn ports(&self) -> Vec<u16> {
@@ -75,7 +72,7 @@ impl Cluster {
     }
 
     pub(crate) fn run_sql(&self, sql: &str) -> String {
-        self.postgres.lock().expect("nobody panicked").run_sql(DATABASE, sql)
+        self.database.lock().expect("nobody panicked").run_sql(sql)
     }
 
     pub(crate) fn kill(&self, node: usize) {
