@@ -13,7 +13,9 @@ use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_models::{LanguageModel, ModelRegistry};
 use segue_store::Store;
 use segue_store::memory::MemoryStore;
+use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
+use segue_testkit::TemporaryPostgres;
 use serde::{Deserialize, Serialize};
 
 use crate::bench_flows::{self, BenchTurnShape};
@@ -28,6 +30,8 @@ pub(crate) enum StoreKind {
     Sqlite,
     /// In memory.
     Memory,
+    /// In a temporary PostgreSQL, durable when acknowledged.
+    Postgres,
 }
 
 impl StoreKind {
@@ -35,6 +39,7 @@ impl StoreKind {
         match self {
             Self::Sqlite => "sqlite",
             Self::Memory => "memory",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -44,7 +49,36 @@ impl StoreKind {
 pub(crate) struct BenchEngine {
     pub engine: Engine,
     pub model: Arc<InstantModel>,
+    /// The server that the store uses, if it is PostgreSQL.
+    pub postgres: Option<BenchPostgres>,
     shape: BenchTurnShape,
+}
+
+/// A database of a temporary PostgreSQL, which ends with the last engine that uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct BenchPostgres {
+    server: Arc<TemporaryPostgres>,
+    database: String,
+}
+
+impl BenchPostgres {
+    /// Starts a server with an empty database.
+    pub(crate) fn start() -> Self {
+        let server = TemporaryPostgres::start();
+        let url = server.create_database();
+        let database = url.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { server: Arc::new(server), database }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url(&self.database)
+    }
+
+    /// Runs a query that returns one number.
+    pub(crate) fn query_number(&self, sql: &str) -> Result<f64> {
+        let text = self.server.run_sql(&self.database, sql);
+        text.parse().with_context(|| format!("`{text}` is not a number"))
+    }
 }
 
 /// Concurrent calls that the model allows: more than any measurement makes.
@@ -55,17 +89,31 @@ const EVENTS_PAGE: usize = 1_024;
 impl BenchEngine {
     /// Starts an engine.
     pub(crate) async fn start(store_kind: StoreKind, shape: BenchTurnShape, file: &Path) -> Result<Self> {
+        match store_kind {
+            StoreKind::Sqlite => Self::start_on(Arc::new(SqliteStore::open(file)?), None, shape).await,
+            StoreKind::Memory => Self::start_on(Arc::new(MemoryStore::with_own_disk()), None, shape).await,
+            StoreKind::Postgres => {
+                let postgres = tokio::task::spawn_blocking(BenchPostgres::start).await?;
+                Self::start_node(&postgres, shape).await
+            }
+        }
+    }
+
+    /// Starts an engine as one more node of a database.
+    pub(crate) async fn start_node(postgres: &BenchPostgres, shape: BenchTurnShape) -> Result<Self> {
+        let url = postgres.url();
+        let store = tokio::task::spawn_blocking(move || PostgresStore::open(&url)).await??;
+        Self::start_on(Arc::new(store), Some(postgres.clone()), shape).await
+    }
+
+    async fn start_on(store: Arc<dyn Store>, postgres: Option<BenchPostgres>, shape: BenchTurnShape) -> Result<Self> {
         sample_text::prepare_prose();
-        let store: Arc<dyn Store> = match store_kind {
-            StoreKind::Sqlite => Arc::new(SqliteStore::open(file)?),
-            StoreKind::Memory => Arc::new(MemoryStore::with_own_disk()),
-        };
         let model = Arc::new(InstantModel::new(InstantModelGate::Open));
         let models = ModelRegistry::from_single_model(model.clone() as Arc<dyn LanguageModel>);
         let mut config = EngineConfig::new(store, bench_flows::all_bench_flows(), models, "instant");
         let limits = ModelCallLimits { concurrent_calls_max: CONCURRENT_CALLS, ..ModelCallLimits::default() };
         config.model_limits = BTreeMap::from([("instant".into(), limits)]);
-        Ok(Self { engine: Engine::start(config).await?, model, shape })
+        Ok(Self { engine: Engine::start(config).await?, model, postgres, shape })
     }
 
     /// Runs one turn of a session. The first turn opens the session.

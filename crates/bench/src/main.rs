@@ -43,7 +43,7 @@ struct BenchArgs {
     #[arg(long)]
     peers: bool,
     /// Only run measurements whose name contains NAME (turns, conc, grow, open, resume, read, idle, inflight, cold,
-    /// http, streams, prompts; store and shape are part of the name); may be repeated
+    /// http, streams, prompts, tokens, catalog, nodes, idlecost; store and shape are part of the name, as in `postgres`); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Folder for databases, on the disk to be measured [default: a temporary folder]

@@ -1,14 +1,18 @@
 //! Runs one measurement. Each gives rows: JSON objects with named figures.
 
+mod catalog;
 mod concurrent_sessions;
 mod growth;
 mod http;
 mod memory;
+mod postgres_baseline;
+mod postgres_nodes;
 mod prompt_sizes;
 mod reads;
 mod sequential_turns;
 mod sqlite_baseline;
 mod startup;
+mod token_economy;
 
 use std::path::PathBuf;
 
@@ -64,6 +68,14 @@ pub(crate) enum MeasurementKind {
     Streams,
     /// Prompt sizes of the assistant's nodes, turn by turn.
     Prompts,
+    /// Prompt tokens of a long conversation with the concierge, compared with the full history.
+    Tokens,
+    /// The session list, the search, readiness and the change feed with few and with many sessions.
+    Catalog,
+    /// One node and two nodes on one database.
+    Nodes,
+    /// The cost of idle sessions for a node and its database.
+    IdleCost,
 }
 
 impl MeasurementSpec {
@@ -82,6 +94,10 @@ impl MeasurementSpec {
             MeasurementKind::Http => "http",
             MeasurementKind::Streams => "streams",
             MeasurementKind::Prompts => "prompts",
+            MeasurementKind::Tokens => "tokens",
+            MeasurementKind::Catalog => "catalog",
+            MeasurementKind::Nodes => "nodes",
+            MeasurementKind::IdleCost => "idlecost",
         };
         format!("{kind_name}.{}.{}", self.store_kind.name(), self.shape.flow_name())
     }
@@ -125,6 +141,10 @@ pub(crate) async fn run_measurement(measurement: &MeasurementSpec) -> Result<Vec
         MeasurementKind::Http => http::measure_http_turns(measurement).await,
         MeasurementKind::Streams => http::measure_event_streams(measurement).await,
         MeasurementKind::Prompts => prompt_sizes::measure_prompt_sizes(measurement).await,
+        MeasurementKind::Tokens => token_economy::measure_token_economy(measurement).await,
+        MeasurementKind::Catalog => catalog::measure_catalog(measurement).await,
+        MeasurementKind::Nodes => postgres_nodes::measure_nodes(measurement).await,
+        MeasurementKind::IdleCost => postgres_nodes::measure_idle_cost(measurement).await,
     }
 }
 

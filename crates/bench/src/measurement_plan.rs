@@ -80,6 +80,17 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
         }
         add_measurement(MeasurementKind::Streams, StoreKind::Sqlite, BenchTurnShape::Single, 1, 1, 1_000);
         add_measurement(MeasurementKind::Prompts, StoreKind::Memory, BenchTurnShape::Single, 40, 1, 1);
+        add_measurement(MeasurementKind::Tokens, StoreKind::Memory, BenchTurnShape::Single, 60, 1, 1);
+        for store_kind in [StoreKind::Sqlite, StoreKind::Postgres] {
+            let (repetitions, sessions) = (by_extent(41, 11), by_extent(100_000, 4_000));
+            add_measurement(MeasurementKind::Catalog, store_kind, BenchTurnShape::Single, 1, repetitions, sessions);
+        }
+        let (postgres, fanout) = (StoreKind::Postgres, BenchTurnShape::Fanout);
+        add_measurement(MeasurementKind::Concurrent, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
+        add_measurement(MeasurementKind::Growth, postgres, fanout, long_session_turns, 1, 1);
+        add_measurement(MeasurementKind::Nodes, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
+        let sessions = by_extent(100_000, 2_000);
+        add_measurement(MeasurementKind::IdleCost, postgres, BenchTurnShape::Single, 1, 1, sessions);
     }
     let is_wanted =
         |measurement: &MeasurementSpec| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
@@ -118,6 +129,8 @@ mod tests {
             names(&["cold", "conc.sqlite.fan"]),
             ["conc.sqlite.fanout", "cold.sqlite.single", "cold.sqlite.fanout"]
         );
+        let postgres = ["catalog.postgres.single", "conc.postgres.fanout", "grow.postgres.fanout"];
+        assert_eq!(names(&["postgres"])[..3], postgres);
         assert_eq!(names(&["open.sqlite.single"]), ["grow.sqlite.single", "open.sqlite.single"]);
         assert!(names(&[]).len() > 20);
         assert_eq!(names(&["no such name"]), [""; 0]);

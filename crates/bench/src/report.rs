@@ -188,6 +188,46 @@ const REPORT_TABLES: &[BenchReportTable] = &[
         ],
     },
     BenchReportTable {
+        metric: "nodes",
+        title: "64 sessions on one node and on two nodes of one database (turns/s)",
+        columns: &[("one", "one_turns_per_s"), ("two", "two_turns_per_s"), ("two/one", "two_to_one")],
+    },
+    BenchReportTable {
+        metric: "idlecost",
+        title: "a node whose sessions are all idle, with few sessions and with many",
+        columns: &[
+            ("few", "few"),
+            ("CPU ms/s", "few_cpu_ms_per_s"),
+            ("transactions/s", "few_transactions_per_s"),
+            ("RSS MB", "few_rss_mb"),
+            ("ms per turn", "few_turn_ms"),
+            ("many", "sessions"),
+            ("CPU ms/s", "cpu_ms_per_s"),
+            ("transactions/s", "transactions_per_s"),
+            ("RSS MB", "rss_mb"),
+            ("ms per turn", "turn_ms"),
+            ("ratio", "turn_ratio"),
+            ("bytes/session", "database_bytes_per_session"),
+        ],
+    },
+    BenchReportTable {
+        metric: "catalog",
+        title: "the catalog with few sessions and with many (ms)",
+        columns: &[
+            ("few", "few"),
+            ("p50", "few_ms"),
+            ("many", "many"),
+            ("p50", "many_ms"),
+            ("many/few", "many_to_few"),
+        ],
+    },
+    BenchReportTable { metric: "tokens", title: "prompt tokens of the concierge", columns: TOKEN_COLUMNS },
+    BenchReportTable {
+        metric: "tokens_every_turn",
+        title: "prompt tokens of the concierge, with the experts asked in every turn",
+        columns: TOKEN_COLUMNS,
+    },
+    BenchReportTable {
         metric: "streams",
         title: "open event streams, with a turn in each session",
         columns: &[
@@ -204,6 +244,15 @@ const REPORT_TABLES: &[BenchReportTable] = &[
     },
 ];
 
+const TOKEN_COLUMNS: &[(&str, &str)] = &[
+    ("turns", "turns"),
+    ("calls", "calls"),
+    ("tokens", "tokens"),
+    ("full history", "naive_tokens"),
+    ("share", "of_naive"),
+    ("cacheable", "cacheable"),
+    ("to inline", "to_inline"),
+];
 const READ_COLUMNS: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
 
 impl BenchReportTable {
@@ -261,6 +310,56 @@ const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
         metric: "conc",
         path: "of_raw",
         bound: PerformanceGoalBound::AtLeast(0.5),
+        // Only SQLite has a bare loop.
+        applies_to: Some(("of_bare", 0.0)),
+    },
+    PerformanceGoal {
+        description: "64 sessions at 0.4 of the raw limit or better",
+        metric: "conc",
+        path: "of_raw",
+        bound: PerformanceGoalBound::AtLeast(0.4),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "two nodes at least as fast as one",
+        metric: "nodes",
+        path: "two_to_one",
+        bound: PerformanceGoalBound::AtLeast(1.0),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "a turn beside idle sessions costs the same",
+        metric: "idlecost",
+        path: "turn_ratio",
+        bound: PerformanceGoalBound::AtMost(1.2),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "catalog costs the same with many sessions",
+        metric: "catalog",
+        path: "many_to_few",
+        bound: PerformanceGoalBound::AtMost(1.5),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "structured signals within 1.2 of inline",
+        metric: "tokens",
+        path: "to_inline",
+        bound: PerformanceGoalBound::AtMost(1.2),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "95 % of the prompts cacheable",
+        metric: "tokens",
+        path: "cacheable",
+        bound: PerformanceGoalBound::AtLeast(0.95),
+        applies_to: None,
+    },
+    PerformanceGoal {
+        description: "experts in every turn at 15 % of the history",
+        metric: "tokens_every_turn",
+        path: "of_naive",
+        bound: PerformanceGoalBound::AtMost(0.15),
         applies_to: None,
     },
     PerformanceGoal {

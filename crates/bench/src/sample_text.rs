@@ -4,6 +4,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use segue_core::context::TokenCounter as _;
+use segue_engine::O200kTokenCounter;
+
 /// Characters of a user's message.
 pub(crate) const USER_CHARS: usize = 270;
 /// Characters of a model's answer.
@@ -23,6 +26,25 @@ pub(crate) fn next_user_message() -> String {
 
 pub(crate) fn next_model_reply() -> String {
     next_excerpt(REPLY_CHARS)
+}
+
+/// Returns words of about this many tokens in total, all different from those of the last call.
+pub(crate) fn words_of_tokens(tokens: usize) -> String {
+    // More than any word needs for a token.
+    const CHARS_OF_LONG_TOKEN: usize = 12;
+    let excerpt = next_excerpt((tokens * CHARS_OF_LONG_TOKEN).min(PROSE_BYTES / 2));
+    let mut words = String::new();
+    let mut counted = 0;
+    // The first word may be cut.
+    for word in excerpt.split_whitespace().skip(1) {
+        let word = format!(" {word}");
+        counted += O200kTokenCounter.count_tokens(&word) as usize;
+        if counted > tokens {
+            break;
+        }
+        words.push_str(&word);
+    }
+    words.trim_start().to_owned()
 }
 
 /// Generates the prose in advance, so that no measurement includes it.
@@ -77,6 +99,14 @@ mod tests {
         let texts: BTreeSet<String> = (0..500).flat_map(|_| [next_user_message(), next_model_reply()]).collect();
         assert_eq!(texts.len(), 1_000);
         assert!(texts.iter().all(|text| [USER_CHARS, REPLY_CHARS].contains(&text.len())));
+    }
+
+    #[test]
+    fn words_have_about_as_many_tokens_as_wanted() {
+        for wanted in [20, 60, 200] {
+            let counted = O200kTokenCounter.count_tokens(&words_of_tokens(wanted)) as usize;
+            assert!(counted <= wanted && counted + 10 > wanted, "{counted} of {wanted}");
+        }
     }
 
     #[test]

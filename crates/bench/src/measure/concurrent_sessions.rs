@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::sqlite_baseline::{SqliteBaseline, SqliteBaselineLoad};
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{MeasurementResult, MeasurementSpec, elapsed_ms, postgres_nodes};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
@@ -18,17 +18,20 @@ use crate::stats::{median, min_and_max, round_significant, summarize_samples};
 const TURNS_PER_SESSION: usize = 20;
 /// More records than a session has.
 const RECORDS_PAGE: usize = 10_000;
-const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
+pub(super) const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
 
 pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+    if measurement.store_kind == StoreKind::Postgres {
+        return postgres_nodes::measure_concurrent_sessions(measurement).await;
+    }
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "conc", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     let baseline = match measurement.store_kind {
         StoreKind::Sqlite => Some(SqliteBaseline::create(&measurement.dir)?),
-        StoreKind::Memory => None,
+        StoreKind::Memory | StoreKind::Postgres => None,
     };
-    let mut concurrent = ConcurrentSessionsBench { measurement, engine: bench_engine, run_number: 0 };
+    let mut concurrent = ConcurrentSessionsBench::new(measurement, bench_engine);
     let mut stats = ConcurrentStats::default();
     let size = if baseline.is_some() { Some(concurrent.measure_commit_size(&database_folder).await?) } else { None };
     for _ in 0..measurement.repetitions {
@@ -94,23 +97,32 @@ struct AverageCommitSize {
     stored_bytes: usize,
 }
 
-struct ConcurrentSessionsBench<'a> {
+pub(super) struct ConcurrentSessionsBench<'a> {
     measurement: &'a MeasurementSpec,
-    engine: BenchEngine,
+    pub(super) engine: BenchEngine,
     run_number: usize,
 }
 
 /// The result of one run of all sessions.
-struct ConcurrentRun {
-    turn_times_ms: Vec<f64>,
+pub(super) struct ConcurrentRun {
+    pub(super) turn_times_ms: Vec<f64>,
     /// Turns per second while all sessions were working. Towards the end some have finished, while the baseline is
     /// measured at full load only.
-    saturated_rate: f64,
+    pub(super) saturated_rate: f64,
 }
 
-impl ConcurrentSessionsBench<'_> {
+impl<'a> ConcurrentSessionsBench<'a> {
+    pub(super) fn new(measurement: &'a MeasurementSpec, engine: BenchEngine) -> Self {
+        Self { measurement, engine, run_number: 0 }
+    }
+
+    /// Returns the first session of the last run.
+    pub(super) fn first_session(&self) -> SessionId {
+        SessionId::from(format!("c{}-0-0", self.run_number))
+    }
+
     /// Runs `turns` turns in each of the concurrent sessions.
-    async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRun> {
+    pub(super) async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRun> {
         self.run_number += 1;
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -151,8 +163,7 @@ impl ConcurrentSessionsBench<'_> {
         let (commits, bytes) = (folder.count_commits()? - commits, folder.checkpointed_bytes()? - bytes);
         let commits = usize::try_from(commits)?.max(1);
         let store = self.engine.engine.store();
-        let records =
-            store.read_records(&SessionId::from(format!("c{}-0-0", self.run_number)), Seq(0), RECORDS_PAGE).await?;
+        let records = store.read_records(&self.first_session(), Seq(0), RECORDS_PAGE).await?;
         let events: usize = records.iter().map(|record| record.bytes.len()).sum();
         let texts = self.measurement.shape.new_text_bytes() * TURNS_PER_SESSION;
         let submitted_bytes = (events + texts) * self.measurement.sessions / commits;
@@ -161,20 +172,20 @@ impl ConcurrentSessionsBench<'_> {
 }
 
 #[derive(Default)]
-struct ConcurrentStats {
-    turn_times: Vec<f64>,
-    rates: Vec<f64>,
-    saturated_rates: Vec<f64>,
-    baseline_rates: Vec<f64>,
-    baseline_shares: Vec<f64>,
-    bulk_insert_shares: Vec<f64>,
-    group_sizes: Vec<f64>,
-    commits_per_turn: f64,
-    cpu_ms: f64,
+pub(super) struct ConcurrentStats {
+    pub(super) turn_times: Vec<f64>,
+    pub(super) rates: Vec<f64>,
+    pub(super) saturated_rates: Vec<f64>,
+    pub(super) baseline_rates: Vec<f64>,
+    pub(super) baseline_shares: Vec<f64>,
+    pub(super) bulk_insert_shares: Vec<f64>,
+    pub(super) group_sizes: Vec<f64>,
+    pub(super) commits_per_turn: f64,
+    pub(super) cpu_ms: f64,
 }
 
 impl ConcurrentStats {
-    fn to_fields(&self, measurement: &MeasurementSpec) -> MeasurementResult {
+    pub(super) fn to_fields(&self, measurement: &MeasurementSpec) -> MeasurementResult {
         let fields = json!({
             "procs": 1, "sessions": measurement.sessions, "turns": measurement.turns, "reps": measurement.repetitions,
             "turns_per_s": round_significant(median(&self.rates)), "range": min_and_max(&self.rates), "lat_ms": summarize_samples(&self.turn_times),
@@ -188,6 +199,8 @@ impl ConcurrentStats {
             fields.insert("raw_turns_per_s".to_owned(), json!(round_significant(median(&self.baseline_rates))));
             fields.insert("of_raw".to_owned(), json!(round_significant(median(&self.baseline_shares))));
             fields.insert("of_raw_range".to_owned(), min_and_max(&self.baseline_shares));
+        }
+        if !self.bulk_insert_shares.is_empty() {
             fields.insert("of_bare".to_owned(), json!(round_significant(median(&self.bulk_insert_shares))));
         }
         fields

@@ -21,8 +21,8 @@ const WARM_UP_TURNS: usize = 8;
 const UNLIMITED: usize = 1_000_000;
 
 /// An HTTP server for the measured engine, and a client.
-struct BenchServer {
-    engine: BenchEngine,
+pub(super) struct BenchServer {
+    pub(super) engine: BenchEngine,
     url: String,
     client: reqwest::Client,
     stop: oneshot::Sender<()>,
@@ -30,7 +30,7 @@ struct BenchServer {
 }
 
 impl BenchServer {
-    async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
+    pub(super) async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
         let bench_engine =
             BenchEngine::start(measurement.store_kind, measurement.shape, &folder.database_file()).await?;
         let mut options = ServerOptions::new(segue_server::ServerSharedState::from_folder(&measurement.dir));
@@ -51,6 +51,14 @@ impl BenchServer {
         Ok(Self { engine: bench_engine, url, client, stop, done })
     }
 
+    /// Sends a GET request. Returns the status when the body has arrived.
+    pub(super) async fn get(&self, path: &str) -> Result<reqwest::StatusCode> {
+        let response = self.client.get(format!("{}{path}", self.url)).send().await?;
+        let status = response.status();
+        response.bytes().await?;
+        Ok(status)
+    }
+
     async fn open_session(&self, session: &str) -> Result<()> {
         let body = json!({ "session": session });
         let response = self.client.post(format!("{}/v1/sessions", self.url)).json(&body).send().await?;
@@ -67,7 +75,7 @@ impl BenchServer {
         Ok(())
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self) -> Result<()> {
         drop(self.stop);
         Ok(self.done.await?)
     }

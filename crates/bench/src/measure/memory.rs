@@ -30,19 +30,7 @@ pub(crate) async fn measure_idle_sessions(measurement: &MeasurementSpec) -> Resu
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
     bench_engine.run_turns(&"warm".into(), 1).await?;
     let (rss_before, descriptors_before, start) = (rss_mb(), open_descriptor_count(), Instant::now());
-    let mut peak: f64 = 0.0;
-    let numbers: Vec<usize> = (0..measurement.sessions).collect();
-    for batch in numbers.chunks(CONCURRENT_TURNS) {
-        let mut turns = JoinSet::new();
-        for number in batch {
-            let (bench_engine, session) = (bench_engine.clone(), SessionId::from(format!("i{number}")));
-            turns.spawn(async move { bench_engine.run_turn(&session, FirstOrLaterTurn::First).await });
-        }
-        while let Some(turn) = turns.join_next().await {
-            turn??;
-        }
-        peak = peak.max(rss_mb());
-    }
+    let peak = create_idle_sessions(&bench_engine, 0..measurement.sessions).await?;
     let (rss_when_done, seconds) = (rss_mb(), start.elapsed().as_secs_f64());
     wait_until_quiet().await;
     let rss_settled = rss_mb();
@@ -66,6 +54,24 @@ pub(crate) async fn measure_idle_sessions(measurement: &MeasurementSpec) -> Resu
     let mut fields = summarize_samples(&list_times);
     fields.insert("sessions".to_owned(), json!(listed));
     Ok(vec![idle, measurement.metric_row("list", Value::Object(fields))])
+}
+
+/// Creates sessions with one turn each. Returns the highest memory meanwhile in MB.
+pub(super) async fn create_idle_sessions(engine: &BenchEngine, numbers: std::ops::Range<usize>) -> Result<f64> {
+    let mut peak: f64 = 0.0;
+    let numbers: Vec<usize> = numbers.collect();
+    for batch in numbers.chunks(CONCURRENT_TURNS) {
+        let mut turns = JoinSet::new();
+        for number in batch {
+            let (engine, session) = (engine.clone(), SessionId::from(format!("i{number}")));
+            turns.spawn(async move { engine.run_turn(&session, FirstOrLaterTurn::First).await });
+        }
+        while let Some(turn) = turns.join_next().await {
+            turn??;
+        }
+        peak = peak.max(rss_mb());
+    }
+    Ok(peak)
 }
 
 /// Measures sessions whose first call is in flight.
@@ -109,7 +115,7 @@ pub(crate) async fn measure_in_flight_calls(measurement: &MeasurementSpec) -> Re
 }
 
 /// Waits until the engine's background work has finished.
-async fn wait_until_quiet() {
+pub(super) async fn wait_until_quiet() {
     let (start, mut quiet_polls) = (Instant::now(), 0);
     while quiet_polls < QUIET_POLLS && start.elapsed() < SETTLE_TIMEOUT {
         let before = cpu_ms();

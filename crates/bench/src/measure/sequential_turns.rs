@@ -24,7 +24,7 @@ pub(crate) async fn measure_sequential_turns(measurement: &MeasurementSpec) -> R
         StoreKind::Sqlite => {
             Some(SqliteBaselineComparison::calibrate(measurement, &bench_engine, &database_folder).await?)
         }
-        StoreKind::Memory => None,
+        StoreKind::Memory | StoreKind::Postgres => None,
     };
     let (mut all_times, mut firsts, mut medians, mut rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut cpu = 0.0;
