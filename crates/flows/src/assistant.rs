@@ -18,6 +18,7 @@ mod fact_display;
 pub mod facts;
 mod fragments;
 mod planned_read;
+mod planned_search;
 pub mod prompt_context;
 mod reasoning;
 pub mod registry;

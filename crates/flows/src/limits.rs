@@ -101,6 +101,8 @@ pub const RECORD_TEXT_CHARS_MAX: usize = 20_000;
 pub const RECORD_LIST_ITEMS_MAX: usize = 200;
 /// Most filters of one read.
 pub const READ_FILTERS_MAX: usize = 12;
+/// Conditions of a read step in a plan.
+pub const PLANNED_FILTERS_MAX: usize = 4;
 /// Most values of one filter.
 pub const FILTER_VALUES_MAX: usize = 200;
 /// Records returned by a read without a limit.
@@ -232,6 +234,8 @@ pub(crate) const FAIR_CONFIDENCE_MIN: f64 = 0.45;
 pub(crate) const DETAIL_WORDS_MIN: usize = 3;
 /// The first turn in which the starter can hand over, because the user has replied by then.
 pub(crate) const HANDOVER_TURN_MIN: u32 = 2;
+/// Words from which on a reply that begins like the one before counts as a repetition.
+pub(crate) const REPEATED_REPLY_WORDS_MIN: usize = 20;
 /// Longest summary of a compacted thread.
 pub(crate) const CONCIERGE_SUMMARY_TOKENS_MAX: u32 = 800;
 /// Longest map. A claim takes about 80 tokens, an edge about 30.

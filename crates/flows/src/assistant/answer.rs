@@ -9,6 +9,7 @@ use super::facts::{
     AnswerRepairLevel, AssistantPlanStep, AssistantPlanStepKind, AssistantTurnPlan, EntityRelevanceReason,
     MessageUnderstanding, ThinkDecision, UserResponseKind,
 };
+use super::planned_search;
 use super::registry::{KnownEntities, RecordLoadLevel};
 use super::tools::{REFRESH_ARGUMENT, check_planned_write};
 use crate::limits::{
@@ -154,13 +155,15 @@ pub(super) fn parse_understand_answer(
     ParsedAnswer::usable(understanding, complaints)
 }
 
-/// Parses an answer of Think. There is no value if the plan cannot be carried out as it is.
+/// Parses an answer of Think. There is no value if the plan cannot be carried out as it is. If the message asks only for
+/// information, the plan changes nothing, unless `may_change` says that the user agreed to a change.
 #[must_use]
 pub(super) fn parse_think_answer(
     answer: &str,
     domain: &DomainSchema,
     entities: &KnownEntities,
     turn: u32,
+    may_change: bool,
 ) -> ParsedAnswer<AssistantTurnPlan> {
     let object = match find_answer_object(answer, &["decision", "steps"]) {
         Ok(object) => object,
@@ -177,6 +180,7 @@ pub(super) fn parse_think_answer(
     let mut is_valid = true;
     let mut steps = Vec::new();
     let mut loaded_reads = Vec::new();
+    let mut withheld_writes = Vec::new();
     if decision == ThinkDecision::PlanDirect {
         let planned = get_list(&object, "steps");
         if planned.is_empty() {
@@ -194,6 +198,18 @@ pub(super) fn parse_think_answer(
                 Some(step) if is_read_already_loaded(&step, entities) => loaded_reads.push(step),
                 Some(step) => steps.push(step),
                 None => is_valid = false,
+            }
+        }
+        let asks_for_information = !may_change
+            && get_text(&object, "asks_for", REMARK_CHARS_MAX).is_some_and(|word| word.to_lowercase() == "information");
+        if asks_for_information {
+            withheld_writes = withhold_writes(&mut steps);
+            if steps.is_empty() && loaded_reads.is_empty() && !withheld_writes.is_empty() {
+                complaints.push(
+                    "all steps change records, but `asks_for` is `information`; plan a read step, or say `change`"
+                        .to_owned(),
+                );
+                is_valid = false;
             }
         }
         // If nothing else is planned, the reads are answered from memory, so that the reply has the records.
@@ -219,6 +235,7 @@ pub(super) fn parse_think_answer(
         steps,
         message_to_user,
         skipped_steps: loaded_reads.into_iter().map(|step| step.description).collect(),
+        withheld_writes,
         quality: AnswerRepairLevel::FirstAttempt,
     };
     let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, complaints);
@@ -275,7 +292,19 @@ fn parse_planned_step(
     let refresh =
         kind == AssistantPlanStepKind::Read && object.get(REFRESH_ARGUMENT).and_then(Value::as_bool).unwrap_or(false);
     let group = group.unwrap_or(step);
-    Some(AssistantPlanStep { step, description, kind, operation, subdomain, group, refs, refresh })
+    let searched = domain.find_type(&subdomain).filter(|_| kind == AssistantPlanStepKind::Read);
+    let filters =
+        searched.map(|kind| planned_search::parse_filters(kind, get_list(object, "where"))).unwrap_or_default();
+    let sort = searched.and_then(|kind| planned_search::parse_sort(kind, object.get("sort")));
+    Some(AssistantPlanStep { step, description, kind, operation, subdomain, group, refs, refresh, filters, sort })
+}
+
+/// Removes the write steps. Returns their descriptions.
+fn withhold_writes(steps: &mut Vec<AssistantPlanStep>) -> Vec<String> {
+    let (writes, others): (Vec<_>, Vec<_>) =
+        std::mem::take(steps).into_iter().partition(|step| step.kind == AssistantPlanStepKind::Write);
+    *steps = others;
+    writes.into_iter().map(|step| step.description).collect()
 }
 
 /// Returns whether a step only reads records that are fully loaded.
@@ -286,8 +315,18 @@ fn is_read_already_loaded(step: &AssistantPlanStep, entities: &KnownEntities) ->
     is_read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
-/// Sorts steps by group and numbers them from 1.
+/// Sorts steps by group and numbers them from 1. In a group, reads come first: the other steps probably need what they
+/// return.
 fn sort_and_renumber_steps(steps: &mut [AssistantPlanStep]) {
+    let is_read = |step: &AssistantPlanStep| step.kind == AssistantPlanStepKind::Read;
+    let is_mixed = steps
+        .iter()
+        .any(|step| is_read(step) && steps.iter().any(|other| other.group == step.group && !is_read(other)));
+    if is_mixed {
+        for step in steps.iter_mut() {
+            step.group = step.group.saturating_mul(2).saturating_add(u32::from(!is_read(step)));
+        }
+    }
     steps.sort_by_key(|step| step.group);
     for (step, number) in steps.iter_mut().zip(1..) {
         step.step = number;

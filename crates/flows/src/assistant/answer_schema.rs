@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::answer::STEP_ACTION_NAMES;
 use super::assistant_context::AssistantSessionContext;
-use super::domain::{FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordType};
+use super::domain::{DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{self, PromptPendingQuestion};
 use super::registry::RecordLoadLevel;
 use super::tools::{REFRESH_ARGUMENT, TABLE_WRITE_OPERATIONS, list_available_tools};
-use crate::limits::SCHEMA_REFERENCES_MAX;
+use crate::limits::{ASSISTANT_PLAN_STEPS_MAX, PLANNED_FILTERS_MAX, SCHEMA_REFERENCES_MAX};
 
 /// The names that a schema lists. What is not known allows any value.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub(super) struct KnownNames {
     references: Option<Vec<String>>,
     types: Vec<String>,
     operations: Option<Vec<String>>,
+    /// The fields by which records can be searched; none if the records are not in tables.
+    fields: BTreeSet<String>,
     /// How a message can answer an open question; nothing is open if empty.
     pending_answers: Option<&'static [&'static str]>,
 }
@@ -42,6 +44,7 @@ impl KnownNames {
             references: Some(known_references(context)),
             types: context.domain.type_names().map(str::to_owned).collect(),
             operations: Some(operations),
+            fields: if context.domain.server.is_some() { BTreeSet::new() } else { all_field_names(context.domain) },
             pending_answers: Some(if is_pending { &PENDING_ANSWERS } else { &[] }),
         }
     }
@@ -86,28 +89,45 @@ pub(super) fn think_schema(known: &KnownNames) -> Value {
         Some(names) => json!({"enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>()}),
         None => json!({"type": ["string", "null"]}),
     };
+    let mut step = Map::from_iter([
+        ("description".to_owned(), json!({"type": "string"})),
+        ("type".to_owned(), json!({"enum": kinds})),
+        ("operation".to_owned(), operation),
+        ("subdomain".to_owned(), one_of(&types)),
+        ("group".to_owned(), json!({"type": "integer"})),
+        ("refs".to_owned(), known.reference_list()),
+        (REFRESH_ARGUMENT.to_owned(), json!({"type": "boolean"})),
+    ]);
+    if !known.fields.is_empty() {
+        let condition = filter_schema(&known.fields, &json!({"type": ["string", "number", "boolean"]}));
+        let order = known.fields.iter().map(|field| json!(field)).chain([Value::Null]);
+        step.insert("where".to_owned(), json!({"type": "array", "maxItems": PLANNED_FILTERS_MAX, "items": condition}));
+        step.insert("sort".to_owned(), json!({"enum": order.collect::<Vec<_>>()}));
+    }
+    let required: Vec<&String> = step.keys().collect();
     json!({
         "type": "object",
-        "required": ["decision", "goal", "steps", "say"],
+        "required": ["asks_for", "decision", "goal", "steps", "say"],
         "properties": {
+            "asks_for": {"enum": ["information", "change", "text"]},
             "decision": {"enum": ["plan_direct", "propose", "clarify"]},
             "goal": {"type": "string"},
-            "steps": {"type": "array", "items": {
-                "type": "object",
-                "required": ["description", "type", "operation", "subdomain", "group", "refs", "refresh"],
-                "properties": {
-                    "description": {"type": "string"},
-                    "type": {"enum": kinds},
-                    "operation": operation,
-                    "subdomain": one_of(&types),
-                    "group": {"type": "integer"},
-                    "refs": known.reference_list(),
-                    REFRESH_ARGUMENT: {"type": "boolean"},
-                },
-            }},
+            "steps": {"type": "array", "maxItems": ASSISTANT_PLAN_STEPS_MAX,
+                "items": {"type": "object", "required": required, "properties": step}},
             "say": {"type": ["string", "null"]},
         },
     })
+}
+
+fn all_field_names(domain: &DomainSchema) -> BTreeSet<String> {
+    domain.types.iter().flat_map(|kind| &kind.fields).map(|field| field.name.clone()).collect()
+}
+
+fn filter_schema(fields: &BTreeSet<String>, value: &Value) -> Value {
+    let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
+    json!({"type": "object", "required": ["field", "op", "value"], "properties": {
+        "field": {"enum": fields}, "op": {"enum": operators}, "value": value,
+    }})
 }
 
 /// Returns the schema of an answer of Act for any step.
@@ -227,14 +247,13 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
     let known: Vec<String> = known.into_iter().collect();
     let types: Vec<&str> = domain.types.iter().map(|kind| kind.name.as_str()).collect();
     let about = domain.find_type(&step.subdomain);
-    let fields: BTreeSet<&str> = match about {
-        Some(about) => about.fields.iter().map(|field| field.name.as_str()).chain([ID_FIELD]).collect(),
-        None => domain.types.iter().flat_map(|kind| &kind.fields).map(|field| field.name.as_str()).collect(),
+    let fields: BTreeSet<String> = match about {
+        Some(about) => {
+            about.fields.iter().map(|field| field.name.as_str()).chain([ID_FIELD]).map(str::to_owned).collect()
+        }
+        None => all_field_names(domain),
     };
-    let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
-    let filter = json!({"type": "object", "required": ["field", "op", "value"], "properties": {
-        "field": {"enum": fields}, "op": {"enum": operators}, "value": {},
-    }});
+    let filter = filter_schema(&fields, &json!({}));
     let mut properties = Map::from_iter([("type".to_owned(), one_of(&types))]);
     if step.kind != AssistantPlanStepKind::Write {
         properties.insert("where".to_owned(), json!({"type": "array", "items": filter}));
@@ -289,7 +308,7 @@ fn drafts_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep
     }}})
 }
 
-/// Whether required fields must be present.
+/// Whether all fields must be present, optional ones perhaps as null.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Required {
     Yes,
@@ -298,7 +317,8 @@ enum Required {
 
 fn record_schema(about: &RecordType, known: &[String], required: Required) -> Value {
     let fields = about.fields.iter().map(|field| (field.name.clone(), field_schema(field, known)));
-    let needed = about.fields.iter().filter(|field| field.required && required == Required::Yes);
+    // A field that may be absent is asked for too, so that no value of the user's is forgotten.
+    let needed = about.fields.iter().filter(|_| required == Required::Yes);
     let needed: Vec<&str> = needed.map(|field| field.name.as_str()).collect();
     json!({"type": "object", "required": needed, "properties": fields.collect::<Map<_, _>>()})
 }
@@ -310,7 +330,8 @@ fn field_schema(field: &RecordField, known: &[String]) -> Value {
     };
     let targets: Vec<String> = known.iter().filter(is_target).cloned().collect();
     match field.kind {
-        RecordFieldKind::Link => reference(&targets),
+        RecordFieldKind::Link if field.required => reference(&targets),
+        RecordFieldKind::Link => json!({"anyOf": [reference(&targets), {"type": "null"}]}),
         RecordFieldKind::Links => reference_list(&targets),
         // Other values are checked with the declaration, which knows more than a schema can say.
         RecordFieldKind::Text if !field.one_of.is_empty() => {
@@ -318,8 +339,16 @@ fn field_schema(field: &RecordField, known: &[String]) -> Value {
             // An optional field can be cleared.
             json!({"enum": values.chain((!field.required).then_some(Value::Null)).collect::<Vec<_>>()})
         }
-        _ => json!({}),
+        RecordFieldKind::Text | RecordFieldKind::Date => optional_type("string", field),
+        RecordFieldKind::Integer => optional_type("integer", field),
+        RecordFieldKind::Number => optional_type("number", field),
+        RecordFieldKind::YesNo => optional_type("boolean", field),
+        RecordFieldKind::List => json!({"type": "array", "items": {"type": "string"}}),
     }
+}
+
+fn optional_type(name: &str, field: &RecordField) -> Value {
+    if field.required { json!({"type": name}) } else { json!({"type": [name, "null"]}) }
 }
 
 /// Returns all references that exist.

@@ -28,6 +28,9 @@ pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value:
         AssistantFact::SearchNeeded { step, total } => {
             FactDisplay::Detail(format!("step {step} has to search among {total} records"))
         }
+        AssistantFact::SearchWidened { step, search } => {
+            FactDisplay::Detail(format!("step {step} found nothing ({search}) and searches in all fields"))
+        }
         AssistantFact::SnapshotTaken { changed_types, .. } if changed_types.is_empty() => {
             FactDisplay::Detail("the records were counted".to_owned())
         }
@@ -89,7 +92,8 @@ fn describe_plan(plan: &AssistantTurnPlan) -> String {
             let steps =
                 plan.steps.iter().map(|step| format!("{} {} {}", step.step, step.kind.as_str(), step.subdomain));
             let skipped = plan.skipped_steps.iter().map(|line| format!("not needed: {line}"));
-            format!("plan: {}", steps.chain(skipped).collect::<Vec<_>>().join("; "))
+            let withheld = plan.withheld_writes.iter().map(|line| format!("not asked for: {line}"));
+            format!("plan: {}", steps.chain(skipped).chain(withheld).collect::<Vec<_>>().join("; "))
         }
     }
 }

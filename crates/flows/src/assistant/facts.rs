@@ -8,6 +8,7 @@ use segue_core::ids::{CallId, MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::domain::{RecordFilter, RecordSort};
 use super::reasoning::TurnDecisionSummary;
 use super::registry::{LastEntityAction, RecordDraft, RecordWithReference};
 use crate::fact;
@@ -45,6 +46,8 @@ pub enum AssistantFact {
     AlreadyLoaded { step: u32, refs: Vec<String> },
     /// A read step found more records than are read at once, so Act has to search.
     SearchNeeded { step: u32, total: u64 },
+    /// The search of a read step found nothing, so all records of the type are read.
+    SearchWidened { step: u32, search: String },
     /// The snapshot of the records at the start of a turn.
     SnapshotTaken {
         turn: u32,
@@ -214,6 +217,9 @@ pub struct AssistantTurnPlan {
     /// Descriptions of planned reads that were left out because their records are loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped_steps: Vec<String>,
+    /// Descriptions of planned writes that were left out because the message asks only for information.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld_writes: Vec<String>,
     #[serde(default)]
     pub quality: AnswerRepairLevel,
 }
@@ -241,6 +247,12 @@ pub struct AssistantPlanStep {
     /// Whether a read step reads again what is already loaded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refresh: bool,
+    /// Which records a read step without references looks for: those that match all filters.
+    #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<RecordFilter>,
+    /// The order in which a read step returns the records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sort: Option<RecordSort>,
 }
 
 /// What a step of a plan does.

@@ -1,5 +1,5 @@
-//! Carries out read steps without a model, where the plan already says what to read: the named records, or all records of a type
-//! if there are few. Act is asked only if there are more, or if the read fails.
+//! Carries out read steps without a model, where the plan already says what to read: the named records, those that match its
+//! conditions, or all records of a type if there are few. Act is asked only if there are more, or if the read fails.
 
 use segue_core::body::TextRef;
 use segue_core::flow::FlowStep;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus};
+use super::planned_search::{describe_search, find_loosely_matching_rows};
 use super::step::{StepInProgress, into_json_object, record_step_end, run_domain_tool};
 use super::tool_runs::record_tool_failure;
 use super::tools::{
@@ -50,6 +51,11 @@ pub(super) fn planned_read_arguments(
     let mut arguments = json!({"type": kind, "full": true, "limit": READ_ROWS_DEFAULT});
     if !refs.is_empty() {
         arguments["refs"] = json!(refs);
+    } else if !planned.filters.is_empty() {
+        arguments["where"] = json!(planned.filters);
+    }
+    if let Some(sort) = &planned.sort {
+        arguments["sort"] = json!(sort);
     }
     if planned.refresh {
         arguments[REFRESH_ARGUMENT] = json!(true);
@@ -85,11 +91,36 @@ pub(super) fn handle_planned_read(
         let ask_act = progress.map(|_| context.start_act_call(step, &[]));
         return std::iter::once(search_needed).chain(ask_act).collect();
     }
+    let planned = context.current_turn().and_then(|running| running.planned_step(step));
+    let planned = planned.filter(|planned| !planned.filters.is_empty() && planned.refs.is_empty());
+    if let Some(planned) = planned.filter(|_| result.rows.is_empty() && request.parameters.contains_key("where")) {
+        let mut widened = request.clone();
+        widened.parameters.remove("where");
+        let read_all = progress.map(|_| run_domain_tool(&widened, step));
+        let fact = AssistantFact::SearchWidened { step, search: describe_search(planned).unwrap_or_default() };
+        return std::iter::once(fact.into_step()).chain(read_all).collect();
+    }
+    let is_widened = planned.is_some() && !request.parameters.contains_key("where");
+    let loosely_matching =
+        planned.filter(|_| is_widened).map(|planned| find_loosely_matching_rows(planned, &result.rows));
     let records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
-    let refs = records.rows.iter().filter(|row| row.row_index.is_some()).map(|row| row.reference.clone()).collect();
+    let is_found = |row_index: usize| match loosely_matching.as_deref() {
+        None | Some([]) => true,
+        Some(found) => result.rows.get(row_index).is_some_and(|row| found.contains(&row)),
+    };
+    let found = records.rows.iter().filter(|row| row.row_index.is_some_and(is_found));
+    let refs: Vec<String> = found.map(|row| row.reference.clone()).collect();
     let end = progress.map(|progress| {
         let kind = request.parameters.get("type").and_then(Value::as_str).unwrap_or_default();
-        end_read_step(&progress, format!("{} found", count_records(result.rows.len(), kind)), refs)
+        let search = describe_search(progress.planned);
+        let outcome = match search {
+            Some(search) if loosely_matching.is_some_and(|found| found.is_empty()) => {
+                format!("no {kind} record with {search} was found; all {} are listed", count_records(refs.len(), kind))
+            }
+            Some(search) => format!("{} found: {search}", count_records(refs.len(), kind)),
+            None => format!("{} found", count_records(refs.len(), kind)),
+        };
+        end_read_step(&progress, outcome, refs)
     });
     std::iter::once(AssistantFact::RecordsReceived(Box::new(records)).into_step()).chain(end).collect()
 }

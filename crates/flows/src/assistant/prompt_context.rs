@@ -275,6 +275,8 @@ pub struct PromptTurnOutcome {
     pub goal: String,
     /// Planned reads that were left out because their records are loaded.
     pub skipped_steps: Vec<String>,
+    /// Planned writes that were left out because the message asks only for information.
+    pub withheld_writes: Vec<String>,
     pub steps: Vec<PromptPlanStepOutcome>,
     /// One line for each change.
     pub write_summaries: Vec<String>,
@@ -362,6 +364,9 @@ pub fn build_turn_execution(
         goal: plan.map(|plan| entities.replace_references_with_labels(&plan.goal)).unwrap_or_default(),
         skipped_steps: plan
             .map(|plan| plan.skipped_steps.iter().map(|line| entities.replace_references_with_labels(line)).collect())
+            .unwrap_or_default(),
+        withheld_writes: plan
+            .map(|plan| plan.withheld_writes.iter().map(|line| entities.replace_references_with_labels(line)).collect())
             .unwrap_or_default(),
         steps: steps.collect(),
         write_summaries: running.write_summaries.clone(),

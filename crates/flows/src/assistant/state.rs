@@ -221,6 +221,7 @@ impl AssistantState {
             AssistantFact::SearchNeeded { step, total } => {
                 self.update_step(step, |state| state.searched_total = Some(total));
             }
+            AssistantFact::SearchWidened { .. } => {}
             AssistantFact::SnapshotTaken { text, changed_types, .. } => {
                 self.snapshot = Some(text);
                 self.forget_types(&changed_types);

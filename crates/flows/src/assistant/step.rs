@@ -80,7 +80,7 @@ pub(super) fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowSte
 pub(super) struct StepInProgress<'a> {
     context: &'a AssistantSessionContext<'a>,
     running: &'a AssistantTurnProgress,
-    planned: &'a AssistantPlanStep,
+    pub(super) planned: &'a AssistantPlanStep,
     pub(super) state: &'a AssistantStepProgress,
 }
 

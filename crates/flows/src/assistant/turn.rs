@@ -9,7 +9,7 @@ use super::answer;
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{
     AnswerRepairLevel, AssistantFact, AssistantMemoryLayer, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
-    ThinkDecision, TurnSummarized,
+    ThinkDecision, TurnSummarized, UserResponseKind,
 };
 use super::prompt_context::{PromptTurnOutcome, build_turn_execution};
 use super::reasoning::{AssistantStepSummary, EntityCurationSummary, TurnDecisionSummary};
@@ -112,7 +112,9 @@ fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOp
 
 fn record_plan_from_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
-    let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
+    let response = running.understanding.as_ref().and_then(|understanding| understanding.response_to_pending);
+    let may_change = matches!(response, Some(UserResponseKind::Accepted | UserResponseKind::Answered));
+    let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn, may_change);
     if !parsed.complaints.is_empty()
         && let Some(steps) = context.request_repair(call, &parsed.complaints)
     {

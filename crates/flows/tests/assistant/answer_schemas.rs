@@ -34,6 +34,9 @@ fn without_known_records_only_an_empty_list_of_references_is_valid() {
     assert_eq!(step["refs"]["maxItems"], 0);
     assert_eq!(step["subdomain"]["enum"], json!(["recipe", "inventory", "preference", "meal"]));
     assert_eq!(step["operation"]["enum"], json!(["create", "update", "delete", "link", "unlink", null]));
+    let searched = step["where"]["items"]["properties"]["field"]["enum"].to_string();
+    assert!(searched.contains("expires") && searched.contains("ingredients"), "{searched}");
+    assert!(step["sort"]["enum"].to_string().ends_with(",null]"), "{}", step["sort"]);
 }
 
 #[test]
@@ -73,6 +76,7 @@ fn act_is_offered_only_the_write_of_its_step() {
     let record = &schema["arguments"]["properties"]["records"]["items"];
     assert_eq!(record["properties"]["slot"]["enum"], json!(["breakfast", "lunch", "dinner"]));
     assert_eq!(record["properties"]["recipe"]["enum"], json!(["recipe_1", "recipe_2", "recipe_3"]));
-    assert_eq!(record["required"], json!(["date", "slot", "recipe"]));
+    assert_eq!(record["required"], json!(["date", "slot", "recipe", "uses", "note"]));
+    assert_eq!(record["properties"]["note"]["type"], json!(["string", "null"]));
     assert!(schema["arguments"]["properties"].get("set").is_none());
 }

@@ -10,6 +10,7 @@ mod layers;
 mod loading;
 mod mcp_server;
 mod planned_reads;
+mod planned_searches;
 mod samples;
 mod snapshot;
 mod support;

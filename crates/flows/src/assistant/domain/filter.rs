@@ -27,7 +27,7 @@ pub struct RecordQuery {
 }
 
 /// The order of the results.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordSort {
     pub field: String,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct RecordSort {
 }
 
 /// A condition on one field.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFilter {
     /// The name of the field; `id` is the record itself.
     pub field: String,
@@ -157,7 +157,11 @@ impl RecordQuery {
 }
 
 impl RecordSort {
-    fn parse(kind: &RecordType, value: &Value) -> Result<Self, String> {
+    /// Parses an order: the name of a field, or an object that also has the direction.
+    ///
+    /// # Errors
+    /// The order is invalid; the text says why.
+    pub fn parse(kind: &RecordType, value: &Value) -> Result<Self, String> {
         let (name, descending) = match value {
             Value::String(name) => (name.as_str(), false),
             Value::Object(sort) => (
