@@ -458,7 +458,7 @@ fn render_handover_request(
         return omit_fragment("no handover is due in this turn");
     }
     if view.state.empty_replies > 0 {
-        return omit_fragment("the last reply had no visible text, so only an answer is asked for");
+        return omit_fragment("the last reply had no visible text or was a repetition, so only an answer is asked for");
     }
     template_fragment(
         "handover_due",

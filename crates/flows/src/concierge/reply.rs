@@ -28,7 +28,7 @@ use super::spec::{
 use super::state::ConciergeContext;
 use super::turn::{propose_phase, turns_in_phase};
 use super::{batch, handovers, plan_request, questions, sample_echo};
-use crate::limits::HANDOVER_TURN_MIN;
+use crate::limits::{HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
 use crate::template::fill_template;
 
 /// A reply of the concierge with its context.
@@ -61,6 +61,10 @@ pub(super) fn handle_concierge_reply(
         ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
         ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
+        _ if reply.repeats_last_reply() && view.state.empty_replies == 0 => {
+            let notice = Some(render_notice("", "repeated", &[]));
+            steps.push(ConciergeFact::EmptyReply { call: Some(call.call), notice }.into_step());
+        }
         _ => {
             steps.extend(reply.send_reply());
             steps.extend(match reply.phase_name() {
@@ -180,6 +184,14 @@ impl ConciergeReply<'_> {
             steps.push(ConciergeFact::InternalTermsLeaked { call: self.call.call, terms }.into_step());
         }
         steps
+    }
+
+    /// Returns whether the reply says the same as the one before in this phase, as small models do.
+    fn repeats_last_reply(&self) -> bool {
+        let visible = &self.parsed.visible_text;
+        let last = self.view.state.visit.exchanges.last();
+        self.parsed.blocks.is_empty()
+            && last.is_some_and(|exchange| is_repetition(visible, &self.view.read_text(exchange.reply)))
     }
 
     /// Refuses the blocks with these names, which the current phase does not allow.
@@ -516,4 +528,13 @@ impl ConciergeReply<'_> {
             _ => vec![self.refuse_block(BATCH_BLOCK, "unclosed", &[]), self.end_turn_or_ask_again()],
         }
     }
+}
+
+/// Returns whether a long text begins like another one, up to more than half of the shorter one.
+fn is_repetition(text: &str, earlier: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>();
+    let (text, earlier) = (words(text), words(earlier));
+    let shorter = text.len().min(earlier.len());
+    let same = text.iter().zip(&earlier).take_while(|(word, other)| word == other).count();
+    shorter >= REPEATED_REPLY_WORDS_MIN && same * 2 > shorter
 }

@@ -140,3 +140,26 @@ fn repair_replies_do_not_count_as_replies_to_the_user() {
     harness.answer_call("concierge", "Go, then come.");
     assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Go, then come.", TurnOutcome::Done));
 }
+
+#[test]
+fn reply_that_repeats_the_last_one_is_requested_once_more() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    let advice = "Renting is a good option for several reasons: it costs less at first, you can move within three months, \
+                  the landlord pays for repairs, and your savings stay free for other things.";
+    harness.send_message("where?").answer_call("concierge", advice);
+    let longer = format!("{advice} Buying is a good option too.");
+    harness.send_message("I have two children").answer_call("concierge", &longer);
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.contains("repeated the one before") && last.ends_with("I have two children"), "{last}");
+    harness.answer_call("concierge", "Then look for three rooms near a school.");
+    assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("Then look for three rooms near a school."));
+    assert!(!visible_replies(&harness).contains(&longer), "the user does not get the repetition");
+
+    harness.send_message("and the price?").answer_call("concierge", "Then look for three rooms near a school.");
+    assert_eq!(outcome(&harness), TurnOutcome::Done, "a short reply may be given twice");
+
+    harness.send_message("say the long one again").answer_call("concierge", advice);
+    harness.send_message("and again").answer_call("concierge", advice).answer_call("concierge", advice);
+    assert_eq!(harness.last_reply(), advice, "the user gets it if the model insists");
+}
