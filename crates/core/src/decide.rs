@@ -246,6 +246,11 @@ pub trait RoleModelResolver {
         let _ = model;
         SignalForm::Inline
     }
+    /// Returns whether a model is known to support tool calls.
+    fn supports_tool_calls(&self, model: &ModelName) -> bool {
+        let _ = model;
+        true
+    }
     /// Returns the model to use for a role if its own model cannot answer.
     fn fallback_model(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
         let _ = (flow, role);

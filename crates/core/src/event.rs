@@ -31,7 +31,9 @@ use crate::tool::RecordedToolArtifact;
 use crate::turn_options::RecordedTurnOptions;
 
 pub use self::{
-    call::{CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, UsageSource},
+    call::{
+        CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, ToolOffer, UsageSource,
+    },
     exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned},
 };
 pub(crate) use call::NO_CALL;

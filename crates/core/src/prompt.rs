@@ -236,6 +236,9 @@ impl ToolUseRules {
     }
 }
 
+/// The id of a tool call that a flow found in the text of an answer.
+pub const TEXT_TOOL_CALL_ID: &str = "text";
+
 /// A request by a model to run a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {

@@ -94,6 +94,10 @@ impl RoleModelResolver for ModelAssignment {
     fn signal_form(&self, model: &ModelName) -> SignalForm {
         self.models.card(model).map_or(SignalForm::Structured, |card| card.signal_form)
     }
+
+    fn supports_tool_calls(&self, model: &ModelName) -> bool {
+        self.models.card(model).is_ok_and(|card| card.has_tool_calls)
+    }
 }
 
 impl Engine {

@@ -19,6 +19,9 @@ pub struct ModelCard {
     /// How it is asked for signals: in its replies if it is known to write blocks reliably.
     #[serde(default)]
     pub signal_form: SignalForm,
+    /// Whether it is known to support tool calls.
+    #[serde(default)]
+    pub has_tool_calls: bool,
 }
 
 /// Prices in micro-dollars per million tokens: 3 dollars are `3_000_000`.
@@ -76,7 +79,7 @@ impl ModelCard {
     /// Creates a card with a window and no known price.
     #[must_use]
     pub fn unpriced(window_tokens: u32) -> Self {
-        Self { window_tokens, price: None, signal_form: SignalForm::Inline }
+        Self { window_tokens, price: None, signal_form: SignalForm::Inline, has_tool_calls: true }
     }
 
     /// Returns the cost in micro-dollars, rounded up so that a sum is never too low; `None` if the price is unknown.
@@ -121,6 +124,7 @@ mod tests {
         window_tokens: 1000,
         price: Some(TokenPrice { written: Some(3_750_000), ..PRICE }),
         signal_form: SignalForm::Inline,
+        has_tool_calls: true,
     };
     const PRICE: TokenPrice =
         TokenPrice { input: 3_000_000, output: 15_000_000, cached: 300_000, written: None, long: None };

@@ -230,6 +230,7 @@ impl ModelCatalog {
             window_tokens: known.window_tokens.unwrap_or(FALLBACK_WINDOW_TOKENS),
             price: known.price.or(free),
             signal_form: if known.inline_signals == Some(true) { SignalForm::Inline } else { SignalForm::Structured },
+            has_tool_calls: known.tools == Some(true),
         };
         let credentials = resolve_credentials(spec, &provider.key_env_vars, env);
         if let Some(env) = credentials.env_var().filter(|_| credentials.secret().is_some())

@@ -60,6 +60,7 @@ struct TestModelSelector {
     window: u32,
     windows: BTreeMap<ModelName, u32>,
     structured_models: BTreeSet<ModelName>,
+    models_without_tools: BTreeSet<ModelName>,
 }
 
 impl RoleModelResolver for TestModelSelector {
@@ -73,6 +74,10 @@ impl RoleModelResolver for TestModelSelector {
 
     fn signal_form(&self, model: &ModelName) -> SignalForm {
         if self.structured_models.contains(model) { SignalForm::Structured } else { SignalForm::Inline }
+    }
+
+    fn supports_tool_calls(&self, model: &ModelName) -> bool {
+        !self.models_without_tools.contains(model)
     }
 
     fn fallback_model(&self, _flow: &FlowName, role: &RoleName) -> Option<ModelName> {
@@ -143,6 +148,7 @@ impl SessionHarness {
                 window: 100_000,
                 windows: BTreeMap::new(),
                 structured_models: BTreeSet::new(),
+                models_without_tools: BTreeSet::new(),
             },
             now: UnixMillis(1_000),
             random: 7,
@@ -173,6 +179,11 @@ impl SessionHarness {
     /// Has a model asked for signals with private questions.
     pub fn use_structured_signals(&mut self, model: &str) {
         self.models.structured_models.insert(model.into());
+    }
+
+    /// Has a model be unknown for tool calls.
+    pub fn set_tool_calls_unsupported(&mut self, model: &str) {
+        self.models.models_without_tools.insert(model.into());
     }
 
     /// Sets the number that spreads retries.

@@ -7,7 +7,7 @@ use crate::context::{
     CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus,
     PromptOutline, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix, fit_to_budget,
 };
-use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision};
+use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOffer};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERVE_TOKENS};
@@ -173,6 +173,19 @@ impl<'a> DecisionDraft<'a> {
         })));
     }
 
+    /// Decides whether a call is offered tools. If it is, its output schema is removed.
+    fn resolve_tool_offer(&self, mut request: CallRequest, model: &ModelName) -> (CallRequest, bool) {
+        let offers_tools = match request.tool_offer {
+            ToolOffer::Offered => request.output_schema.is_null(),
+            ToolOffer::Withheld => false,
+            ToolOffer::IfSupported => self.env.model_selector.supports_tool_calls(model),
+        };
+        if offers_tools {
+            request.output_schema = serde_json::Value::Null;
+        }
+        (request, offers_tools)
+    }
+
     fn open_call(
         &mut self,
         request: CallRequest,
@@ -181,6 +194,7 @@ impl<'a> DecisionDraft<'a> {
         purpose: EngineCallPurpose<'_>,
     ) -> Option<CallId> {
         let role = target.role;
+        let (request, offers_tools) = self.resolve_tool_offer(request, &target.model);
         let compacted = purpose.compacts.map(|(_, compacted)| compacted);
         let opens_thread = matches!(target.choice, ThreadChoice::Open(_));
         let fragment_request = FragmentRenderContext {
@@ -217,7 +231,7 @@ impl<'a> DecisionDraft<'a> {
             Some(tools) => Some(self.texts.resolve(tools).to_string()),
             None => self.allowed_tools_json(role, target.visit.as_ref()),
         };
-        let tools = tools.filter(|_| request.output_schema.is_null());
+        let tools = tools.filter(|_| offers_tools);
         let carried = self.carried_history(&target.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.token_counter.count_tokens(text));
         let tokens = carried.tokens + sum_message_tokens(&opening) + sum_message_tokens(&ask) + tool_tokens;

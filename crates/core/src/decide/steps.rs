@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::calls::EngineCallPurpose;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
+use super::tool_runs::ToolRequester;
 use crate::body::BodyVisibility;
 use crate::event::{AgentMessageSent, Event, PhaseStateOwner, ReplySent, ToolRunOpened};
 use crate::flow::{FlowStep, ReplyTextSource};
@@ -12,6 +13,7 @@ use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
 use crate::phase::guard::Proposer;
+use crate::prompt::{TEXT_TOOL_CALL_ID, ToolCall};
 
 impl DecisionDraft<'_> {
     pub(crate) fn perform_step(&mut self, step: FlowStep) {
@@ -63,6 +65,15 @@ impl DecisionDraft<'_> {
                     phase: None,
                 });
                 self.hold_if_approval_needed(run, None);
+            }
+            FlowStep::RunToolFromText { call, role, agent, tool, arguments } => {
+                let mut tool_calls = vec![ToolCall { id: TEXT_TOOL_CALL_ID.to_owned(), name: tool, arguments }];
+                self.drop_oversized_tool_calls(&mut tool_calls);
+                for tool_call in &tool_calls {
+                    let requester =
+                        ToolRequester { call, turn: self.active_cause_turn(), role: &role, agent: agent.as_ref() };
+                    self.open_checked_tool(&requester, tool_call);
+                }
             }
             FlowStep::AnswerTool { run, outcome, text } => {
                 if self.session().open_tool_runs.contains_key(&run) {
@@ -147,7 +158,7 @@ impl DecisionDraft<'_> {
         }
         match step {
             FlowStep::Call(request) => Some(format!("call of `{}` for `{}`", request.role, request.ask)),
-            FlowStep::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
+            FlowStep::RunTool { tool, .. } | FlowStep::RunToolFromText { tool, .. } => Some(format!("run of `{tool}`")),
             FlowStep::SetTimer { name, .. } => Some(format!("timer `{name}`")),
             FlowStep::Spawn(request) => Some(format!("child `{}`", request.key)),
             FlowStep::Ask { to, topic, .. } => Some(format!("question about `{topic}` to `{to}`")),

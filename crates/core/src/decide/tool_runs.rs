@@ -8,13 +8,37 @@ use super::inputs::truncate_to_bytes;
 use crate::body::BodyVisibility;
 use crate::event::{CallOpened, Event, ToolOutcome, ToolRunHoldReason, ToolRunOpened};
 use crate::flow::ToolExecutionSite;
-use crate::ids::ToolRunId;
+use crate::ids::{AgentName, CallId, RoleName, ToolRunId, TurnId};
 use crate::limits::{
     TOOL_ARGUMENTS_BYTES_MAX, TOOL_ARTIFACT_BYTES_MAX, TOOL_ARTIFACT_NAME_BYTES_MAX, TOOL_ARTIFACTS_MAX,
     TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_VALUE_BYTES_MAX,
 };
 use crate::prompt::ToolCall;
+use crate::scope::PhaseVisit;
 use crate::tool::{RecordedToolArtifact, ToolArtifact, ToolResult};
+
+/// Who requested a tool run.
+pub(crate) struct ToolRequester<'r> {
+    /// The call whose answer requested it.
+    pub call: CallId,
+    pub turn: Option<TurnId>,
+    pub role: &'r RoleName,
+    pub agent: Option<&'r AgentName>,
+}
+
+impl ToolRequester<'_> {
+    fn run_of(&self, tool_call: &ToolCall, visit: Option<PhaseVisit>) -> ToolRunOpened {
+        ToolRunOpened {
+            run: ToolRunId(0),
+            turn: self.turn,
+            tool: tool_call.name.clone(),
+            arguments: tool_call.arguments.clone(),
+            requested_by: Some((self.call, tool_call.id.clone())),
+            agent: self.agent.cloned(),
+            phase: visit.map(|visit| visit.phase),
+        }
+    }
+}
 
 impl DecisionDraft<'_> {
     /// Drops the tool calls of an answer that are beyond the limits of its role. `round` tool rounds preceded it.
@@ -53,23 +77,26 @@ impl DecisionDraft<'_> {
     }
 
     pub(crate) fn open_requested_tool(&mut self, opened: &CallOpened, tool_call: &ToolCall) {
-        let role = self.spec().roles.get(&opened.role);
-        let visit = self.session().current_visit(self.spec(), &opened.role, opened.agent.as_ref());
+        let CallOpened { call, turn, role, agent, .. } = opened;
+        let requester = ToolRequester { call: *call, turn: *turn, role, agent: agent.as_ref() };
+        if self.is_client_tool(opened, &tool_call.name) {
+            let visit = self.session().current_visit(self.spec(), role, agent.as_ref());
+            let run = self.open_tool_run(requester.run_of(tool_call, visit));
+            let (reason, role) = (ToolRunHoldReason::ClientResult, Some(role.clone()));
+            self.record_event(Event::ToolRunHeld { run, reason, role });
+        } else {
+            self.open_checked_tool(&requester, tool_call);
+        }
+    }
+
+    /// Opens a run that a model requested. It is refused if the role has no such tool or the phase does not allow it.
+    pub(crate) fn open_checked_tool(&mut self, requester: &ToolRequester<'_>, tool_call: &ToolCall) {
+        let role = self.spec().roles.get(requester.role);
+        let visit = self.session().current_visit(self.spec(), requester.role, requester.agent);
         let role_has_tool = role.is_some_and(|role| role.tools.contains(&tool_call.name));
         let phase_allows_tool = self.is_tool_allowed(visit.as_ref(), &tool_call.name);
-        let run = self.open_tool_run(ToolRunOpened {
-            run: ToolRunId(0),
-            turn: opened.turn,
-            tool: tool_call.name.clone(),
-            arguments: tool_call.arguments.clone(),
-            requested_by: Some((opened.call, tool_call.id.clone())),
-            agent: opened.agent.clone(),
-            phase: visit.map(|visit| visit.phase),
-        });
-        if self.is_client_tool(opened, &tool_call.name) {
-            let role = Some(opened.role.clone());
-            self.record_event(Event::ToolRunHeld { run, reason: ToolRunHoldReason::ClientResult, role });
-        } else if !role_has_tool {
+        let run = self.open_tool_run(requester.run_of(tool_call, visit));
+        if !role_has_tool {
             self.close_tool_run(run, ToolOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
         } else if !phase_allows_tool {
             self.close_tool_run(
@@ -78,7 +105,7 @@ impl DecisionDraft<'_> {
                 format!("`{}` may not be used in this phase", tool_call.name),
             );
         } else {
-            self.hold_if_approval_needed(run, Some(opened.role.clone()));
+            self.hold_if_approval_needed(run, Some(requester.role.clone()));
         }
     }
 

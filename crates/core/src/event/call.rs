@@ -134,6 +134,28 @@ pub struct CallRequest {
     /// The JSON schema of the answer; null for the role's own format. Such a call is offered no tools.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub output_schema: Value,
+    #[serde(default, skip_serializing_if = "ToolOffer::is_default")]
+    pub tool_offer: ToolOffer,
+}
+
+/// Whether a call is offered the tools that its role has and its phase allows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOffer {
+    /// They are offered, unless the request has an output schema.
+    #[default]
+    Offered,
+    /// They are not offered.
+    Withheld,
+    /// They are offered if the model is known to support tool calls, and then the output schema of the request is not used.
+    /// For other models it is used, and no tools are offered.
+    IfSupported,
+}
+
+impl ToolOffer {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl CallOpened {
@@ -160,6 +182,7 @@ impl CallRequest {
             sample: 0,
             metadata: Value::Null,
             output_schema: Value::Null,
+            tool_offer: ToolOffer::Offered,
         }
     }
 }
@@ -236,5 +259,6 @@ pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
         sample: opened.sample,
         metadata: opened.metadata.clone(),
         output_schema: Value::Null,
+        tool_offer: ToolOffer::Offered,
     }
 }

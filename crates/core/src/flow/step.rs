@@ -56,6 +56,16 @@ pub enum FlowStep {
         /// The agent for which the tool runs.
         agent: Option<AgentName>,
     },
+    /// Runs a tool that a model requested in the text of its answer. It is checked like a tool call: the role must have the
+    /// tool, the phase must allow it, and it may need approval. No call continues with its result.
+    RunToolFromText {
+        /// The answered call.
+        call: CallId,
+        role: RoleName,
+        agent: Option<AgentName>,
+        tool: ToolName,
+        arguments: Value,
+    },
     /// Answers a tool run that the flow handles itself.
     AnswerTool {
         run: ToolRunId,
