@@ -312,6 +312,8 @@ pub const AGENT_TOOL_ROUNDS_MAX: u32 = 200;
 pub const AGENT_CALLS_PER_TURN_MAX: u32 = 2_000;
 /// Longest answer of an agent, in tokens.
 pub const AGENT_REPLY_TOKENS_MAX: u32 = 8_192;
+/// Most tokens of a request for the content of a file, with its present content.
+pub const CONTENT_TOKENS_MAX: u32 = 32_000;
 /// Longest command line of a check, in characters.
 pub const CHECK_COMMAND_CHARS_MAX: usize = 400;
 /// Most checks that the user can name in a session.
@@ -342,6 +344,10 @@ pub const LOOP_TIMES_MAX: u32 = 3;
 pub const REPEATED_CALLS_WARN: u32 = 2;
 /// Equal tool calls with equal results after which an agent's turn ends.
 pub const REPEATED_CALLS_MAX: u32 = 3;
+/// Unusable actions of an agent in a row after which it is not asked again.
+pub const REFUSED_ACTIONS_MAX: u32 = 3;
+/// The shortest run of backticks or tildes that is a code fence.
+pub const FENCE_LENGTH_MIN: usize = 3;
 /// How often a request to complete work is refused for the same agent and turn before it may insist.
 pub const REFUSED_COMPLETIONS_MAX: u32 = 2;
 /// How old the newest transition may be for its summary to be handed over, in milliseconds.

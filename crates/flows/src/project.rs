@@ -8,6 +8,7 @@
 //! agents' work, and `evidence` runs checks and checkpoints.
 
 mod account;
+mod actions;
 mod agents;
 mod artifacts;
 mod commands;

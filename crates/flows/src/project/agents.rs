@@ -3,14 +3,16 @@
 use segue_core::event::{CallAnswered, CallOpened, ToolOutcome, ToolRunOpened, TurnOutcome};
 use segue_core::flow::{FlowStep, ReplyTextSource};
 use segue_core::ids::{AgentName, CallId};
+use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use serde_json::{Value, json};
 
+use super::actions::{self, TextToolCall};
 use super::completion::{self, CompletionRequest};
 use super::definition::CompletionMode;
 use super::facts::{AgentCompletion, AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
 use super::lessons;
 use super::project_context::ProjectContext;
-use super::spec::{ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
+use super::spec::{ASK_CONTENT, ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
 use super::text::truncate_chars;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
 use crate::limits::{
@@ -22,13 +24,14 @@ use crate::template::fill_template;
 /// Opens a routing turn and calls its agents, all at the same time.
 pub(super) fn open_turn(context: &ProjectContext<'_>, decision: &RoutingDecision) -> Vec<FlowStep> {
     let turn = context.state().turns_total + 1;
-    let ask = match context.phase().completion {
+    let ask_of = |agent: &AgentName| match context.phase().completion {
+        CompletionMode::Answer if actions::chooses_before_answer(context, agent) => ASK_WORK,
         CompletionMode::Answer => ASK_TALK,
         CompletionMode::Complete => ASK_WORK,
         CompletionMode::Reflection => ASK_REFLECT,
     };
     let opened = ProjectFact::TurnOpened { turn, decision: decision.clone() }.into_step();
-    let calls = decision.agents.iter().map(|agent| context.agent_call(agent, ask, json!({"turn": turn})));
+    let calls = decision.agents.iter().map(|agent| context.agent_call(agent, ask_of(agent), json!({"turn": turn})));
     std::iter::once(opened).chain(calls).collect()
 }
 
@@ -51,16 +54,37 @@ pub(super) fn handle_agent_answer(
         return Vec::new();
     }
     let text = context.view.read_text(answered.text);
-    if context.phase().completion == CompletionMode::Answer {
-        return handle_talk_answer(context, (turn, agent), call, answered, &text);
+    if call.ask.as_str() == ASK_CONTENT {
+        return actions::handle_content(context, (turn, agent), call, (answered, &text));
     }
-    if context.state().current_work(agent).reminded {
-        let summary = truncate_chars(text.trim(), COMPLETION_SUMMARY_CHARS_MAX);
+    if call.output_schema.is_some() {
+        return actions::handle_action(context, (turn, agent), call, &text);
+    }
+    let complaint = match actions::find_text_tool_call(context, agent, &text) {
+        Some(TextToolCall::Valid { tool, arguments }) => return actions::run_text_call(call, &tool, arguments),
+        Some(TextToolCall::Invalid { why }) => Some(why),
+        None => None,
+    };
+    // A tool call that was not run is not shown to anyone.
+    let shown = if complaint.is_some() { actions::text_before_tool_call(&text) } else { text.trim() };
+    let was_reminded = context.state().current_work(agent).reminded;
+    let is_talk = context.phase().completion == CompletionMode::Answer;
+    if was_reminded && !is_talk {
+        let summary = truncate_chars(shown, COMPLETION_SUMMARY_CHARS_MAX);
         return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, summary)];
     }
+    if is_talk && (complaint.is_none() || was_reminded) {
+        let source = match complaint {
+            None => ReplyTextSource::Stored(answered.text),
+            Some(_) if shown.is_empty() => ReplyTextSource::New(actions::unusable_answer_text()),
+            Some(_) => ReplyTextSource::New(shown.to_owned()),
+        };
+        return handle_talk_answer(context, (turn, agent), call, (source, text.trim()));
+    }
+    let ask = if is_talk { ASK_TALK } else { ASK_REMIND };
     vec![
         ProjectFact::AgentReminded { turn, agent: agent.clone() }.into_step(),
-        context.agent_call(agent, ASK_REMIND, json!({"turn": turn})),
+        context.agent_call(agent, ask, json!({"turn": turn, "complaint": complaint})),
     ]
 }
 
@@ -69,10 +93,9 @@ fn handle_talk_answer(
     context: &ProjectContext<'_>,
     (turn, agent): (u32, &AgentName),
     call: &CallOpened,
-    answered: &CallAnswered,
-    text: &str,
+    (source, text): (ReplyTextSource, &str),
 ) -> Vec<FlowStep> {
-    if text.trim().is_empty() {
+    if text.is_empty() {
         if context.state().current_work(agent).reminded {
             return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, String::new())];
         }
@@ -80,7 +103,7 @@ fn handle_talk_answer(
         return vec![reminded, context.agent_call(agent, ASK_TALK, json!({"turn": turn}))];
     }
     let reply = FlowStep::Reply {
-        text: ReplyTextSource::Stored(answered.text),
+        text: source,
         // Replies are listed under the agent, whatever role it has in the phase.
         role: Some(agent.as_str().into()),
         call: Some(call.call),
@@ -88,7 +111,7 @@ fn handle_talk_answer(
     vec![reply, done_step(turn, agent, AgentDoneKind::Answered, String::new())]
 }
 
-fn done_step(turn: u32, agent: &AgentName, how: AgentDoneKind, summary: String) -> FlowStep {
+pub(super) fn done_step(turn: u32, agent: &AgentName, how: AgentDoneKind, summary: String) -> FlowStep {
     let completion = AgentCompletion { summary, ..AgentCompletion::default() };
     ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion }.into_step()
 }
@@ -182,29 +205,31 @@ fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &Ag
 /// Looks at an agent after one of its tools has ended. If all tools of its answer have, it may be done, be stopped, or be
 /// told something before it continues.
 pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
-    let (Some(agent), Some((call, _))) = (&opened.agent, &opened.requested_by) else { return Vec::new() };
+    let (Some(agent), Some((call, id))) = (&opened.agent, &opened.requested_by) else { return Vec::new() };
     let Some(turn) = context.state().turn_waiting_for(agent).map(|turn| turn.id) else { return Vec::new() };
     let session = context.view.session;
     let of_same_answer = |call: &CallId| {
         let is_same = |run: &&ToolRunOpened| run.requested_by.as_ref().is_some_and(|(of, _)| of == call);
         session.open_tool_runs.values().find(is_same).is_some()
     };
-    if of_same_answer(call) || !session.tool_rounds.contains_key(call) {
+    let is_from_text = id == TEXT_TOOL_CALL_ID;
+    if of_same_answer(call) || (!is_from_text && !session.tool_rounds.contains_key(call)) {
         return Vec::new();
     }
     let work = context.state().current_work(agent);
-    let end_round = |reason: &str| FlowStep::EndToolRound { call: *call, reason: reason.to_owned() };
+    let end_round =
+        |reason: &str| (!is_from_text).then(|| FlowStep::EndToolRound { call: *call, reason: reason.to_owned() });
     if let Some(completion) = work.accepted {
         let how = AgentDoneKind::Completed;
         let done = ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion };
-        return vec![done.into_step(), end_round("the agent has completed its work")];
+        return [done.into_step()].into_iter().chain(end_round("the agent has completed its work")).collect();
     }
     if let Some(repeated) = work.last_tool_call.as_ref().filter(|repeated| repeated.times >= REPEATED_CALLS_WARN) {
         if repeated.times >= REPEATED_CALLS_MAX {
             let summary =
                 format!("stopped: `{}` was called {} times with the same result", repeated.tool, repeated.times);
             let done = done_step(turn, agent, AgentDoneKind::Stopped, summary);
-            return vec![done, end_round("the same tool call was repeated")];
+            return [done].into_iter().chain(end_round("the same tool call was repeated")).collect();
         }
         if !work.warned_of_repetition {
             return steer(context, (turn, agent), SteerReason::RepeatedCall, end_round("the agent is warned"));
@@ -214,29 +239,38 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &Too
     if context.state().log.has_user_message_after(seen) {
         return steer(context, (turn, agent), SteerReason::UserMessage, end_round("the user sent a message"));
     }
-    Vec::new()
+    if is_from_text { actions::continue_after_run(context, (turn, agent), opened) } else { Vec::new() }
 }
 
 fn steer(
     context: &ProjectContext<'_>,
     (turn, agent): (u32, &AgentName),
     why: SteerReason,
-    end_round: FlowStep,
+    end_round: Option<FlowStep>,
 ) -> Vec<FlowStep> {
     let steered = ProjectFact::AgentSteered { turn, agent: agent.clone(), why }.into_step();
-    vec![steered, end_round, context.agent_call(agent, ASK_STEER, json!({"turn": turn, "why": why}))]
+    let call = context.agent_call(agent, ASK_STEER, json!({"turn": turn, "why": why}));
+    [steered].into_iter().chain(end_round).chain([call]).collect()
 }
 
-/// Renders what an agent is told in the middle of its work.
-pub(super) fn render_notice(context: &ProjectContext<'_>, ask: &str, metadata: &Value, agent: &AgentName) -> String {
+/// Renders what an agent is told in the middle of its work, if there is something.
+pub(super) fn render_notice(
+    context: &ProjectContext<'_>,
+    ask: &str,
+    metadata: &Value,
+    agent: &AgentName,
+) -> Option<String> {
+    let complaint = metadata.get("complaint").and_then(Value::as_str);
     let why: Option<SteerReason> = metadata.get("why").and_then(|why| serde_json::from_value(why.clone()).ok());
     let work = context.state().current_work(agent);
     let tool = work.last_tool_call.map(|call| call.tool).unwrap_or_default();
-    let arguments = json!({"phase": context.phase_name(), "tool": tool});
+    let arguments = json!({"phase": context.phase_name(), "tool": tool, "complaint": complaint});
     let template = match (ask, why) {
         (ASK_STEER, Some(SteerReason::RepeatedCall)) => include_str!("../../prompts/project/repeated_call.md"),
         (ASK_STEER, _) => include_str!("../../prompts/project/steered.md"),
-        _ => include_str!("../../prompts/project/reminder.md"),
+        (ASK_REMIND, _) => include_str!("../../prompts/project/reminder.md"),
+        _ if complaint.is_some() => include_str!("../../prompts/project/complaint.md"),
+        _ => return None,
     };
-    fill_template(template, &arguments)
+    Some(fill_template(template, &arguments))
 }

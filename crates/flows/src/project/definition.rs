@@ -122,9 +122,48 @@ pub struct AgentDefinition {
     /// The model; without it, the one that is configured for the role.
     #[serde(default)]
     pub model: Option<String>,
+    /// How the agent chooses its actions. A session can set it, too.
+    #[serde(default)]
+    pub actions: ActionMode,
     /// What the agent should do in a phase, by the name of the phase.
     #[serde(default)]
     pub instructions: BTreeMap<String, String>,
+}
+
+/// How an agent chooses its actions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ActionMode {
+    /// With the tool calls of its model.
+    Native,
+    /// With a small schema, one action after the other, and whole files instead of edits. For models that are weak with tool
+    /// calls.
+    Structured,
+    /// Like `native` if the catalog says that the model supports tool calls, otherwise like `structured`.
+    #[default]
+    Auto,
+}
+
+impl ActionMode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Native, Self::Structured, Self::Auto];
+
+    /// Returns the name as written in a file.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Structured => "structured",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Returns the mode with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
 }
 
 /// A phase of the flow.

@@ -51,6 +51,12 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::AgentReminded { agent, .. } => {
             FactDisplay::Detail(format!("{} was reminded to complete its work", name(&agent)))
         }
+        ProjectFact::WriteAnnounced { agent, path, .. } => {
+            FactDisplay::Detail(format!("{} is going to write {path}", name(&agent)))
+        }
+        ProjectFact::ActionRefused { agent, why, .. } => {
+            FactDisplay::Detail(format!("the action of {} was not usable: {why}", name(&agent)))
+        }
         ProjectFact::AgentSteered { agent, why, .. } => FactDisplay::Detail(match why {
             SteerReason::UserMessage => format!("{} was given your message", name(&agent)),
             SteerReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),

@@ -60,6 +60,18 @@ pub enum ProjectFact {
         turn: u32,
         agent: AgentName,
     },
+    /// An agent is going to write a file, whose content follows.
+    WriteAnnounced {
+        turn: u32,
+        agent: AgentName,
+        path: String,
+    },
+    /// An agent chose an action that is not possible.
+    ActionRefused {
+        turn: u32,
+        agent: AgentName,
+        why: String,
+    },
     /// An agent was told something in the middle of its work.
     AgentSteered {
         turn: u32,

@@ -8,13 +8,14 @@ use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::actions;
 use super::agents::render_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
 use super::project_context::ProjectContext;
 use super::routing::{RouteOption, route_options};
 use super::spec::*;
 use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
-use super::text::truncate_chars;
+use super::text::{last_chars, truncate_chars};
 use super::tools::{ROUTER_ROLE, phase_tools};
 use crate::fragment_specs::MESSAGE_FRAGMENT;
 use crate::limits::{CHECK_OUTPUT_CHARS_MAX, HANDOFF_WINDOW_MS, LOG_ENTRY_CHARS_MAX, PROMPT_FILES_MAX};
@@ -51,11 +52,11 @@ pub(super) fn render_fragment(
         (Some(_), PLAN_FRAGMENT) => render_plan(context),
         (Some(_), FILES_FRAGMENT) => render_files(context),
         (Some(agent), TASK_FRAGMENT) => render_task(context, agent),
-        (Some(agent), NOTICE_FRAGMENT) => RenderedFragment::New {
-            text: render_notice(context, request.call_request.ask.as_str(), &request.call_request.metadata, agent),
-            source: FragmentSource::Template("project/notice".to_owned()),
-            why: "what the agent must know before it continues".to_owned(),
-        },
+        (Some(agent), NOTICE_FRAGMENT) => render_notice_fragment(context, request, agent),
+        (Some(agent), RESULT_FRAGMENT) => actions::render_result(context, agent),
+        (Some(agent), SITUATION_FRAGMENT) => actions::render_situation(context, request, agent),
+        (Some(agent), ACTION_FRAGMENT) => actions::render_action(context, request, agent),
+        (Some(agent), CONTENT_FRAGMENT) => actions::render_content_request(context, request, agent),
         (Some(_), COMPACTION_FRAGMENT) => render_compacted(context),
         _ => omit("the flow has no such fragment"),
     }
@@ -70,6 +71,22 @@ fn render_compacted(context: &ProjectContext<'_>) -> RenderedFragment {
         &json!({"turns": turns, "files": files}),
         "what the removed messages were about",
     )
+}
+
+fn render_notice_fragment(
+    context: &ProjectContext<'_>,
+    request: &FragmentRenderContext<'_>,
+    agent: &AgentName,
+) -> RenderedFragment {
+    let (ask, metadata) = (request.call_request.ask.as_str(), &request.call_request.metadata);
+    match render_notice(context, ask, metadata, agent) {
+        Some(text) => RenderedFragment::New {
+            text,
+            source: FragmentSource::Template("project/notice".to_owned()),
+            why: "what the agent must know before it continues".to_owned(),
+        },
+        None => omit("there is nothing to point out"),
+    }
 }
 
 fn omit(why: &str) -> RenderedFragment {
@@ -346,7 +363,7 @@ fn render_evidence(context: &ProjectContext<'_>) -> RenderedFragment {
             "command": command.command,
             "passed": command.passed(),
             "end": command.end,
-            "output": if command.passed() { String::new() } else { wrap_in_code_fence(&tail(&command.output_tail)) },
+            "output": if command.passed() { String::new() } else { wrap_in_code_fence(&last_chars(&command.output_tail, CHECK_OUTPUT_CHARS_MAX)) },
         })
     });
     let issues = state.verdict.as_ref().map(|verdict| verdict.issues.clone()).unwrap_or_default();
@@ -356,11 +373,6 @@ fn render_evidence(context: &ProjectContext<'_>) -> RenderedFragment {
         "is_current": state.content.digest() == Some(checks.content_digest_after.as_str()),
     });
     render_from_state(prompt!("evidence"), &arguments, "the results of the checks")
-}
-
-fn tail(text: &str) -> String {
-    let chars = text.chars().count();
-    text.chars().skip(chars.saturating_sub(CHECK_OUTPUT_CHARS_MAX)).collect()
 }
 
 fn render_task(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {

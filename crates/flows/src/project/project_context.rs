@@ -5,13 +5,13 @@ use segue_core::flow::{FlowContext, FlowSpec, FlowStep, ReplyTextSource};
 use segue_core::ids::{AgentName, PhaseName, SessionId, UnixMillis};
 use segue_core::phase::{ConditionVerdict, PhaseState, Proposer};
 
-use super::definition::{FlowDefinition, PhaseDefinition};
+use super::definition::{ActionMode, FlowDefinition, PhaseDefinition};
 use super::facts::{ProjectFact, StopReasonKind};
 use super::settings::Settings;
 use super::spec::{agent_role, phases_key};
 use super::state::ProjectState;
 use super::tools::ROUTER_ROLE;
-use super::{account, conditions};
+use super::{account, actions, conditions};
 use crate::workspace::requests::workspace_session;
 
 /// The session's view, definition and settings.
@@ -111,7 +111,14 @@ impl<'a> ProjectContext<'a> {
     /// Returns a call of an agent in the current phase.
     pub(super) fn agent_call(&self, agent: &AgentName, ask: &str, metadata: serde_json::Value) -> FlowStep {
         let role = agent_role(agent.as_str(), self.phase());
-        FlowStep::Call(CallRequest { agent: Some(agent.clone()), metadata, ..CallRequest::new(role.as_str(), ask) })
+        let request = CallRequest { agent: Some(agent.clone()), metadata, ..CallRequest::new(role.as_str(), ask) };
+        FlowStep::Call(actions::with_action_form(self, agent, request))
+    }
+
+    /// Returns how an agent chooses its actions.
+    pub(super) fn action_mode(&self, agent: &AgentName) -> ActionMode {
+        let declared = || self.definition.find_agent(agent.as_str()).map(|agent| agent.actions);
+        self.settings.actions.get(agent.as_str()).copied().or_else(declared).unwrap_or_default()
     }
 
     /// Returns the name that people see for an agent.

@@ -1,13 +1,16 @@
 //! The settings of a session.
 
+use std::collections::BTreeMap;
+
 use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
 use serde_json::{Value, json};
 
-use super::definition::{FlowDefinition, PlanApprovalMode};
+use super::definition::{ActionMode, AgentDefinition, FlowDefinition, PlanApprovalMode};
 use crate::limits::{CHECK_COMMAND_CHARS_MAX, DEFINITION_CHECKS_MAX};
 use crate::workspace_tools::{COPY_SETTING, WORKSPACE_SETTING};
 
 const PLAN_APPROVAL_SETTING: &str = "plan_approval";
+const ACTIONS_SETTING: &str = "actions";
 const CHECKS_SETTING: &str = "checks";
 
 /// The settings of a session.
@@ -20,6 +23,8 @@ pub(super) struct Settings {
     pub(super) plan_approval: PlanApprovalMode,
     /// Commands that test the content, besides those of the workspace.
     pub(super) checks: Vec<String>,
+    /// How agents choose their actions, by agent. Agents that are not listed do as their definition says.
+    pub(super) actions: BTreeMap<String, ActionMode>,
 }
 
 /// Returns the declarations of all settings.
@@ -43,10 +48,31 @@ pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<SettingSpec> {
             "commands that test the content of the workspace, besides its own",
         )
         .with_default(json!(checks)),
+        SettingSpec::new(
+            ACTIONS_SETTING,
+            actions_type(definition),
+            "how agents choose their actions: with the tool calls of their model or with a small schema; for all, or by agent",
+        ),
         SettingSpec::new(WORKSPACE_SETTING, SettingType::Text, "the workspace in which agents work").with_default(""),
         SettingSpec::new(COPY_SETTING, SettingType::Text, "the isolated copy of the workspace to work in")
             .with_default(""),
     ]
+}
+
+/// One mode for all agents, or a table with the modes of single agents.
+fn actions_type(definition: &FlowDefinition) -> SettingType {
+    let mode = || SettingType::Choice(ActionMode::ALL.map(|mode| mode.as_str().to_owned()).into());
+    let agents = definition.agents.iter();
+    let agents = agents.map(|agent| SettingSpec::new(&agent.name, mode(), "how this agent chooses its actions"));
+    SettingType::OneOf(vec![mode(), SettingType::Table(agents.collect())])
+}
+
+fn parse_actions(definition: &FlowDefinition, value: &Value) -> BTreeMap<String, ActionMode> {
+    let mode_of = |agent: &AgentDefinition| {
+        let name = value.as_str().or_else(|| value.get(&agent.name)?.as_str())?;
+        Some((agent.name.clone(), ActionMode::from_name(name)?))
+    };
+    definition.agents.iter().filter_map(mode_of).collect()
 }
 
 impl Settings {
@@ -63,6 +89,7 @@ impl Settings {
                 _ => PlanApprovalMode::User,
             },
             checks: checks.filter_map(|check| check.as_str().map(str::to_owned)).collect(),
+            actions: parse_actions(definition, &resolved[ACTIONS_SETTING]),
         }
     }
 }

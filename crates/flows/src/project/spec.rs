@@ -18,11 +18,9 @@ use super::definition::{
     AgentDefinition, CompletionMode, FlowCondition, FlowDefinition, PhaseDefinition, PhaseKindDefinition, PhaseMemory,
 };
 use super::settings::setting_specs;
-use super::tools::{
-    COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, complete_declaration, expand_tool_names, learn_declaration, phase_tools,
-};
+use super::tools::{ROUTER_ROLE, agent_tools, complete_declaration, learn_declaration, phase_tools};
 use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
-use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, DECISION_TOKENS_MAX};
+use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, CONTENT_TOKENS_MAX, DECISION_TOKENS_MAX};
 use crate::workspace_tools::WorkspaceTool;
 
 /// The name of the phase graph.
@@ -37,6 +35,10 @@ pub(super) const ASK_REFLECT: &str = "reflect";
 pub(super) const ASK_REMIND: &str = "remind";
 /// Tells an agent at a tool boundary what it must know before it continues.
 pub(super) const ASK_STEER: &str = "steer";
+/// Asks an agent for its next action, with the result of the last one.
+pub(super) const ASK_ACT: &str = "act";
+/// Asks an agent for the content of a file.
+pub(super) const ASK_CONTENT: &str = "content";
 pub(super) const ASK_ROUTE: &str = "route";
 
 pub(super) const INSTRUCTION_FRAGMENT: &str = "instruction";
@@ -50,6 +52,10 @@ pub(super) const EVIDENCE_FRAGMENT: &str = "evidence";
 pub(super) const FILES_FRAGMENT: &str = "files";
 pub(super) const TASK_FRAGMENT: &str = "task";
 pub(super) const NOTICE_FRAGMENT: &str = "notice";
+pub(super) const RESULT_FRAGMENT: &str = "result";
+pub(super) const SITUATION_FRAGMENT: &str = "situation";
+pub(super) const ACTION_FRAGMENT: &str = "action";
+pub(super) const CONTENT_FRAGMENT: &str = "content";
 pub(super) const OPTIONS_FRAGMENT: &str = "options";
 pub(super) const ROUTING_HISTORY_FRAGMENT: &str = "history";
 pub(super) const FEEDBACK_FRAGMENT: &str = "feedback";
@@ -198,6 +204,9 @@ fn agent_role_spec(
         None => (RoleName::from(agent.name.as_str()), Scope::per_session()),
         Some(phase) => (agent_role(&agent.name, phase), Scope::per_phase()),
     };
+    let notice = || fragment_keeping_start(NOTICE_FRAGMENT, ContextLayer::Task, 4_000);
+    let result = || fragment_keeping_start(RESULT_FRAGMENT, ContextLayer::Knowledge, 6_000);
+    let action = || fragment_keeping_start(ACTION_FRAGMENT, ContextLayer::Task, 2_000);
     let context = || {
         vec![
             fragment_keeping_start(PHASE_FRAGMENT, ContextLayer::Task, 2_000),
@@ -208,10 +217,14 @@ fn agent_role_spec(
             fragment_keeping_end(EVIDENCE_FRAGMENT, ContextLayer::Knowledge, 4_000),
             fragment_keeping_start(TASK_FRAGMENT, ContextLayer::Task, 1_000),
             message_fragment(),
+            result(),
+            notice(),
+            action(),
         ]
     };
-    let notice = || fragment_keeping_start(NOTICE_FRAGMENT, ContextLayer::Task, 4_000);
     let unseen = || fragment_keeping_end(UNSEEN_FRAGMENT, ContextLayer::Conversation, 4_000);
+    let situation = || fragment_keeping_start(SITUATION_FRAGMENT, ContextLayer::Knowledge, 6_000);
+    let content = || fragment_keeping_start(CONTENT_FRAGMENT, ContextLayer::Task, CONTENT_TOKENS_MAX);
     let mut role = RoleSpec::new(name.as_str(), scope)
         .with_phase_graph(PHASES_GRAPH)
         .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
@@ -220,14 +233,13 @@ fn agent_role_spec(
         .with_ask(ASK_TALK, context())
         .with_private_ask(ASK_WORK, context())
         .with_private_ask(ASK_REFLECT, context())
-        .with_private_ask(ASK_REMIND, [notice()])
-        .with_private_ask(ASK_STEER, [unseen(), notice()])
+        .with_private_ask(ASK_REMIND, [notice(), action()])
+        .with_private_ask(ASK_STEER, [result(), unseen(), situation(), notice(), action()])
+        .with_private_ask(ASK_ACT, [result(), situation(), action()])
+        .with_private_ask(ASK_CONTENT, [content()])
         .visible_to_user(BlockSet::new());
-    let mut tools: BTreeSet<&str> = definition.phases.iter().flat_map(phase_tools).collect();
-    if let Some(own) = &agent.tools {
-        let own = expand_tool_names(own);
-        tools.retain(|tool| own.contains(tool) || [COMPLETE_TOOL, LEARN_TOOL].contains(tool));
-    }
+    let tools: BTreeSet<&str> =
+        definition.phases.iter().flat_map(|phase| agent_tools(definition, &agent.name, phase)).collect();
     for tool in tools {
         role = role.with_tool(tool);
     }

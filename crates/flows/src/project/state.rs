@@ -6,7 +6,7 @@ mod tool_results;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use segue_core::body::BodyId;
+use segue_core::body::{BodyId, TextRef};
 use segue_core::ids::{AgentName, AskId, CallId, PhaseName, ToolName, ToolRunId, TurnId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use super::facts::{
     StopReasonKind,
 };
 use super::workspace_claim::ClaimWait;
-use crate::workspace_tools::{ChecksResult, FileChange};
+use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
 
 pub(super) use log::{LogEntry, LogSpeaker, LogText, ProjectLog};
 
@@ -94,6 +94,9 @@ pub struct ProjectState {
 pub(super) struct OpenRunEntry {
     pub(super) tool: ToolName,
     pub(super) agent: Option<AgentName>,
+    /// Whether the agent requested it in its text.
+    #[serde(default)]
+    pub(super) is_from_text: bool,
     /// The digest of the tool and its arguments.
     pub(super) digest: BodyId,
     /// The label of a checkpoint.
@@ -182,6 +185,7 @@ pub(super) struct AgentProgress {
 
 /// An agent's progress in the current routing turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct CurrentWork {
     pub(super) turn: u32,
     pub(super) reminded: bool,
@@ -196,6 +200,32 @@ pub(super) struct CurrentWork {
     pub(super) is_steered: bool,
     /// Whether something changed in the workspace.
     pub(super) changed: bool,
+    /// Tool runs that the agent requested.
+    pub(super) tool_runs: u32,
+    /// Unusable actions since the last run.
+    pub(super) refused_actions: u32,
+    /// The file that the agent is going to write.
+    pub(super) pending_write: Option<PendingWrite>,
+    /// The result of a run that the agent requested in its text, until the agent has seen it.
+    pub(super) last_result: Option<TextRunResult>,
+    /// The last command, if it failed.
+    pub(super) failed_command: Option<CommandRun>,
+}
+
+/// A file that an agent is going to write as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PendingWrite {
+    pub(super) path: String,
+    /// Whether the agent could not be shown the whole present content.
+    pub(super) is_cut: bool,
+}
+
+/// The result of a run that an agent requested in its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TextRunResult {
+    pub(super) tool: String,
+    pub(super) text: TextRef,
+    pub(super) failed: bool,
 }
 
 /// A tool call that an agent made repeatedly.

@@ -8,6 +8,12 @@ pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Returns the last `chars_max` characters of the text.
+pub(super) fn last_chars(text: &str, chars_max: usize) -> String {
+    let chars = text.chars().count();
+    text.chars().skip(chars.saturating_sub(chars_max)).collect()
+}
+
 /// Returns a number with its noun.
 pub(super) fn count_of(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }

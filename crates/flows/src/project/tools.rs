@@ -4,7 +4,7 @@ use segue_core::flow::{FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePol
 use segue_core::prompt::ToolSpec;
 use serde_json::json;
 
-use super::definition::{CompletionMode, PhaseDefinition};
+use super::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
 use crate::workspace_tools::WorkspaceTool;
 
 /// The role that chooses the next phase and agents.
@@ -58,6 +58,14 @@ pub(super) fn phase_tools(phase: &PhaseDefinition) -> Vec<&'static str> {
         CompletionMode::Reflection => vec![COMPLETE_TOOL, LEARN_TOOL],
     };
     expand_tool_names(&phase.tools).into_iter().chain(own).collect()
+}
+
+/// Returns the tools that an agent may use in a phase: those that the phase allows and the agent has.
+pub(super) fn agent_tools(definition: &FlowDefinition, agent: &str, phase: &PhaseDefinition) -> Vec<&'static str> {
+    let own = definition.find_agent(agent).and_then(|agent| agent.tools.as_ref()).map(expand_tool_names);
+    let is_own =
+        |tool: &&str| [COMPLETE_TOOL, LEARN_TOOL].contains(tool) || own.as_ref().is_none_or(|own| own.contains(tool));
+    phase_tools(phase).into_iter().filter(is_own).collect()
 }
 
 /// Returns whether the workspace's content can change in a phase.

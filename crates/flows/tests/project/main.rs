@@ -1,5 +1,6 @@
 //! Tests of the project flow, without an engine. A fake workspace answers the tools.
 
+mod actions;
 mod checklist_evidence;
 mod checklist_phases;
 mod checklist_routing;

@@ -1,19 +1,20 @@
 //! Applies events to the state.
 
-use segue_core::event::{Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision};
+use segue_core::event::{CallOpened, Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision};
 use segue_core::ids::{AgentName, CallId, PhaseName, UnixMillis};
 use segue_core::phase::TransitionCause;
 
 use super::log::LogText;
 use super::{
-    AgentTurnEnd, CheckProgress, ContentState, CurrentWork, LogSpeaker, PlanStatus, ProjectState, RoutingTurn,
-    RoutingTurnCount, TransitionEntry, VisitProgress,
+    AgentTurnEnd, CheckProgress, ContentState, CurrentWork, LogSpeaker, PendingWrite, PlanStatus, ProjectState,
+    RoutingTurn, RoutingTurnCount, TransitionEntry, VisitProgress,
 };
 use crate::limits::{
     FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
 };
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition, PhaseKindDefinition};
 use crate::project::facts::{AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
+use crate::project::spec::{ASK_ACT, ASK_CONTENT};
 use crate::project::tools::phase_changes_files;
 
 impl ProjectState {
@@ -45,12 +46,7 @@ impl ProjectState {
             event @ (Event::AskSent(_) | Event::AskEnded { .. }) => self.apply_workspace_ask(event),
             Event::CallOpened(opened) => {
                 if let Some(agent) = opened.agent.as_ref().filter(|_| opened.continues.is_none()) {
-                    self.agent_calls.insert(opened.call, agent.clone());
-                    let total = self.log.total();
-                    let progress = self.agents.entry(agent.clone()).or_default();
-                    progress.seen_before_call = progress.seen_entries;
-                    progress.seen_entries = total;
-                    progress.current.is_steered = false;
+                    self.apply_agent_call(opened, agent);
                 }
             }
             Event::CallAnswered(answered) => {
@@ -79,6 +75,19 @@ impl ProjectState {
                 }
             }
         }
+    }
+
+    fn apply_agent_call(&mut self, opened: &CallOpened, agent: &AgentName) {
+        self.agent_calls.insert(opened.call, agent.clone());
+        let total = self.log.total();
+        let progress = self.agents.entry(agent.clone()).or_default();
+        progress.seen_before_call = progress.seen_entries;
+        // An agent that is only asked for its next action or for a file is told nothing else.
+        if ![ASK_ACT, ASK_CONTENT].contains(&opened.ask.as_str()) {
+            progress.seen_entries = total;
+        }
+        progress.current.is_steered = false;
+        progress.current.last_result = None;
     }
 
     fn forget_seen_entries(&mut self, call: CallId) {
@@ -193,6 +202,14 @@ impl ProjectState {
             ProjectFact::AgentReminded { agent, .. } => {
                 self.current_work_mut(&agent).reminded = true;
                 self.current_metrics(|metrics| metrics.reminders += 1);
+            }
+            ProjectFact::WriteAnnounced { agent, path, .. } => {
+                self.current_work_mut(&agent).pending_write = Some(PendingWrite { path, is_cut: false });
+            }
+            ProjectFact::ActionRefused { agent, .. } => {
+                let work = self.current_work_mut(&agent);
+                work.refused_actions += 1;
+                work.pending_write = None;
             }
             ProjectFact::AgentSteered { agent, why, .. } => {
                 let work = self.current_work_mut(&agent);

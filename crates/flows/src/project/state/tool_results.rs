@@ -3,11 +3,14 @@
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::{ToolOutcome, ToolRunOpened};
 use segue_core::ids::{ToolRunId, UnixMillis};
+use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use segue_core::signal::canonical_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{CheckProgress, CheckpointEntry, ContentState, OpenRunEntry, ProjectState, RepeatedToolCall};
+use super::{
+    CheckProgress, CheckpointEntry, ContentState, OpenRunEntry, ProjectState, RepeatedToolCall, TextRunResult,
+};
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::workspace_tools::{
     CheckpointCreated, CheckpointRestored, ChecksResult, CommandResult, FileChange, FileChanges, FileRead,
@@ -23,9 +26,16 @@ impl ProjectState {
         let entry = OpenRunEntry {
             tool: opened.tool.clone(),
             agent: opened.agent.clone().filter(|_| opened.requested_by.is_some()),
+            is_from_text: opened.requested_by.as_ref().is_some_and(|(_, id)| id == TEXT_TOOL_CALL_ID),
             digest: BodyId::hash_text(&format!("{} {}", opened.tool, canonical_json(&opened.arguments))),
             label: opened.arguments.get("label").and_then(Value::as_str).map(str::to_owned),
         };
+        if let Some(agent) = &entry.agent {
+            let work = self.current_work_mut(agent);
+            work.tool_runs += 1;
+            work.refused_actions = 0;
+            work.pending_write.take_if(|_| opened.tool.as_str() == WorkspaceTool::WriteFile.name());
+        }
         self.runs.insert(opened.run, entry);
         let runs_checks = opened.tool.as_str() == WorkspaceTool::RunChecks.name();
         if runs_checks {
@@ -54,6 +64,11 @@ impl ProjectState {
     ) {
         let Some(entry) = self.runs.remove(&run) else { return };
         self.count_repetition(&entry, text);
+        if let Some(agent) = entry.agent.as_ref().filter(|_| entry.is_from_text) {
+            let failed = outcome != ToolOutcome::Done;
+            let result = TextRunResult { tool: entry.tool.to_string(), text, failed };
+            self.current_work_mut(agent).last_result = Some(result);
+        }
         let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
         // The tool may have had its effect.
         if outcome == ToolOutcome::Unknown && tool.may_change_files() {
@@ -63,6 +78,11 @@ impl ProjectState {
         match tool {
             WorkspaceTool::ReadFile => {
                 if let (Some(read), Some(agent)) = (parse::<FileRead>(value), &entry.agent) {
+                    let is_cut =
+                        read.lines == 0 && read.bytes > 0 || read.last_line < read.lines || read.first_line > 1;
+                    if let Some(write) = &mut self.current_work_mut(agent).pending_write {
+                        write.is_cut = write.path == read.path && is_cut;
+                    }
                     let files = &mut self.agents.entry(agent.clone()).or_default().read_files;
                     if files.len() < READ_FILES_MAX || files.contains_key(&read.path) {
                         files.insert(read.path, read.digest);
@@ -77,8 +97,13 @@ impl ProjectState {
                 self.apply_changes(&entry, changes);
             }
             WorkspaceTool::RunCommand => {
-                let changes = parse::<CommandResult>(value).map(|result| result.changes).unwrap_or_default();
-                self.apply_changes(&entry, changes);
+                if let Some(result) = parse::<CommandResult>(value) {
+                    if let Some(agent) = &entry.agent {
+                        let failed = Some(result.run).filter(|run| !run.passed());
+                        self.current_work_mut(agent).failed_command = failed;
+                    }
+                    self.apply_changes(&entry, result.changes);
+                }
             }
             WorkspaceTool::RunChecks => {
                 let result = parse::<ChecksResult>(value);
