@@ -1,6 +1,6 @@
 //! A session without an engine: tests apply inputs one by one, and the invariants of core are checked after each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::approval::ToolApprovalRules;
@@ -8,16 +8,15 @@ use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
     ChildSessionValidator, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
-    RecomputeChanges, RoleModelResolver, SessionInput, decide, prepare_recomputation,
+    RecomputeChanges, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
 use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
-use segue_core::ids::{CallId, FlowName, ModelName, PhaseName, RoleName, ThreadId, ToolRunId, UnixMillis};
+use segue_core::ids::{CallId, FlowName, ThreadId, ToolRunId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
 use segue_core::session::{Session, SessionState, ThreadPromptCache};
-use segue_core::signal::SignalForm;
 
-use crate::fakes::{InMemoryTexts, WordCounter};
+use crate::fakes::{InMemoryTexts, TestModelSelector, WordCounter};
 use crate::invariants;
 
 /// The model of roles without an assigned one.
@@ -50,38 +49,6 @@ enum CheckMode {
 impl std::fmt::Debug for SessionHarness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SessionHarness").field("events", &self.journal.len()).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Clone)]
-struct TestModelSelector {
-    models: BTreeMap<RoleName, ModelName>,
-    fallbacks: BTreeMap<RoleName, ModelName>,
-    window: u32,
-    windows: BTreeMap<ModelName, u32>,
-    structured_models: BTreeSet<ModelName>,
-    models_without_tools: BTreeSet<ModelName>,
-}
-
-impl RoleModelResolver for TestModelSelector {
-    fn model_for_role(&self, _flow: &FlowName, role: &RoleName, _phase: Option<&PhaseName>) -> ModelName {
-        self.models.get(role).cloned().unwrap_or_else(|| TEST_MODEL.into())
-    }
-
-    fn context_window_tokens(&self, model: &ModelName) -> u32 {
-        self.windows.get(model).copied().unwrap_or(self.window)
-    }
-
-    fn signal_form(&self, model: &ModelName) -> SignalForm {
-        if self.structured_models.contains(model) { SignalForm::Structured } else { SignalForm::Inline }
-    }
-
-    fn supports_tool_calls(&self, model: &ModelName) -> bool {
-        !self.models_without_tools.contains(model)
-    }
-
-    fn fallback_model(&self, _flow: &FlowName, role: &RoleName) -> Option<ModelName> {
-        self.fallbacks.get(role).cloned()
     }
 }
 
@@ -142,14 +109,7 @@ impl SessionHarness {
             flow,
             journal: Vec::new(),
             texts: InMemoryTexts::default(),
-            models: TestModelSelector {
-                models: BTreeMap::new(),
-                fallbacks: BTreeMap::new(),
-                window: 100_000,
-                windows: BTreeMap::new(),
-                structured_models: BTreeSet::new(),
-                models_without_tools: BTreeSet::new(),
-            },
+            models: TestModelSelector::new(),
             now: UnixMillis(1_000),
             random: 7,
             logged: 0,
