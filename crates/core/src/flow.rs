@@ -235,7 +235,7 @@ pub struct DynFlowState {
 
 impl fmt::Debug for DynFlowState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FlowState")
+        f.write_str("DynFlowState")
     }
 }
 

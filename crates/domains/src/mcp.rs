@@ -51,7 +51,7 @@ struct McpServerTarget<'t> {
 
 impl std::fmt::Debug for McpGatewayTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpServersTool").finish_non_exhaustive()
+        f.debug_struct("McpGatewayTool").finish_non_exhaustive()
     }
 }
 

@@ -86,7 +86,7 @@ impl std::ops::Deref for AppState {
 
 impl std::fmt::Debug for AppStateInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AppInner").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("AppStateInner").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

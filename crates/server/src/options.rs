@@ -122,6 +122,6 @@ pub struct WebhookMasterSecret(pub String);
 
 impl std::fmt::Debug for WebhookMasterSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret")
+        f.write_str("WebhookMasterSecret")
     }
 }

@@ -82,7 +82,7 @@ mod unix {
 
 #[cfg(not(unix))]
 mod non_unix {
-    use super::super::screen::{OutputMode, TerminalSize};
+    use super::super::screen::{OutputDestination, TerminalSize};
     use super::DEFAULT_TERMINAL_SIZE;
 
     /// Nothing is changed, so nothing needs restoring.
@@ -92,7 +92,7 @@ mod non_unix {
     impl TerminalModeGuard {
         /// Captures nothing on this platform.
         #[must_use]
-        pub(crate) fn capture(_: OutputMode) -> Self {
+        pub(crate) fn capture(_: OutputDestination) -> Self {
             Self
         }
 

@@ -6,7 +6,7 @@
 //! into the index (table `addresses`) in the order of the index.
 //!
 //! After a move, the list begins with an empty row. A connection that reads this row clears its copy of the list,
-//! because bodies may have been deleted since. may have been erased since.
+//! because bodies may have been deleted since.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
