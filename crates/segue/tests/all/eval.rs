@@ -70,6 +70,21 @@ fn recorded_evaluation_is_replayed_without_a_model() {
     assert!(!place.path().join(RESULTS).exists(), "a replay is no new result");
 }
 
+/// If a prompt of the assistant changes, the cassette must be recorded again with the model that docs/evals.md names.
+#[test]
+fn assistant_with_a_recorded_small_model_does_what_was_measured() {
+    let place = Place::new();
+    let cassette = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/cassettes/assistant-qwen2.5-coder-1.5b.cassette");
+    let run = place.run(&["eval", "assistant", "--replay", cassette, "--json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let printed: Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!(measure(&printed, "steps ended only when done"), (21, 21));
+    assert_eq!(measure(&printed, "nothing changed without a request"), (9, 9));
+    assert_eq!(measure(&printed, "reads really run"), (7, 7));
+    assert_eq!(measure(&printed, "replies without signals"), (15, 15));
+    assert_eq!(measure(&printed, "tasks right"), (7, 12));
+}
+
 #[test]
 fn kept_sessions_can_be_shown() {
     let vendor = Vendor::new("");
