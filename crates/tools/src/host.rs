@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::tool::ToolResult;
@@ -11,6 +12,7 @@ use segue_flows::workspace_tools::{
     ChecksResult, CommandEnd, CommandResult, CommandRun, RunChecksArguments, RunCommandArguments, WorkspaceRequest,
     WorkspaceStatus, WorkspaceStatusArguments, WorkspaceTool,
 };
+use tokio::time::Instant;
 
 use crate::checkpoint::{
     Checkpoint, CurrentContent, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests, listed_changes,
@@ -59,7 +61,8 @@ impl WorkspaceToolHost {
     /// Creates a host. `state_folder` will contain checkpoints, copies and what agents have read; it is created at first use.
     #[must_use]
     pub fn new(state_folder: &Path, workspaces: WorkspaceRegistry, supervisor: SupervisorProgram) -> Self {
-        let state_folder = state_folder.to_owned();
+        // Git runs in the folder of the repository, where a relative path would be another one.
+        let state_folder = std::path::absolute(state_folder).unwrap_or_else(|_| state_folder.to_owned());
         Self { inner: Arc::new(WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor }) }
     }
 
@@ -130,9 +133,16 @@ impl WorkspaceToolHost {
                 "the workspace declares no `checks`; declare the command that runs the project's tests".to_owned()
             );
         }
-        let of_base = repository.clone();
-        let result = run.blocking(move |_| run_repository_tool(&repository, tool, &request, agent.as_deref())).await?;
-        if tool == RepositoryTool::Inspect { run.test_base(&of_base, result).await } else { Ok(result) }
+        let (of_run, of_request) = (repository.clone(), request.clone());
+        let result = run.blocking(move |_| run_repository_tool(&of_run, tool, &of_request, agent.as_deref())).await?;
+        match tool {
+            RepositoryTool::Inspect => run.test_base(&repository, &request, result).await,
+            RepositoryTool::Worktree if request.set_up => {
+                run.set_up_story(&repository, &request).await?;
+                Ok(result)
+            }
+            _ => Ok(result),
+        }
     }
 }
 
@@ -208,9 +218,42 @@ impl WorkspaceRun {
         Ok(ToolResult { value, failed: false, ..result })
     }
 
+    /// Prepares the worktree of a story with the workspace's own commands, once for each work item.
+    async fn set_up_story(mut self, repository: &TeamRepository, request: &RepositoryRequest) -> Result<(), String> {
+        let (of_story, of_request) = (repository.clone(), request.clone());
+        if self.workspace.config.set_up.is_empty()
+            || self.blocking(move |_| Ok(of_story.is_set_up(&of_request))).await?
+        {
+            return Ok(());
+        }
+        self.workspace = self.workspace.in_worktree(&repository.worktree_folder(&request.story))?;
+        self.run_set_up().await?;
+        let (of_story, of_request) = (repository.clone(), request.clone());
+        self.blocking(move |_| of_story.note_set_up(&of_request)).await
+    }
+
+    /// Runs the commands that prepare a worktree, in the folder of this run.
+    async fn run_set_up(&self) -> Result<(), String> {
+        let deadline = self.command_deadline();
+        for command in &self.workspace.config.set_up {
+            let line = CommandLine::parse(command)?;
+            let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
+            let run = self.run_when_free(command, &line, limits).await?;
+            if !run.passed() {
+                return Err(format!("the set-up of the worktree failed\n{}", describe_run(&run)));
+            }
+        }
+        Ok(())
+    }
+
     /// Runs the checks on the base, before anything is changed: red tests of the base are not the fault of a story. If
     /// something is merged already, they have passed.
-    async fn test_base(mut self, repository: &TeamRepository, inspected: ToolResult) -> Result<ToolResult, String> {
+    async fn test_base(
+        mut self,
+        repository: &TeamRepository,
+        request: &RepositoryRequest,
+        inspected: ToolResult,
+    ) -> Result<ToolResult, String> {
         let value = inspected.value.clone().unwrap_or_default();
         let mut result: RepositoryResult = serde_json::from_value(value).map_err(|error| error.to_string())?;
         let (of_base, base) = (repository.clone(), result.base.clone());
@@ -218,9 +261,14 @@ impl WorkspaceRun {
             return Ok(inspected);
         };
         self.workspace = self.workspace.in_worktree(&folder)?;
-        let tested = self.run_checks(&RunChecksArguments::default()).await?;
+        let is_set_up = if request.set_up { self.run_set_up().await } else { Ok(()) };
+        let tested = match is_set_up {
+            Ok(()) => self.run_checks(&RunChecksArguments::default()).await,
+            Err(why) => Err(why),
+        };
         let of_base = repository.clone();
         self.blocking(move |_| of_base.remove_base_worktree()).await?;
+        let tested = tested?;
         result.passed = Some(tested.value.as_ref().is_some_and(|value| value["passed"] == true));
         if result.passed == Some(false) {
             result.warnings.push("the tests fail already, before anything was changed".to_owned());
@@ -309,7 +357,7 @@ impl WorkspaceRun {
         let run_ms_max =
             arguments.timeout_s.map_or(run_ms_max, |seconds| run_ms_max.min(seconds.saturating_mul(1_000)));
         let limits = CommandLimits { run_ms_max, tail_bytes_max: COMMAND_TAIL_BYTES_MAX };
-        let run = self.runner().run(&arguments.command, &command, limits).await;
+        let run = self.run_when_free(&arguments.command, &command, limits).await?;
         if let CommandEnd::NotStarted { reason } = &run.end {
             return Err(reason.clone());
         }
@@ -335,17 +383,12 @@ impl WorkspaceRun {
             }
         }
         let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before the checks")).await?;
-        let deadline = tokio::time::Instant::now()
-            + std::time::Duration::from_millis(self.context.run_ms_max.saturating_sub(AFTERWORK_MS));
+        let deadline = self.command_deadline();
         let mut commands = Vec::new();
         for check in checks {
-            let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());
-            let limits = CommandLimits {
-                run_ms_max: u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1),
-                tail_bytes_max: CHECK_TAIL_BYTES_MAX,
-            };
+            let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
             commands.push(match CommandLine::parse(check) {
-                Ok(command) => self.runner().run(check, &command, limits).await,
+                Ok(command) => self.run_when_free(check, &command, limits).await?,
                 Err(reason) => not_started(check, reason),
             });
         }
@@ -368,6 +411,24 @@ impl WorkspaceRun {
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
     }
 
+    /// Returns when the last command of this run has to end.
+    fn command_deadline(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.context.run_ms_max.saturating_sub(AFTERWORK_MS))
+    }
+
+    /// Runs a command as soon as fewer than allowed run in the workspace. The time that it waits is a part of its time.
+    async fn run_when_free(
+        &self,
+        shown: &str,
+        command: &CommandLine,
+        limits: CommandLimits,
+    ) -> Result<CommandRun, String> {
+        let deadline = Instant::now() + Duration::from_millis(limits.run_ms_max);
+        let _permit = self.workspace.command_permit(Duration::from_millis(limits.run_ms_max)).await?;
+        let limits = CommandLimits { run_ms_max: ms_until(deadline), ..limits };
+        Ok(self.runner().run(shown, command, limits).await)
+    }
+
     fn runner(&self) -> CommandRunner<'_> {
         CommandRunner {
             workspace: &self.workspace,
@@ -387,6 +448,12 @@ impl WorkspaceRun {
         })
         .await
     }
+}
+
+/// Returns the milliseconds until a time, at least one.
+fn ms_until(deadline: Instant) -> u64 {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 fn not_started(check: &str, reason: String) -> CommandRun {

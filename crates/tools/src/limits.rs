@@ -72,6 +72,8 @@ pub(crate) const SESSIONS_REMEMBERED_MAX: i64 = 10_000;
 /// Longest wait for another process that writes to the state of workspaces.
 pub(crate) const DATABASE_BUSY_MS_MAX: u64 = 10_000;
 
+/// Commands of a workspace that run at the same time, unless it is configured.
+pub(crate) const COMMANDS_AT_ONCE_MAX: usize = 2;
 /// Longest command line, in bytes.
 pub(crate) const COMMAND_LINE_BYTES_MAX: usize = 16 * 1024;
 /// Most output of a command, in bytes. After that it is stopped.

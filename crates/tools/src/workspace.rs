@@ -1,14 +1,18 @@
 //! The declared workspaces, and which of them a session may use.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use segue_engine::tools::ToolInvocation;
 use segue_flows::workspace_tools::{COPY_SETTING, WORKSPACE_SETTING};
 use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::confined_folder::ConfinedFolder;
+use crate::limits::COMMANDS_AT_ONCE_MAX;
 use crate::state::WorkspaceStateFolder;
 
 /// The owner that stands for all owners.
@@ -21,6 +25,10 @@ pub struct WorkspaceConfig {
     pub folder: PathBuf,
     /// The commands that check the content.
     pub checks: Vec<String>,
+    /// The commands that prepare a new git worktree, such as an installation of dependencies.
+    pub set_up: Vec<String>,
+    /// How many commands of the workspace and its worktrees run at the same time; the default if absent.
+    pub commands_at_once_max: Option<NonZeroUsize>,
     /// The commands that agents may run: the first words of each, or `*` for all.
     pub commands: Vec<String>,
     /// The environment variables that commands receive from this process.
@@ -67,13 +75,21 @@ struct DeclaredWorkspace {
     config: WorkspaceConfig,
     /// Held while files change, so that a check and the change that follows are one step.
     changes: Arc<Mutex<()>>,
+    /// Permits to run a command.
+    commands: Arc<Semaphore>,
 }
 
 impl WorkspaceRegistry {
-    /// Adds a workspace, and replaces one of the same name.
+    /// Adds a workspace, and replaces one of the same name. Workspaces with the same folder share the limit on commands
+    /// of the first one.
     #[must_use]
     pub fn with_workspace(mut self, name: impl Into<String>, config: WorkspaceConfig) -> Self {
-        self.by_name.insert(name.into(), Arc::new(DeclaredWorkspace { config, changes: Arc::default() }));
+        let other = self.by_name.values().find(|other| other.config.folder == config.folder);
+        let commands = match other {
+            Some(other) => other.commands.clone(),
+            None => Arc::new(Semaphore::new(config.commands_at_once().min(Semaphore::MAX_PERMITS))),
+        };
+        self.by_name.insert(name.into(), Arc::new(DeclaredWorkspace { config, changes: Arc::default(), commands }));
         self
     }
 
@@ -119,11 +135,17 @@ impl WorkspaceRegistry {
             root: Arc::new(root),
             config: declared.config.clone(),
             changes: declared.changes.clone(),
+            commands: declared.commands.clone(),
         })
     }
 }
 
 impl WorkspaceConfig {
+    /// Returns how many commands run at the same time.
+    fn commands_at_once(&self) -> usize {
+        self.commands_at_once_max.map_or(COMMANDS_AT_ONCE_MAX, NonZeroUsize::get)
+    }
+
     fn allows_owner(&self, owner: Option<&str>) -> bool {
         owner.is_none_or(|owner| self.owners.iter().any(|allowed| allowed == owner || allowed == EVERY_OWNER))
     }
@@ -144,9 +166,25 @@ pub(crate) struct OpenWorkspace {
     pub root: Arc<ConfinedFolder>,
     pub config: WorkspaceConfig,
     changes: Arc<Mutex<()>>,
+    commands: Arc<Semaphore>,
 }
 
 impl OpenWorkspace {
+    /// Waits until fewer commands than allowed run in the workspace, its copies and its worktrees.
+    ///
+    /// # Errors
+    /// Fails if others run for all of this time.
+    pub(crate) async fn command_permit(&self, wait_max: Duration) -> Result<SemaphorePermit<'_>, String> {
+        match tokio::time::timeout(wait_max, self.commands.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(format!(
+                "other commands of the workspace `{}` ran the whole time; at most {} run at once",
+                self.name,
+                self.config.commands_at_once()
+            )),
+        }
+    }
+
     /// Runs work during which no other tool of this process changes files of the workspace.
     pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let _guard = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -101,7 +101,11 @@ impl RepositoryTool {
             description: self.description().to_owned(),
             parameters: json!({"type": "object"}),
         };
-        let run_ms_max = if self == Self::Test { TEAM_TESTS_RUN_MS_MAX } else { GIT_TOOL_RUN_MS_MAX };
+        let run_ms_max = match self {
+            // They run commands of the project: its set-up, its tests.
+            Self::Inspect | Self::Worktree | Self::Test => TEAM_TESTS_RUN_MS_MAX,
+            _ => GIT_TOOL_RUN_MS_MAX,
+        };
         let unknown_outcome = UnknownOutcomePolicy::Retry;
         FlowToolDeclaration { unknown_outcome, run_ms_max, ..FlowToolDeclaration::for_host(spec) }
     }
@@ -140,7 +144,7 @@ pub struct RepositoryRequest {
     /// A branch of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// Whether the project's set-up command runs in a new worktree.
+    /// Whether the project's set-up commands run in a new worktree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_up: bool,
 }

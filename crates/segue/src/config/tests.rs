@@ -79,6 +79,8 @@ fn documented_example_is_valid() {
         ("server.streams_max", "20"),
         ("approval.ask", "assistant:records"),
         ("workspaces.shop.checks", "cargo test"),
+        ("workspaces.shop.set_up", "cargo fetch"),
+        ("workspaces.shop.commands_at_once_max", "2"),
         ("workspaces.shop.commands", "cargo, ls"),
         ("workspaces.shop.network", "true"),
         ("approval.allow", "assistant:mcp"),

@@ -1,6 +1,7 @@
 //! The `[workspaces]` table: the folders in which agents work, and what they may run there.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use segue_core::event::SessionOpened;
@@ -12,9 +13,11 @@ use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
 use crate::limits::WORKSPACE_NAME_CHARS_MAX;
 
-pub(super) const WORKSPACE_KEYS: [&str; 10] = [
+pub(super) const WORKSPACE_KEYS: [&str; 12] = [
     "folder",
     "checks",
+    "set_up",
+    "commands_at_once_max",
     "commands",
     "environment",
     "owners",
@@ -60,6 +63,10 @@ pub(super) fn read_workspaces(
         let value = WorkspaceConfig {
             folder: resolve_user_path(file, &folder.value),
             checks: strings("checks")?,
+            set_up: strings("set_up")?,
+            commands_at_once_max: table
+                .integer("commands_at_once_max", 1)?
+                .and_then(|most: ConfigValue<usize>| NonZeroUsize::new(most.value)),
             commands: strings("commands")?,
             environment: strings("environment")?,
             owners: strings("owners")?,
@@ -126,6 +133,7 @@ impl Config {
                 SANDBOX_NAMES.iter().find(|(_, policy)| *policy == value.sandbox).map_or("auto", |(name, _)| name);
             let lists = [
                 ("checks", value.checks.clone()),
+                ("set_up", value.set_up.clone()),
                 ("commands", value.commands.clone()),
                 ("environment", value.environment.clone()),
                 ("owners", value.owners.clone()),
@@ -136,6 +144,9 @@ impl Config {
             add("folder", value.folder.display().to_string());
             for (key, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
                 add(key, items.join(", "));
+            }
+            if let Some(most) = value.commands_at_once_max {
+                add("commands_at_once_max", most.to_string());
             }
             if let Some(label) = &value.placement {
                 add("placement", label.clone());

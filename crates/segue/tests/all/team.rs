@@ -28,7 +28,10 @@ goal = \"People drink better tea.\"
 requirements = [\"a timer\"]
 acceptance = [\"it rings\"]
 ";
-const RUN: [&str; 8] = ["run", "--spec", "spec.toml", "--set", "workspace=app", "--session", "tea", "--json"];
+/// A relative path: worktrees are next to it, and not in the repository.
+const STORE: &str = "tea.db";
+const RUN: [&str; 10] =
+    ["run", "--spec", "spec.toml", "--set", "workspace=app", "--session", "tea", "--json", "--store", STORE];
 const BRANCH: &str = "segue/tea-timer";
 
 /// How often a run is killed in all. `SEGUE_TEAM_KILLS` replaces it.
@@ -102,7 +105,7 @@ fn team_command(place: &Place) -> Command {
 fn exported_events(place: &Place) -> Vec<Value> {
     // The file of an earlier round is replaced.
     let _ = std::fs::remove_file(place.path().join("tea.jsonl"));
-    place.ok(&["export", "tea", "--output", "tea.jsonl"]);
+    place.ok(&["export", "tea", "--output", "tea.jsonl", "--store", STORE]);
     let lines = place.read("tea.jsonl");
     lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
@@ -139,9 +142,9 @@ fn team_carries_out_a_spec_and_says_so_in_words() {
     assert_eq!(user_state(&place), before);
     check_branch(&place);
     assert!(run.err.starts_with("the built-in rehearsal model gives canned replies"), "{}", run.err);
-    let shown = place.ok(&["show", "tea"]);
+    let shown = place.ok(&["show", "tea", "--store", STORE]);
     assert!(!shown.lines().any(|line| line.trim() == "phase"), "{shown}");
-    assert_eq!(place.json(&["show", "tea", "--json"])["title"], "Tea timer");
+    assert_eq!(place.json(&["show", "tea", "--json", "--store", STORE])["title"], "Tea timer");
     for words in [
         "the team starts on spec 1: Tea timer",
         "4 stories",

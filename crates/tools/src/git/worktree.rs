@@ -87,6 +87,30 @@ impl TeamRepository {
         self.worktrees.join(&self.spec).join(format!("{story}.work"))
     }
 
+    /// Returns true if the worktree of a story was set up for the work item of a request.
+    pub(crate) fn is_set_up(&self, request: &RepositoryRequest) -> bool {
+        fs::read_to_string(self.set_up_marker(&request.story)).is_ok_and(|work| work == request.work)
+    }
+
+    /// Notes that the worktree of a story is set up. Git must not see what the set-up wrote: it would become a part of the
+    /// story.
+    pub(crate) fn note_set_up(&self, request: &RepositoryRequest) -> Result<(), String> {
+        let folder = self.existing_worktree(&request.story)?;
+        let changed = git(&folder, ["status", "--porcelain"])?;
+        if !changed.is_empty() {
+            return Err(format!(
+                "the set-up of the worktree changed files that git does not ignore; add them to `.gitignore`:\n{changed}"
+            ));
+        }
+        let marker = self.set_up_marker(&request.story);
+        fs::write(&marker, &request.work).map_err(|error| format!("{}: {error}", marker.display()))
+    }
+
+    /// Returns the file that says for which work item a worktree was set up.
+    fn set_up_marker(&self, story: &str) -> PathBuf {
+        self.worktrees.join(&self.spec).join(format!("{story}.set-up"))
+    }
+
     fn add_worktree(&self, folder: &Path, story: &str, head: &str) -> Result<(), String> {
         let branch = self.story_branch(story);
         if let Some(parent) = folder.parent() {

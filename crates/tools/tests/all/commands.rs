@@ -302,3 +302,30 @@ fn a_killed_supervisor_takes_the_command_with_it() {
     supervisor.wait().expect("it ends");
     wait_until("the command ends", || !is_running(&pid));
 }
+
+/// Starts a command that runs until the file `go` exists, and then runs another one with a second's time.
+async fn run_beside_another(commands_at_once_max: usize) -> String {
+    let config = WorkspaceConfig {
+        commands: vec!["sh".into(), "echo".into()],
+        commands_at_once_max: std::num::NonZeroUsize::new(commands_at_once_max),
+        ..WorkspaceConfig::default()
+    };
+    let shop = std::sync::Arc::new(TestWorkspace::with_config(config));
+    shop.put("wait.sh", "echo > started\nuntil [ -e go ]; do sleep 0.05; done\n");
+    let of_first = shop.clone();
+    let first =
+        tokio::spawn(async move { of_first.ok(&agent("ann"), RunCommand, json!({"command": "sh wait.sh"})).await });
+    tokio::task::block_in_place(|| wait_until("the first command starts", || shop.path("started").exists()));
+    let second = shop.run(&agent("bob"), RunCommand, json!({"command": "echo second", "timeout_s": 1})).await;
+    shop.put("go", "");
+    first.await.expect("the first command ends");
+    assert!(shop.ok(&agent("bob"), RunCommand, json!({"command": "echo third"})).await.contains("third"));
+    second.text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_beyond_the_limit_of_a_workspace_wait_for_others() {
+    assert!(run_beside_another(2).await.contains("exit code 0"));
+    let text = run_beside_another(1).await;
+    assert_eq!(text, "other commands of the workspace `shop` ran the whole time; at most 1 run at once");
+}

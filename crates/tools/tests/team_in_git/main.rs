@@ -4,4 +4,5 @@
 mod hanging_tests;
 mod rehearsal;
 mod scenarios;
+mod set_up;
 mod support;

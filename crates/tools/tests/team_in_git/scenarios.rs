@@ -11,24 +11,24 @@ use serde_json::{Value, json};
 
 use crate::support::{BRANCH, RUN_TESTS, UserRepository, git, run_team};
 
-fn story(id: &str, files: &[&str]) -> Value {
+pub(crate) fn story(id: &str, files: &[&str]) -> Value {
     json!({"id": id, "title": format!("Story {id}"), "description": "", "acceptance": ["works"], "files": files,
         "depends_on": []})
 }
 
 /// Answers the question for stories.
-fn answer_stories(request: &mut ModelRequest, stories: &[Value]) {
+pub(crate) fn answer_stories(request: &mut ModelRequest, stories: &[Value]) {
     if request.metadata.ask.as_str() == "stories" {
         answer(request, &json!({"stories": stories}).to_string());
     }
 }
 
-fn answer(request: &mut ModelRequest, text: &str) {
+pub(crate) fn answer(request: &mut ModelRequest, text: &str) {
     request.metadata.hints.reply_template = Some(text.to_owned());
     request.metadata.hints.tool_calls.clear();
 }
 
-fn call_tools(request: &mut ModelRequest, calls: &[(&str, Value)]) {
+pub(crate) fn call_tools(request: &mut ModelRequest, calls: &[(&str, Value)]) {
     let number = request.metadata.call.0;
     let calls = calls.iter().enumerate().map(|(index, (name, arguments))| ToolCall {
         id: format!("t{number}-{index}"),
@@ -40,7 +40,7 @@ fn call_tools(request: &mut ModelRequest, calls: &[(&str, Value)]) {
 }
 
 /// Returns true if a coder is to write code for this story, and has not called a tool for it yet.
-fn is_new_coding_task(request: &ModelRequest, story: &str) -> bool {
+pub(crate) fn is_new_coding_task(request: &ModelRequest, story: &str) -> bool {
     let is_coding = request.metadata.role.as_str() == "coder"
         && request.metadata.phase.as_ref().is_some_and(|phase| phase.as_str() == "CODING");
     let is_last_user = request.prompt.messages.last().is_some_and(|message| message.tool_call_id.is_none());

@@ -71,6 +71,16 @@ impl UserRepository {
         self.folder.path().join("state")
     }
 
+    /// Returns the workspace of the repository. Its checks are `sh test.sh`.
+    pub(crate) fn workspace(&self) -> WorkspaceConfig {
+        WorkspaceConfig {
+            folder: self.checkout(),
+            checks: vec!["sh test.sh".to_owned()],
+            commands: vec!["sh".to_owned()],
+            ..WorkspaceConfig::default()
+        }
+    }
+
     pub(crate) fn put(&self, path: &str, content: &str) {
         let path = self.checkout().join(path);
         std::fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be created");
@@ -167,12 +177,16 @@ pub(crate) async fn run_team(
     settings: Value,
     change: impl Fn(&mut ModelRequest) + Send + Sync + 'static,
 ) -> TeamRun {
-    let config = WorkspaceConfig {
-        folder: repository.checkout(),
-        checks: vec!["sh test.sh".to_owned()],
-        commands: vec!["sh".to_owned()],
-        ..WorkspaceConfig::default()
-    };
+    run_team_in(repository, repository.workspace(), settings, change).await
+}
+
+/// Like [`run_team`], in a workspace with other settings.
+pub(crate) async fn run_team_in(
+    repository: &UserRepository,
+    config: WorkspaceConfig,
+    settings: Value,
+    change: impl Fn(&mut ModelRequest) + Send + Sync + 'static,
+) -> TeamRun {
     let workspaces = WorkspaceRegistry::default().with_workspace("app", config);
     let supervisor = SupervisorProgram::at_path(PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor")));
     let host = WorkspaceToolHost::new(&repository.state_folder(), workspaces, supervisor);
