@@ -434,6 +434,8 @@ pub const PRODUCT_SPEC_TEXT_CHARS_MAX: usize = 4_000;
 pub const PRODUCT_SPEC_ITEMS_MAX: usize = 50;
 /// Longest spec in a setting, in bytes.
 pub const PRODUCT_SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Verdicts of one answer that are compared; the strictest counts.
+pub const REVIEW_VERDICTS_MAX: usize = 8;
 /// Longest duration of a tool that works on a repository.
 pub const GIT_TOOL_RUN_MS_MAX: u64 = 30 * 60 * 1_000;
 /// Longest duration of a project's tests.

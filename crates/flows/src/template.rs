@@ -1,12 +1,15 @@
 //! Renders prompt templates. The built-in templates are compiled into the program, so one that cannot be rendered is a
 //! bug and panics; the tests render every template. A session's own template that cannot be rendered with some arguments
 //! is replaced by the built-in one.
+//!
+//! The filter `fence` wraps text of users, models, tools and files in a code fence that the text cannot close.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
+use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 
 use crate::prompt_overrides::render_override;
@@ -24,6 +27,7 @@ fn new_template_environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(TEMPLATE_FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.add_filter("fence", |text: String| wrap_in_code_fence(text.trim()));
     environment
 }
 

@@ -363,7 +363,7 @@ fn render_evidence(context: &ProjectContext<'_>) -> RenderedFragment {
             "command": command.command,
             "passed": command.passed(),
             "end": command.end,
-            "output": if command.passed() { String::new() } else { wrap_in_code_fence(&last_chars(&command.output_tail, CHECK_OUTPUT_CHARS_MAX)) },
+            "output": if command.passed() { String::new() } else { last_chars(&command.output_tail, CHECK_OUTPUT_CHARS_MAX) },
         })
     });
     let issues = state.verdict.as_ref().map(|verdict| verdict.issues.clone()).unwrap_or_default();

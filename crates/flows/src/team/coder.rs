@@ -3,7 +3,7 @@
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, Event};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId};
-use segue_core::signal::{BlockSchema, BlockSet, parse_reply};
+use segue_core::signal::{BlockSchema, BlockSet, parse_reply_ignoring_quotes};
 use serde_json::json;
 
 use super::dispatcher::assignment_steps;
@@ -134,9 +134,14 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
         return Vec::new();
     }
     let text = context.view.read_text(answered.text);
-    let reply = parse_reply(&text, &BlockSet::new().with_block(QUESTION_BLOCK, BlockSchema::default()));
+    // A question is the whole answer. A block that the coder repeats from a file, a review or its story is not one.
+    let foreign: Vec<_> =
+        context.view.session.foreign_texts(call).into_iter().map(|text| context.view.read_text(text)).collect();
+    let blocks = BlockSet::new().with_block(QUESTION_BLOCK, BlockSchema::default());
+    let reply = parse_reply_ignoring_quotes(&text, &blocks, &foreign);
     let phase = context.phase(&agent);
-    if let Some(question) = reply.blocks.first().filter(|_| matches!(phase.as_str(), PLANNING | CODING)) {
+    let is_question = reply.visible_text.trim().is_empty() && matches!(phase.as_str(), PLANNING | CODING);
+    if let Some(question) = reply.blocks.first().filter(|_| is_question) {
         return ask_question(&agent, &context.coder(&agent).work_item().unwrap_or_default(), answered, &question.raw);
     }
     match phase.as_str() {

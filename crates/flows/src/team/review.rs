@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::diff::ParsedDiff;
-use crate::limits::{REVIEW_FINDINGS_MAX, REVIEW_TEXT_CHARS_MAX};
+use crate::limits::{REVIEW_FINDINGS_MAX, REVIEW_TEXT_CHARS_MAX, REVIEW_VERDICTS_MAX};
 
 /// The decision of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,13 +64,7 @@ pub struct ParsedReview {
 /// Fails with the reason if the answer contains no verdict, or if it asks for changes of code without a single finding
 /// that names a line of the diff.
 pub fn parse_review(answer: &str, diff: Option<&ParsedDiff>) -> Result<ParsedReview, String> {
-    let found = find_json_where(answer, |value| value.get("verdict").is_some()).value;
-    let Some(found) = found else {
-        return Err("there is no JSON object with a `verdict`".to_owned());
-    };
-    let named = found["verdict"].as_str().unwrap_or_default();
-    let verdict = ReviewVerdict::from_name(named)
-        .ok_or_else(|| format!("`verdict` is `{named}`; it must be APPROVED, NEEDS_CHANGES or REJECTED"))?;
+    let (verdict, found) = strictest_verdict(answer)?;
     let feedback = found.get("feedback").or_else(|| found.get("summary")).and_then(Value::as_str).unwrap_or_default();
     let feedback: String = feedback.trim().chars().take(REVIEW_TEXT_CHARS_MAX).collect();
     let (mut findings, mut dropped) = (Vec::new(), Vec::new());
@@ -88,6 +82,28 @@ pub fn parse_review(answer: &str, diff: Option<&ParsedDiff>) -> Result<ParsedRev
         return Err(format!("no finding names a line of the diff{why}; give `file` and `line` for each"));
     }
     Ok(ParsedReview { verdict, feedback, findings, dropped })
+}
+
+/// Returns the strictest verdict of an answer. An answer may repeat one from the diff or from the coder, which must not be
+/// able to approve the change.
+fn strictest_verdict(answer: &str) -> Result<(ReviewVerdict, Value), String> {
+    let mut found: Vec<Value> = Vec::new();
+    while found.len() < REVIEW_VERDICTS_MAX {
+        let is_new = |value: &Value| value.get("verdict").is_some() && !found.contains(value);
+        let Some(value) = find_json_where(answer, is_new).value else { break };
+        found.push(value);
+    }
+    let Some(first) = found.first() else {
+        return Err("there is no JSON object with a `verdict`".to_owned());
+    };
+    let named = first["verdict"].as_str().unwrap_or_default();
+    let unknown = format!("`verdict` is `{named}`; it must be APPROVED, NEEDS_CHANGES or REJECTED");
+    let valid = found.into_iter().filter_map(|value| {
+        let verdict = ReviewVerdict::from_name(value["verdict"].as_str().unwrap_or_default())?;
+        Some((verdict, value))
+    });
+    // Of equal ones the first.
+    valid.reduce(|best, next| if next.0 > best.0 { next } else { best }).ok_or(unknown)
 }
 
 fn read_finding(item: &Value, diff: Option<&ParsedDiff>) -> Result<ReviewFinding, String> {

@@ -78,7 +78,7 @@ fn t38_unchanged_content_is_not_checked_twice() {
 fn t39_chores_sees_the_files_changed_since_execute_and_may_delete_and_move() {
     let project = Project::in_phase("chores");
     let prompt = project.prompt("executor");
-    assert!(prompt.contains("Changed since the work began:\n- main.rs (modified)"), "{prompt}");
+    assert!(prompt.contains("Changed since the work began:\n```\n- main.rs (modified)"), "{prompt}");
     let tools = project.offered_tools("executor");
     assert!(tools.contains(&"delete_file".to_owned()) && tools.contains(&"move_file".to_owned()), "{tools:?}");
 }

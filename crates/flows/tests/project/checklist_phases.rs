@@ -440,7 +440,7 @@ fn t36_plan_needs_a_document_and_the_users_approval() {
     assert!(project.is_waiting_for_user());
     project.command("approve", json!(null));
     assert_eq!((project.phase().as_str(), project.roles()), ("execute", vec!["executor".to_owned()]));
-    assert!(project.prompt("executor").contains("The plan: a tool"));
+    assert!(project.prompt("executor").contains("The plan:\n```\na tool"));
     let approvals = project.count_facts(|fact| matches!(fact, ProjectFact::PlanApproved { .. }));
     assert_eq!(approvals, 1);
 }

@@ -7,6 +7,7 @@ mod checklist_routing;
 mod commands;
 mod crashes;
 mod definitions;
+mod injection;
 mod loops;
 mod properties;
 mod support;

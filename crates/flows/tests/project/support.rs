@@ -21,6 +21,8 @@ pub(crate) struct Project {
     /// Whether the checks pass.
     pub(crate) passes: bool,
     pub(crate) agents_md: Option<&'static str>,
+    /// What failing checks print, and the name of a second file.
+    pub(crate) foreign_text: Option<&'static str>,
     /// The number of times that the checks ran.
     pub(crate) check_runs: u32,
     /// The lessons that the workspace keeps, newest first.
@@ -51,6 +53,7 @@ impl Project {
             checks,
             passes: true,
             agents_md: None,
+            foreign_text: None,
             check_runs: 0,
             lessons: vec![],
             holder: None,
@@ -110,11 +113,16 @@ impl Project {
         self.session.apply_input(SessionInput::Submitted(Box::new(entry)));
     }
 
+    fn files(&self) -> Vec<Value> {
+        let names = ["main.rs"].into_iter().chain(self.foreign_text);
+        names.map(|name| json!({"path": name, "bytes": 3})).collect()
+    }
+
     fn run_own_tool(&mut self, tool: &str, arguments: &Value) -> Value {
         let digest = self.content.to_string();
         match tool {
             "workspace_status" => json!({
-                "workspace": "w", "content_digest": digest, "files": [{"path": "main.rs", "bytes": 3}], "files_total": 1,
+                "workspace": "w", "content_digest": digest, "files": self.files(), "files_total": self.files().len(),
                 "changes": [], "changes_total": 0, "checks": self.checks, "commands": [], "agents_md": self.agents_md,
             }),
             "checkpoint_create" => json!({"checkpoint": digest, "files": 1, "bytes": 3}),
@@ -127,7 +135,7 @@ impl Project {
                     .iter()
                     .map(|command| {
                         json!({"command": command, "end": {"kind": "exited", "code": code}, "duration_ms": 5,
-                            "output_bytes": 4, "output_tail": "boom"})
+                            "output_bytes": 4, "output_tail": self.foreign_text.unwrap_or("boom")})
                     })
                     .collect();
                 json!({"content_digest": digest, "content_digest_after": digest, "passed": self.passes && !all.is_empty(),

@@ -352,7 +352,10 @@ fn merge_conflict_redoes_the_story_on_the_new_base_and_is_bounded() {
         team.answer_coder("coder-1", "done").answer_architect("coder-1", APPROVED);
         assert_eq!(team.phase("coder-1"), "CODING");
         let prompt = team.prompt(team.coder_call("coder-1"));
-        assert!(prompt.contains("conflict with them in a.txt") && prompt.contains("+one"), "{prompt}");
+        assert!(
+            prompt.contains("conflict with them in these files:\n```\na.txt\n```") && prompt.contains("+one"),
+            "{prompt}"
+        );
     }
     team.surprises.push((RepositoryTool::Rebase, "a".to_owned(), conflict()));
     team.answer_coder("coder-1", "done").answer_architect("coder-1", APPROVED);

@@ -3,6 +3,7 @@
 mod contamination;
 mod contexts;
 mod diffs;
+mod injection;
 mod knowledge;
 mod lifecycle;
 mod people;
