@@ -65,11 +65,11 @@ fn m20_ordinary_story_passes_all_phases() {
 fn last_reply_turn(team: &TestTeam) -> (Option<TurnId>, usize) {
     let journal = || team.harness.journal().iter().map(|recorded| &recorded.event);
     let turns = journal().filter(|event| matches!(event, Event::TurnStarted { .. })).count();
-    let replies = journal().filter_map(|event| match event {
+    let mut replies = journal().filter_map(|event| match event {
         Event::ReplySent(reply) => Some(reply.turn),
         _ => None,
     });
-    (replies.last().flatten(), turns)
+    (replies.next_back().flatten(), turns)
 }
 
 #[test]
