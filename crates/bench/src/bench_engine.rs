@@ -12,7 +12,7 @@ use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_models::{LanguageModel, ModelRegistry};
 use segue_store::Store;
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
 use segue_testkit::TemporaryPostgres;
@@ -91,7 +91,7 @@ impl BenchEngine {
     pub(crate) async fn start(store_kind: StoreKind, shape: BenchTurnShape, file: &Path) -> Result<Self> {
         match store_kind {
             StoreKind::Sqlite => Self::start_on(Arc::new(SqliteStore::open(file)?), None, shape).await,
-            StoreKind::Memory => Self::start_on(Arc::new(MemoryStore::with_own_disk()), None, shape).await,
+            StoreKind::Memory => Self::start_on(Arc::new(InMemoryStore::with_own_disk()), None, shape).await,
             StoreKind::Postgres => {
                 let postgres = tokio::task::spawn_blocking(BenchPostgres::start).await?;
                 Self::start_node(&postgres, shape).await

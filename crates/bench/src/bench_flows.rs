@@ -9,7 +9,7 @@ use segue_core::context::{COMPACTION_FRAGMENT, ContextLayer, FragmentSource, Fra
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     CompactedMessages, CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
-    ReplyTextSource, RoleSpec, SummarizerRole,
+    NewOrStoredReplyText, RoleSpec, SummarizerRole,
 };
 use segue_core::handover::{
     HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverFieldValue,
@@ -89,7 +89,7 @@ struct BenchFlow {
 
 /// The experts' answers in the running turn.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct ExpertAnswers {
+struct BenchFlowState {
     texts: BTreeMap<RoleName, TextRef>,
 }
 
@@ -133,7 +133,7 @@ impl BenchFlow {
     }
 
     /// The mapper: records the length of each answer.
-    fn mapper_steps(answers: &ExpertAnswers) -> Vec<FlowStep> {
+    fn mapper_steps(answers: &BenchFlowState) -> Vec<FlowStep> {
         if answers.texts.len() < EXPERTS.len() {
             return Vec::new();
         }
@@ -165,13 +165,13 @@ fn summarizer_role() -> RoleSpec {
 }
 
 impl Flow for BenchFlow {
-    type State = ExpertAnswers;
+    type State = BenchFlowState;
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn apply(&self, state: &mut ExpertAnswers, event: &RecordedEvent) {
+    fn apply(&self, state: &mut BenchFlowState, event: &RecordedEvent) {
         match &event.event {
             Event::TurnStarted { .. } => state.texts.clear(),
             Event::FlowFactRecorded { kind, value } if kind == "answer" => {
@@ -183,13 +183,13 @@ impl Flow for BenchFlow {
         }
     }
 
-    fn react(&self, view: &FlowContext<'_, ExpertAnswers>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react(&self, view: &FlowContext<'_, BenchFlowState>, event: &RecordedEvent) -> Vec<FlowStep> {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => self.first_calls(),
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {
                 SPEAKER => vec![
                     FlowStep::Reply {
-                        text: ReplyTextSource::Stored(answered.text),
+                        text: NewOrStoredReplyText::Stored(answered.text),
                         role: Some(call.role.clone()),
                         call: Some(call.call),
                     },
@@ -217,7 +217,7 @@ impl Flow for BenchFlow {
 
     fn render_fragment(
         &self,
-        view: &FlowContext<'_, ExpertAnswers>,
+        view: &FlowContext<'_, BenchFlowState>,
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {

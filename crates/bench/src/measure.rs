@@ -29,7 +29,7 @@ pub(crate) type MeasurementResult = Map<String, Value>;
 /// A measurement to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MeasurementSpec {
-    pub kind: MeasurementKind,
+    pub kind: BenchWorkloadKind,
     pub store_kind: StoreKind,
     pub shape: BenchTurnShape,
     /// Turns per session.
@@ -42,7 +42,7 @@ pub(crate) struct MeasurementSpec {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum MeasurementKind {
+pub(crate) enum BenchWorkloadKind {
     /// Sessions one after the other.
     Turns,
     /// Concurrent sessions.
@@ -82,22 +82,22 @@ impl MeasurementSpec {
     /// Returns the name of the measurement, for `--only` and for progress messages.
     pub(crate) fn name(&self) -> String {
         let kind_name = match self.kind {
-            MeasurementKind::Turns => "turns",
-            MeasurementKind::Concurrent => "conc",
-            MeasurementKind::Growth => "grow",
-            MeasurementKind::Idle => "idle",
-            MeasurementKind::InFlight => "inflight",
-            MeasurementKind::ColdStart => "cold",
-            MeasurementKind::Resume => "resume",
-            MeasurementKind::Open => "open",
-            MeasurementKind::Read => "read",
-            MeasurementKind::Http => "http",
-            MeasurementKind::Streams => "streams",
-            MeasurementKind::Prompts => "prompts",
-            MeasurementKind::Tokens => "tokens",
-            MeasurementKind::Catalog => "catalog",
-            MeasurementKind::Nodes => "nodes",
-            MeasurementKind::IdleCost => "idlecost",
+            BenchWorkloadKind::Turns => "turns",
+            BenchWorkloadKind::Concurrent => "conc",
+            BenchWorkloadKind::Growth => "grow",
+            BenchWorkloadKind::Idle => "idle",
+            BenchWorkloadKind::InFlight => "inflight",
+            BenchWorkloadKind::ColdStart => "cold",
+            BenchWorkloadKind::Resume => "resume",
+            BenchWorkloadKind::Open => "open",
+            BenchWorkloadKind::Read => "read",
+            BenchWorkloadKind::Http => "http",
+            BenchWorkloadKind::Streams => "streams",
+            BenchWorkloadKind::Prompts => "prompts",
+            BenchWorkloadKind::Tokens => "tokens",
+            BenchWorkloadKind::Catalog => "catalog",
+            BenchWorkloadKind::Nodes => "nodes",
+            BenchWorkloadKind::IdleCost => "idlecost",
         };
         format!("{kind_name}.{}.{}", self.store_kind.name(), self.shape.flow_name())
     }
@@ -129,22 +129,22 @@ impl MeasurementSpec {
 /// The engine, the store or the disk failed.
 pub(crate) async fn run_measurement(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     match measurement.kind {
-        MeasurementKind::Turns => sequential_turns::measure_sequential_turns(measurement).await,
-        MeasurementKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(measurement).await,
-        MeasurementKind::Growth => growth::measure_growth(measurement).await,
-        MeasurementKind::Idle => memory::measure_idle_sessions(measurement).await,
-        MeasurementKind::InFlight => memory::measure_in_flight_calls(measurement).await,
-        MeasurementKind::ColdStart => startup::measure_cold_start(measurement).await,
-        MeasurementKind::Resume => startup::measure_resume(measurement).await,
-        MeasurementKind::Open => startup::measure_open(measurement).await,
-        MeasurementKind::Read => reads::measure_reads(measurement).await,
-        MeasurementKind::Http => http::measure_http_turns(measurement).await,
-        MeasurementKind::Streams => http::measure_event_streams(measurement).await,
-        MeasurementKind::Prompts => prompt_sizes::measure_prompt_sizes(measurement).await,
-        MeasurementKind::Tokens => token_economy::measure_token_economy(measurement).await,
-        MeasurementKind::Catalog => catalog::measure_catalog(measurement).await,
-        MeasurementKind::Nodes => postgres_nodes::measure_nodes(measurement).await,
-        MeasurementKind::IdleCost => postgres_nodes::measure_idle_cost(measurement).await,
+        BenchWorkloadKind::Turns => sequential_turns::measure_sequential_turns(measurement).await,
+        BenchWorkloadKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(measurement).await,
+        BenchWorkloadKind::Growth => growth::measure_growth(measurement).await,
+        BenchWorkloadKind::Idle => memory::measure_idle_sessions(measurement).await,
+        BenchWorkloadKind::InFlight => memory::measure_in_flight_calls(measurement).await,
+        BenchWorkloadKind::ColdStart => startup::measure_cold_start(measurement).await,
+        BenchWorkloadKind::Resume => startup::measure_resume(measurement).await,
+        BenchWorkloadKind::Open => startup::measure_open(measurement).await,
+        BenchWorkloadKind::Read => reads::measure_reads(measurement).await,
+        BenchWorkloadKind::Http => http::measure_http_turns(measurement).await,
+        BenchWorkloadKind::Streams => http::measure_event_streams(measurement).await,
+        BenchWorkloadKind::Prompts => prompt_sizes::measure_prompt_sizes(measurement).await,
+        BenchWorkloadKind::Tokens => token_economy::measure_token_economy(measurement).await,
+        BenchWorkloadKind::Catalog => catalog::measure_catalog(measurement).await,
+        BenchWorkloadKind::Nodes => postgres_nodes::measure_nodes(measurement).await,
+        BenchWorkloadKind::IdleCost => postgres_nodes::measure_idle_cost(measurement).await,
     }
 }
 

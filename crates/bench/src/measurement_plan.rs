@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench_engine::StoreKind;
 use crate::bench_flows::BenchTurnShape;
-use crate::measure::{MeasurementKind, MeasurementSpec};
+use crate::measure::{BenchWorkloadKind, MeasurementSpec};
 
 /// How extensive a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +36,12 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
     let by_extent = |full: usize, quick: usize| if extent == BenchExtent::Quick { quick } else { full };
     for store_kind in store_kinds {
         for shape in BenchTurnShape::ALL {
-            add_measurement(MeasurementKind::Turns, store_kind, shape, by_extent(200, 60), by_extent(7, 3), 1);
+            add_measurement(BenchWorkloadKind::Turns, store_kind, shape, by_extent(200, 60), by_extent(7, 3), 1);
         }
     }
     for store_kind in store_kinds {
         for shape in BenchTurnShape::ALL {
-            add_measurement(MeasurementKind::Concurrent, store_kind, shape, by_extent(200, 60), by_extent(5, 3), 64);
+            add_measurement(BenchWorkloadKind::Concurrent, store_kind, shape, by_extent(200, 60), by_extent(5, 3), 64);
         }
     }
     let long_session_turns = match extent {
@@ -50,27 +50,27 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
     };
     for store_kind in store_kinds {
         for shape in [BenchTurnShape::Single, BenchTurnShape::Fanout] {
-            add_measurement(MeasurementKind::Growth, store_kind, shape, long_session_turns, 1, 1);
+            add_measurement(BenchWorkloadKind::Growth, store_kind, shape, long_session_turns, 1, 1);
             if store_kind == StoreKind::Sqlite {
-                add_measurement(MeasurementKind::Open, store_kind, shape, long_session_turns, by_extent(9, 5), 1);
-                add_measurement(MeasurementKind::Resume, store_kind, shape, long_session_turns, 5, 1);
-                add_measurement(MeasurementKind::Read, store_kind, shape, long_session_turns, 7, 1);
+                add_measurement(BenchWorkloadKind::Open, store_kind, shape, long_session_turns, by_extent(9, 5), 1);
+                add_measurement(BenchWorkloadKind::Resume, store_kind, shape, long_session_turns, 5, 1);
+                add_measurement(BenchWorkloadKind::Read, store_kind, shape, long_session_turns, 7, 1);
             }
         }
     }
     for (store_kind, shape) in
         [(StoreKind::Sqlite, BenchTurnShape::Single), (StoreKind::Sqlite, BenchTurnShape::Fanout)]
     {
-        add_measurement(MeasurementKind::Idle, store_kind, shape, 1, 1, by_extent(10_000, 2_000));
-        add_measurement(MeasurementKind::InFlight, store_kind, shape, 1, 1, 1_000);
+        add_measurement(BenchWorkloadKind::Idle, store_kind, shape, 1, 1, by_extent(10_000, 2_000));
+        add_measurement(BenchWorkloadKind::InFlight, store_kind, shape, 1, 1, 1_000);
     }
     for shape in [BenchTurnShape::Single, BenchTurnShape::Fanout] {
-        add_measurement(MeasurementKind::ColdStart, StoreKind::Sqlite, shape, 2, by_extent(7, 3), 1);
+        add_measurement(BenchWorkloadKind::ColdStart, StoreKind::Sqlite, shape, 2, by_extent(7, 3), 1);
     }
     if extent != BenchExtent::Peers {
         for sessions in [1, 64] {
             add_measurement(
-                MeasurementKind::Http,
+                BenchWorkloadKind::Http,
                 StoreKind::Sqlite,
                 BenchTurnShape::Single,
                 by_extent(100, 30),
@@ -78,19 +78,19 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
                 sessions,
             );
         }
-        add_measurement(MeasurementKind::Streams, StoreKind::Sqlite, BenchTurnShape::Single, 1, 1, 1_000);
-        add_measurement(MeasurementKind::Prompts, StoreKind::Memory, BenchTurnShape::Single, 40, 1, 1);
-        add_measurement(MeasurementKind::Tokens, StoreKind::Memory, BenchTurnShape::Single, 60, 1, 1);
+        add_measurement(BenchWorkloadKind::Streams, StoreKind::Sqlite, BenchTurnShape::Single, 1, 1, 1_000);
+        add_measurement(BenchWorkloadKind::Prompts, StoreKind::Memory, BenchTurnShape::Single, 40, 1, 1);
+        add_measurement(BenchWorkloadKind::Tokens, StoreKind::Memory, BenchTurnShape::Single, 60, 1, 1);
         for store_kind in [StoreKind::Sqlite, StoreKind::Postgres] {
             let (repetitions, sessions) = (by_extent(41, 11), by_extent(100_000, 4_000));
-            add_measurement(MeasurementKind::Catalog, store_kind, BenchTurnShape::Single, 1, repetitions, sessions);
+            add_measurement(BenchWorkloadKind::Catalog, store_kind, BenchTurnShape::Single, 1, repetitions, sessions);
         }
         let (postgres, fanout) = (StoreKind::Postgres, BenchTurnShape::Fanout);
-        add_measurement(MeasurementKind::Concurrent, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
-        add_measurement(MeasurementKind::Growth, postgres, fanout, long_session_turns, 1, 1);
-        add_measurement(MeasurementKind::Nodes, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
+        add_measurement(BenchWorkloadKind::Concurrent, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
+        add_measurement(BenchWorkloadKind::Growth, postgres, fanout, long_session_turns, 1, 1);
+        add_measurement(BenchWorkloadKind::Nodes, postgres, fanout, by_extent(100, 40), by_extent(5, 3), 64);
         let sessions = by_extent(100_000, 2_000);
-        add_measurement(MeasurementKind::IdleCost, postgres, BenchTurnShape::Single, 1, 1, sessions);
+        add_measurement(BenchWorkloadKind::IdleCost, postgres, BenchTurnShape::Single, 1, 1, sessions);
     }
     let is_wanted =
         |measurement: &MeasurementSpec| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
@@ -107,12 +107,12 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
 }
 
 fn creates_long_session(measurement: &MeasurementSpec) -> bool {
-    matches!((measurement.kind, measurement.store_kind), (MeasurementKind::Growth, StoreKind::Sqlite))
+    matches!((measurement.kind, measurement.store_kind), (BenchWorkloadKind::Growth, StoreKind::Sqlite))
 }
 
 /// Returns whether the measurement reads the long session of another.
 fn reads_long_session(measurement: &MeasurementSpec) -> bool {
-    matches!(measurement.kind, MeasurementKind::Open | MeasurementKind::Resume | MeasurementKind::Read)
+    matches!(measurement.kind, BenchWorkloadKind::Open | BenchWorkloadKind::Resume | BenchWorkloadKind::Read)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::ids::{AskName, CallId, FragmentName, HandoverId, MessageId, ThreadId, ToolRunId};
-use crate::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
+use crate::scope::{ThreadKey, ThreadOpenReason, ThreadReuseConditions};
 
 /// Counts tokens. The caller provides it, because counting needs a vocabulary.
 pub trait TokenCounter {
@@ -24,14 +24,14 @@ pub trait TokenCounter {
 
 /// The fragments from which a role's prompts are built.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PromptRecipe {
+pub struct RolePromptSpec {
     /// Sent once as the system message, when the thread opens.
     pub opening: Vec<FragmentSpec>,
     /// Sent as the user message with each call, by the name of the ask.
     pub asks: BTreeMap<AskName, Vec<FragmentSpec>>,
 }
 
-impl PromptRecipe {
+impl RolePromptSpec {
     /// Returns what is wrong with the recipe. A stable fragment after a changing one would break the cached prefix at
     /// every call.
     #[must_use]
@@ -63,7 +63,7 @@ pub struct FragmentSpec {
     pub stability: FragmentStability,
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
-    pub overflow: OverflowPolicy,
+    pub overflow: FragmentOverflowPolicy,
     pub retention: FragmentRetention,
 }
 
@@ -76,7 +76,7 @@ impl FragmentSpec {
             layer,
             stability: FragmentStability::Stable,
             tokens_max: None,
-            overflow: OverflowPolicy::KeepStart,
+            overflow: FragmentOverflowPolicy::KeepStart,
             retention: FragmentRetention::Foldable,
         }
     }
@@ -89,7 +89,7 @@ impl FragmentSpec {
 
     /// Returns the fragment with a token budget.
     #[must_use]
-    pub fn with_budget(mut self, tokens_max: u32, overflow: OverflowPolicy) -> Self {
+    pub fn with_budget(mut self, tokens_max: u32, overflow: FragmentOverflowPolicy) -> Self {
         self.tokens_max = Some(tokens_max);
         self.overflow = overflow;
         self
@@ -155,7 +155,7 @@ pub enum FragmentStability {
 /// What happens to a fragment that exceeds its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OverflowPolicy {
+pub enum FragmentOverflowPolicy {
     /// The end is cut off.
     KeepStart,
     /// The beginning is cut off.
@@ -264,7 +264,7 @@ pub struct PromptReceipt {
     pub vendor_tokens_estimate: Option<u32>,
     /// The model's context window, as counted by the vendor.
     pub window_tokens: u32,
-    pub prefix: PrefixMatch,
+    pub prefix: PreviousPromptComparison,
     /// The digest of the whole prompt.
     pub digest: BodyId,
 }
@@ -301,9 +301,9 @@ pub enum CallThread {
     /// A new thread was opened.
     Opened {
         thread: ThreadId,
-        slot: ThreadSlot,
+        slot: ThreadKey,
         /// The scope tag of the new thread.
-        tag: ScopeTag,
+        tag: ThreadReuseConditions,
         why: ThreadOpenReason,
     },
 }
@@ -335,7 +335,7 @@ impl ThreadHistorySize {
 /// How a prompt relates to the previous one in the same slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PrefixMatch {
+pub enum PreviousPromptComparison {
     /// There was no previous prompt.
     First,
     /// The prompt begins with all of the previous prompt.
@@ -353,7 +353,7 @@ pub enum PrefixMatch {
 
 /// The parts of a prompt that are needed to compare it with the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PromptOutline {
+pub(crate) struct PromptComparisonData {
     pub(crate) call: CallId,
     pub(crate) thread: ThreadId,
     /// How often the thread had been compacted.
@@ -361,7 +361,7 @@ pub(crate) struct PromptOutline {
     pub(crate) carried: ThreadHistorySize,
     pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
     pub(crate) ask: Arc<[(FragmentName, TextRef)]>,
-    pub(crate) ask_status: PromptAskStatus,
+    pub(crate) ask_status: CallAnswerStatus,
     /// The offered tools. Vendors put them before all messages.
     pub(crate) tools: Option<BodyId>,
 }
@@ -369,7 +369,7 @@ pub(crate) struct PromptOutline {
 /// Whether the ask of a call has become part of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum PromptAskStatus {
+pub(crate) enum CallAnswerStatus {
     /// The call was not answered, so its ask is not in the thread.
     #[default]
     Unanswered,
@@ -387,31 +387,34 @@ pub(crate) const THREAD_REPLACED_CAUSE: &str = "thread";
 /// Compares a prompt with the previous one. The prompt extends it if it has the same tools and begins with all of its
 /// messages.
 #[must_use]
-pub(crate) fn compare_prefix(before: Option<&PromptOutline>, next: &PromptOutline) -> PrefixMatch {
-    let Some(before) = before else { return PrefixMatch::First };
+pub(crate) fn compare_prefix(
+    before: Option<&PromptComparisonData>,
+    next: &PromptComparisonData,
+) -> PreviousPromptComparison {
+    let Some(before) = before else { return PreviousPromptComparison::First };
     let from = before.call;
     if before.tools != next.tools {
-        return PrefixMatch::Broken { from, kept_tokens: 0, cause: TOOLS_CHANGED_CAUSE.into() };
+        return PreviousPromptComparison::Broken { from, kept_tokens: 0, cause: TOOLS_CHANGED_CAUSE.into() };
     }
     let difference =
         if before.thread == next.thread { diff_within_thread(before, next) } else { diff_across_threads(before, next) };
     match difference {
-        Some((kept_tokens, cause)) => PrefixMatch::Broken { from, kept_tokens, cause },
-        None => PrefixMatch::Extends(from),
+        Some((kept_tokens, cause)) => PreviousPromptComparison::Broken { from, kept_tokens, cause },
+        None => PreviousPromptComparison::Extends(from),
     }
 }
 
-fn diff_within_thread(before: &PromptOutline, next: &PromptOutline) -> Option<(u32, FragmentName)> {
+fn diff_within_thread(before: &PromptComparisonData, next: &PromptComparisonData) -> Option<(u32, FragmentName)> {
     if before.compactions != next.compactions {
         return Some((sum_fragment_tokens(&next.opening), COMPACTION_FRAGMENT.into()));
     }
     match before.ask_status {
-        PromptAskStatus::Answered => None,
-        PromptAskStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
+        CallAnswerStatus::Answered => None,
+        CallAnswerStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
     }
 }
 
-fn diff_across_threads(before: &PromptOutline, next: &PromptOutline) -> Option<(u32, FragmentName)> {
+fn diff_across_threads(before: &PromptComparisonData, next: &PromptComparisonData) -> Option<(u32, FragmentName)> {
     let kept = sum_fragment_tokens(&next.opening);
     if let Some((name, _)) = next.opening.first().filter(|_| before.opening.is_empty()) {
         return Some((0, name.clone()));
@@ -457,9 +460,9 @@ pub(crate) fn fit_to_budget(
 ) -> FragmentFitResult {
     let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FragmentFitResult::Whole };
     match spec.overflow {
-        OverflowPolicy::LeaveOut => FragmentFitResult::Omitted,
-        OverflowPolicy::KeepStart => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::Start)),
-        OverflowPolicy::KeepEnd => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::End)),
+        FragmentOverflowPolicy::LeaveOut => FragmentFitResult::Omitted,
+        FragmentOverflowPolicy::KeepStart => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::Start)),
+        FragmentOverflowPolicy::KeepEnd => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::End)),
     }
 }
 
@@ -516,15 +519,15 @@ mod tests {
         TextRef { body: BodyId::hash_text(content), tokens: Words.count_tokens(content) }
     }
 
-    fn outline(call: u32, thread: u32, pieces: &[(&str, &str)]) -> PromptOutline {
-        PromptOutline {
+    fn outline(call: u32, thread: u32, pieces: &[(&str, &str)]) -> PromptComparisonData {
+        PromptComparisonData {
             call: CallId(call),
             thread: ThreadId(thread),
             compactions: 0,
             carried: ThreadHistorySize::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
             ask: Arc::default(),
-            ask_status: PromptAskStatus::Unanswered,
+            ask_status: CallAnswerStatus::Unanswered,
             tools: None,
         }
     }
@@ -533,62 +536,63 @@ mod tests {
     fn a_broken_prefix_names_the_fragment_that_broke_it() {
         let first = outline(1, 1, &[("role", "you map"), ("date", "monday"), ("task", "go")]);
         let second = outline(2, 2, &[("role", "you map"), ("date", "tuesday"), ("task", "go")]);
-        assert_eq!(compare_prefix(None, &first), PrefixMatch::First);
+        assert_eq!(compare_prefix(None, &first), PreviousPromptComparison::First);
         assert_eq!(
             compare_prefix(Some(&first), &second),
-            PrefixMatch::Broken { from: CallId(1), kept_tokens: 2, cause: "date".into() }
+            PreviousPromptComparison::Broken { from: CallId(1), kept_tokens: 2, cause: "date".into() }
         );
         let longer = outline(3, 3, &[("role", "you map"), ("date", "monday"), ("task", "go"), ("more", "on")]);
         assert!(
-            matches!(compare_prefix(Some(&first), &longer), PrefixMatch::Broken { cause, kept_tokens: 4, .. } if cause == "more")
+            matches!(compare_prefix(Some(&first), &longer), PreviousPromptComparison::Broken { cause, kept_tokens: 4, .. } if cause == "more")
         );
     }
 
     #[test]
     fn a_thread_extends_itself_until_it_is_compacted() {
         let first = outline(1, 1, &[("role", "you map")]);
-        let mut next = PromptOutline { call: CallId(2), ask: [("task".into(), text("go on"))].into(), ..first.clone() };
-        assert_eq!(compare_prefix(Some(&first), &next), PrefixMatch::Extends(CallId(1)));
-        let unanswered = PromptOutline { ask: [("task".into(), text("go"))].into(), ..first.clone() };
+        let mut next =
+            PromptComparisonData { call: CallId(2), ask: [("task".into(), text("go on"))].into(), ..first.clone() };
+        assert_eq!(compare_prefix(Some(&first), &next), PreviousPromptComparison::Extends(CallId(1)));
+        let unanswered = PromptComparisonData { ask: [("task".into(), text("go"))].into(), ..first.clone() };
         assert_eq!(
             compare_prefix(Some(&unanswered), &next),
-            PrefixMatch::Broken { from: CallId(1), kept_tokens: 0, cause: "task".into() }
+            PreviousPromptComparison::Broken { from: CallId(1), kept_tokens: 0, cause: "task".into() }
         );
-        let answered = PromptOutline { ask_status: PromptAskStatus::Answered, ..unanswered };
-        assert_eq!(compare_prefix(Some(&answered), &next), PrefixMatch::Extends(CallId(1)));
+        let answered = PromptComparisonData { ask_status: CallAnswerStatus::Answered, ..unanswered };
+        assert_eq!(compare_prefix(Some(&answered), &next), PreviousPromptComparison::Extends(CallId(1)));
         next.compactions = 1;
         assert_eq!(
             compare_prefix(Some(&first), &next),
-            PrefixMatch::Broken { from: CallId(1), kept_tokens: 2, cause: COMPACTION_FRAGMENT.into() }
+            PreviousPromptComparison::Broken { from: CallId(1), kept_tokens: 2, cause: COMPACTION_FRAGMENT.into() }
         );
     }
 
     #[test]
     fn other_tools_break_the_prefix_before_its_first_word() {
         let first = outline(1, 1, &[("role", "you map")]);
-        let next = PromptOutline { call: CallId(2), tools: Some(BodyId::hash_text("[]")), ..first.clone() };
+        let next = PromptComparisonData { call: CallId(2), tools: Some(BodyId::hash_text("[]")), ..first.clone() };
         assert_eq!(
             compare_prefix(Some(&first), &next),
-            PrefixMatch::Broken { from: CallId(1), kept_tokens: 0, cause: TOOLS_CHANGED_CAUSE.into() }
+            PreviousPromptComparison::Broken { from: CallId(1), kept_tokens: 0, cause: TOOLS_CHANGED_CAUSE.into() }
         );
     }
 
     #[test]
     fn a_fragment_over_its_budget_is_cut_or_left_out() {
         let long = "one two three four five six";
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::KeepStart);
+        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::KeepStart);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("one two three[…]".into()));
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::KeepEnd);
+        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::KeepEnd);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("[…]four five six".into()));
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, OverflowPolicy::LeaveOut);
+        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Omitted);
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(6, OverflowPolicy::LeaveOut);
+        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Whole);
     }
 
     #[test]
     fn stable_fragment_after_a_changing_one_is_an_error() {
-        let recipe = PromptRecipe {
+        let recipe = RolePromptSpec {
             opening: vec![
                 FragmentSpec::changing("date", ContextLayer::Task),
                 FragmentSpec::stable("role", ContextLayer::Instruction),

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::ToolApprovalRules;
 use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
-use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, ToolRunResolution};
+use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, UnknownToolRunResolution};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext};
 use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
@@ -32,14 +32,14 @@ use crate::phase::Proposer;
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
 use crate::signal::SignalForm;
-use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToSend};
+use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToOtherSession};
 use crate::tool::ToolResult;
 use crate::turn_options::{ClientToolResult, TurnOptions};
 use draft::DecisionDraft;
 
 pub use self::{
     asks::{CLAIM_TOPIC, RELEASE_TOPIC},
-    recompute::{PreparedRecomputation, RecomputeChanges, prepare_recomputation},
+    recompute::{PreparedRecomputation, RecomputeOverrides, prepare_recomputation},
 };
 
 /// An input to a session.
@@ -140,8 +140,8 @@ pub enum OperatorCommand {
     /// Decides about a tool run whose outcome is unknown.
     ResolveToolRun {
         run: ToolRunId,
-        resolution: ToolRunResolution,
-        /// The result for [`ToolRunResolution::Done`], or the reason for [`ToolRunResolution::Fail`].
+        resolution: UnknownToolRunResolution,
+        /// The result for [`UnknownToolRunResolution::Done`], or the reason for [`UnknownToolRunResolution::Fail`].
         #[serde(default)]
         text: Option<String>,
     },
@@ -207,7 +207,7 @@ pub struct DecisionEnv<'a> {
     pub child_checker: &'a dyn ChildSessionValidator,
     /// The operator's rules about tool runs that need approval.
     pub approval_rules: &'a ToolApprovalRules,
-    pub dispatch: EffectDispatchMode,
+    pub dispatch: ImmediateOrDeferredEffects,
 }
 
 /// Checks whether a child session can be opened.
@@ -221,7 +221,7 @@ pub trait ChildSessionValidator {
 
 /// Who performs the effects of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EffectDispatchMode {
+pub enum ImmediateOrDeferredEffects {
     /// This process, immediately.
     #[default]
     Immediate,
@@ -272,7 +272,7 @@ pub struct Decision {
     /// What became of the inbox entry, if the input was one.
     pub submission_outcome: Option<SubmissionOutcome>,
     /// What is submitted to other sessions in the same commit.
-    pub submissions: Vec<SubmissionToSend>,
+    pub submissions: Vec<SubmissionToOtherSession>,
     /// The child sessions that are created in the same commit.
     pub children: Vec<ChildToSpawn>,
 }

@@ -26,7 +26,7 @@ use crate::phase::guard::Proposer;
 use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
-use crate::scope::ThreadSlot;
+use crate::scope::ThreadKey;
 use crate::tool::RecordedToolArtifact;
 use crate::turn_options::RecordedTurnOptions;
 
@@ -163,7 +163,7 @@ pub enum Event {
         cost_microusd: Option<u64>,
     },
     /// A thread was reset. The next call in its slot opens a new thread.
-    ThreadReset { slot: ThreadSlot, by: Proposer, reason: String },
+    ThreadReset { slot: ThreadKey, by: Proposer, reason: String },
     /// The oldest messages of a thread were replaced by a summary.
     ThreadCompacted(Box<ThreadCompacted>),
     /// A phase graph entered a phase.
@@ -209,13 +209,13 @@ pub enum Event {
         reason: String,
     },
     /// An operator decided about a tool run whose outcome is unknown.
-    ToolRunResolved { run: ToolRunId, resolution: ToolRunResolution },
+    ToolRunResolved { run: ToolRunId, resolution: UnknownToolRunResolution },
     /// A person allowed a role to use a tool for the rest of the session.
     ToolApprovalRuleAdded(SessionToolApproval),
     /// A tool run ended.
     ToolRunEnded {
         run: ToolRunId,
-        outcome: ToolOutcome,
+        outcome: ToolRunOutcome,
         /// The tool's result, or the reason why there is none.
         text: TextRef,
         /// True if models are also told that the run failed. Events of older versions lack the field, and their prompts
@@ -521,7 +521,7 @@ pub enum ToolRunHoldReason {
 /// What happens to a tool run whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolRunResolution {
+pub enum UnknownToolRunResolution {
     /// It runs again.
     RunAgain,
     /// It has failed.
@@ -533,7 +533,7 @@ pub enum ToolRunResolution {
 /// The result of a tool run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolOutcome {
+pub enum ToolRunOutcome {
     /// The tool succeeded.
     Done,
     /// The tool failed.

@@ -26,15 +26,15 @@ use crate::signal::SignalForm;
 
 pub use self::{
     artifact::{
-        Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
-        ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
+        Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge,
+        ArtifactGraphNode, ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
     },
     settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
     spec::{
-        AnswerVisibility, CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleLimits,
-        RoleSpec, SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
+        CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleAnswerVisibility,
+        RoleLimits, RoleSpec, SummarizerRole, ToolRunnerKind, UnknownOutcomePolicy,
     },
-    step::{ChildRequest, FlowStep, ReplyTextSource},
+    step::{FlowStep, NewOrStoredReplyText, SpawnChildRequest},
     text_lookup::{BodyTextLookup, TextResolver},
 };
 

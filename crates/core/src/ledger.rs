@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::PrefixMatch;
+use crate::context::PreviousPromptComparison;
 use crate::event::CallAnswered;
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
 use crate::prompt::{FailedAttemptCost, TokenUsage};
@@ -196,11 +196,11 @@ impl Ledger {
     }
 
     /// Counts how a prompt relates to the previous one.
-    pub(crate) fn record_prompt_prefix(&mut self, prefix: &PrefixMatch) {
+    pub(crate) fn record_prompt_prefix(&mut self, prefix: &PreviousPromptComparison) {
         match prefix {
-            PrefixMatch::First => self.prompt_prefixes.first += 1,
-            PrefixMatch::Extends(_) => self.prompt_prefixes.extended += 1,
-            PrefixMatch::Broken { cause, .. } => {
+            PreviousPromptComparison::First => self.prompt_prefixes.first += 1,
+            PreviousPromptComparison::Extends(_) => self.prompt_prefixes.extended += 1,
+            PreviousPromptComparison::Broken { cause, .. } => {
                 *self.prompt_prefixes.broken_by_fragment.entry(cause.clone()).or_default() += 1
             }
         }

@@ -20,11 +20,11 @@
 //! use segue_core::body::BodyId;
 //! use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
 //! use segue_core::decide::{
-//!     ChildSessionValidator, DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide,
+//!     ChildSessionValidator, DecisionEnv, ImmediateOrDeferredEffects, RoleModelResolver, SessionInput, decide,
 //! };
 //! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnOutcome};
 //! use segue_core::flow::{
-//!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec,
+//!     BodyTextLookup, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec,
 //! };
 //! use segue_core::ids::{FlowName, FragmentName, ModelName, PhaseName, RoleName, UnixMillis};
 //! use segue_core::scope::Scope;
@@ -44,7 +44,7 @@
 //!         match &event.event {
 //!             Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("assistant", "reply"))],
 //!             Event::CallAnswered(answered) => {
-//!                 let text = ReplyTextSource::Stored(answered.text);
+//!                 let text = NewOrStoredReplyText::Stored(answered.text);
 //!                 vec![
 //!                     FlowStep::Reply { text, role: None, call: Some(answered.call) },
 //!                     FlowStep::EndTurn(TurnOutcome::Done),
@@ -106,7 +106,7 @@
 //!     model_selector: &Outside,
 //!     child_checker: &Outside,
 //!     approval_rules: &Default::default(),
-//!     dispatch: EffectDispatchMode::Immediate,
+//!     dispatch: ImmediateOrDeferredEffects::Immediate,
 //! };
 //!
 //! // Open a session, then decide on a message.

@@ -26,11 +26,11 @@ use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, Tool
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, Proposer, ProposerKind, UnmetRequirement},
+    guard::{ConditionVerdict, Guard, Proposer, TransitionProposerKind, UnmetRequirement},
     ruling::PhaseRefusal,
     state::{
-        ExpiredPhaseLimit, PhaseProposal, PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause,
-        TransitionNote,
+        ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, PhaseTransition, SkipGrant, SkippedRequirement,
+        TransitionCause, TransitionNote,
     },
 };
 
@@ -47,7 +47,7 @@ pub struct PhaseGraph {
     /// The allowed transitions. An edge from a phase to itself allows the phase to be entered again.
     pub edges: Vec<PhaseEdge>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<PhaseGate>,
+    pub gates: Vec<PhaseEntryGate>,
 }
 
 /// What has its own state in a graph.
@@ -220,7 +220,7 @@ pub struct PhaseEdge {
 /// with evidence, by any detour, unless the user grants a skip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PhaseGate {
+pub struct PhaseEntryGate {
     /// The name within the graph.
     pub name: String,
     /// Entering this phase opens the gate.
@@ -236,7 +236,7 @@ pub struct PhaseGate {
     pub blocks: BTreeSet<PhaseName>,
 }
 
-impl PhaseGate {
+impl PhaseEntryGate {
     /// Returns what is missing for leaving `satisfied_by` with evidence; `None` if nothing is.
     #[must_use]
     pub(crate) fn unmet_condition(&self, inputs: &GuardInputs) -> Option<UnmetRequirement> {
@@ -276,8 +276,13 @@ impl PhaseGraph {
 
     /// Returns the open gates that are satisfied if the current phase is left now by a proposal.
     #[must_use]
-    pub(crate) fn gates_satisfied_on_leaving(&self, state: &PhaseState, inputs: &GuardInputs) -> Vec<&PhaseGate> {
-        let is_left = |gate: &&PhaseGate| state.open_gates.contains(&gate.name) && gate.satisfied_by == state.current;
+    pub(crate) fn gates_satisfied_on_leaving(
+        &self,
+        state: &PhaseGraphState,
+        inputs: &GuardInputs,
+    ) -> Vec<&PhaseEntryGate> {
+        let is_left =
+            |gate: &&PhaseEntryGate| state.open_gates.contains(&gate.name) && gate.satisfied_by == state.current;
         self.gates.iter().filter(is_left).filter(|gate| gate.unmet_condition(inputs).is_none()).collect()
     }
 }

@@ -16,7 +16,7 @@ pub struct Prompt {
     pub messages: Arc<Vec<PromptMessage>>,
     /// The tools that the model may call, in the role's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<ModelToolSpec>,
     /// How the model uses the tools.
     #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
     pub tool_use: ToolUseRules,
@@ -186,7 +186,7 @@ pub enum ModelOutputFormat {
 
 /// The description of a tool for models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolSpec {
+pub struct ModelToolSpec {
     pub name: ToolName,
     pub description: String,
     /// The JSON schema of the arguments.

@@ -22,7 +22,7 @@ pub enum Scope {
     /// Calls continue a thread while it is valid.
     Persistent {
         /// There is one thread for each value of these.
-        partitions: BTreeSet<ThreadPartition>,
+        partitions: BTreeSet<ThreadPartitionKey>,
         /// A change of any of these ends the thread.
         boundaries: BTreeSet<ThreadEndTrigger>,
         /// A thread that is older than this is replaced.
@@ -33,7 +33,7 @@ pub enum Scope {
 /// What separates threads of one role that exist side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThreadPartition {
+pub enum ThreadPartitionKey {
     /// Each model has its own thread, and each sample of it.
     Model,
     /// Each agent that the role talks to has its own thread.
@@ -76,18 +76,18 @@ impl Scope {
     /// Creates a scope with one thread per model.
     #[must_use]
     pub fn per_model() -> Self {
-        Self::per_session().partitioned_by(ThreadPartition::Model)
+        Self::per_session().partitioned_by(ThreadPartitionKey::Model)
     }
 
     /// Creates a scope with one thread per peer.
     #[must_use]
     pub fn per_peer() -> Self {
-        Self::per_session().partitioned_by(ThreadPartition::Peer)
+        Self::per_session().partitioned_by(ThreadPartitionKey::Peer)
     }
 
     /// Returns the scope with a partition added. A fresh scope stays fresh.
     #[must_use]
-    pub(crate) fn partitioned_by(mut self, partition: ThreadPartition) -> Self {
+    pub(crate) fn partitioned_by(mut self, partition: ThreadPartitionKey) -> Self {
         if let Self::Persistent { partitions, .. } = &mut self {
             partitions.insert(partition);
         }
@@ -119,8 +119,8 @@ impl Scope {
             return "none: every call starts a new thread".to_owned();
         };
         let partitions = partitions.iter().map(|partition| match partition {
-            ThreadPartition::Model => "for each model",
-            ThreadPartition::Peer => "for each peer",
+            ThreadPartitionKey::Model => "for each model",
+            ThreadPartitionKey::Peer => "for each peer",
         });
         let boundaries = boundaries.iter().map(|boundary| match boundary {
             ThreadEndTrigger::Turn => "the turn ends".to_owned(),
@@ -150,7 +150,7 @@ impl Scope {
 
 /// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ScopeInputs {
+pub(crate) struct ThreadScopeInputs {
     pub(crate) role: RoleName,
     /// The agent that plays the role, if there are several.
     pub(crate) agent: Option<AgentName>,
@@ -182,7 +182,7 @@ pub struct PhaseVisit {
 
 /// The key of a thread. A slot has at most one current thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ThreadSlot {
+pub struct ThreadKey {
     pub role: RoleName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
@@ -195,7 +195,7 @@ pub struct ThreadSlot {
 
 /// The conditions under which a thread is valid. A call with a different tag does not continue the thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct ScopeTag {
+pub struct ThreadReuseConditions {
     /// The only call of a thread with a fresh scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single_call: Option<CallId>,
@@ -218,9 +218,9 @@ fn is_zero(number: &u32) -> bool {
 
 /// Returns the slot and scope tag of a call.
 #[must_use]
-pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (ThreadSlot, ScopeTag) {
-    let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
-    let mut tag = ScopeTag { slot_resets: context.slot_resets, ..ScopeTag::default() };
+pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ThreadScopeInputs) -> (ThreadKey, ThreadReuseConditions) {
+    let mut slot = ThreadKey { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
+    let mut tag = ThreadReuseConditions { slot_resets: context.slot_resets, ..ThreadReuseConditions::default() };
     let model = || Some((context.model.clone(), context.sample));
     match scope {
         Scope::Fresh => {
@@ -232,8 +232,8 @@ pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (Thr
         Scope::Persistent { partitions, boundaries, .. } => {
             for partition in partitions {
                 match partition {
-                    ThreadPartition::Model => slot.model = model(),
-                    ThreadPartition::Peer => slot.peer.clone_from(&context.peer),
+                    ThreadPartitionKey::Model => slot.model = model(),
+                    ThreadPartitionKey::Peer => slot.peer.clone_from(&context.peer),
                 }
             }
             for boundary in boundaries {
@@ -253,7 +253,7 @@ pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ScopeInputs) -> (Thr
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CurrentThread<'a> {
     pub(crate) thread: ThreadId,
-    pub(crate) scope_tag: &'a ScopeTag,
+    pub(crate) scope_tag: &'a ThreadReuseConditions,
     pub(crate) opened_at: UnixMillis,
 }
 
@@ -275,7 +275,7 @@ pub enum ThreadOpenReason {
     /// The slot was empty.
     FirstUse,
     /// These parts of the scope tag changed.
-    Changed(Vec<ScopeTagChange>),
+    Changed(Vec<ChangedThreadReuseCondition>),
     /// The thread was older than the scope allows.
     TooOld,
 }
@@ -283,7 +283,7 @@ pub enum ThreadOpenReason {
 /// A part of the scope tag that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ScopeTagChange {
+pub enum ChangedThreadReuseCondition {
     Turn,
     Phase,
     Model,
@@ -304,11 +304,11 @@ impl fmt::Display for ThreadOpenReason {
                         f.write_str(" and ")?;
                     }
                     f.write_str(match part {
-                        ScopeTagChange::Turn => "another turn",
-                        ScopeTagChange::Phase => "another phase visit",
-                        ScopeTagChange::Model => "another model",
-                        ScopeTagChange::WorkItem => "another work item",
-                        ScopeTagChange::Reset => "reset",
+                        ChangedThreadReuseCondition::Turn => "another turn",
+                        ChangedThreadReuseCondition::Phase => "another phase visit",
+                        ChangedThreadReuseCondition::Model => "another model",
+                        ChangedThreadReuseCondition::WorkItem => "another work item",
+                        ChangedThreadReuseCondition::Reset => "reset",
                     })?;
                 }
                 Ok(())
@@ -322,7 +322,7 @@ impl fmt::Display for ThreadOpenReason {
 pub(crate) fn choose_thread(
     scope: &Scope,
     current: Option<CurrentThread<'_>>,
-    required: &ScopeTag,
+    required: &ThreadReuseConditions,
     now: UnixMillis,
 ) -> ThreadChoice {
     let Some(current) = current else {
@@ -348,18 +348,21 @@ pub(crate) fn choose_thread(
     }
 }
 
-fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ScopeTagChange> {
+fn list_thread_changes(
+    current: &ThreadReuseConditions,
+    required: &ThreadReuseConditions,
+) -> Vec<ChangedThreadReuseCondition> {
     let mut parts = Vec::new();
-    let mut add_if = |differs: bool, part: ScopeTagChange| {
+    let mut add_if = |differs: bool, part: ChangedThreadReuseCondition| {
         if differs {
             parts.push(part);
         }
     };
-    add_if(current.turn != required.turn, ScopeTagChange::Turn);
-    add_if(current.phase_visit != required.phase_visit, ScopeTagChange::Phase);
-    add_if(current.model != required.model, ScopeTagChange::Model);
-    add_if(current.work_item != required.work_item, ScopeTagChange::WorkItem);
-    add_if(current.slot_resets != required.slot_resets, ScopeTagChange::Reset);
+    add_if(current.turn != required.turn, ChangedThreadReuseCondition::Turn);
+    add_if(current.phase_visit != required.phase_visit, ChangedThreadReuseCondition::Phase);
+    add_if(current.model != required.model, ChangedThreadReuseCondition::Model);
+    add_if(current.work_item != required.work_item, ChangedThreadReuseCondition::WorkItem);
+    add_if(current.slot_resets != required.slot_resets, ChangedThreadReuseCondition::Reset);
     parts
 }
 
@@ -367,8 +370,8 @@ fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ScopeTagC
 mod tests {
     use super::*;
 
-    fn caller() -> ScopeInputs {
-        ScopeInputs {
+    fn caller() -> ThreadScopeInputs {
+        ThreadScopeInputs {
             role: "architect".into(),
             agent: None,
             peer: Some("coder-1".into()),
@@ -382,7 +385,7 @@ mod tests {
         }
     }
 
-    fn rule(scope: &Scope, before: &ScopeInputs, after: &ScopeInputs, later_ms: u64) -> ThreadChoice {
+    fn rule(scope: &Scope, before: &ThreadScopeInputs, after: &ThreadScopeInputs, later_ms: u64) -> ThreadChoice {
         let (slot, tag) = resolve_slot_and_tag(scope, before);
         let (wanted_slot, wanted_tag) = resolve_slot_and_tag(scope, after);
         let existing = (slot == wanted_slot).then_some(CurrentThread {
@@ -408,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_fresh_role_never_continues_another_call() {
-        let next = ScopeInputs { root_call: CallId(2), ..caller() };
+        let next = ThreadScopeInputs { root_call: CallId(2), ..caller() };
         assert_eq!(rule(&Scope::Fresh, &caller(), &next, 1), ThreadChoice::Open(ThreadOpenReason::Fresh));
         assert_eq!(
             rule(&Scope::Fresh, &caller(), &caller(), 1),
@@ -420,11 +423,11 @@ mod tests {
     #[test]
     fn a_changed_work_item_opens_a_new_thread_and_another_peer_has_its_own() {
         let scope = Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem);
-        let other_story = ScopeInputs { work_item: Some("story-2".into()), ..caller() };
-        let other_peer = ScopeInputs { peer: Some("coder-2".into()), ..caller() };
+        let other_story = ThreadScopeInputs { work_item: Some("story-2".into()), ..caller() };
+        let other_peer = ThreadScopeInputs { peer: Some("coder-2".into()), ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &other_story, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::WorkItem]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::WorkItem]))
         );
         assert_eq!(rule(&scope, &caller(), &other_peer, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }
@@ -434,19 +437,19 @@ mod tests {
         let scope = Scope::per_session().with_age_ms_max(100);
         assert_eq!(rule(&scope, &caller(), &caller(), 100), ThreadChoice::Continue(ThreadId(7)));
         assert_eq!(rule(&scope, &caller(), &caller(), 101), ThreadChoice::Open(ThreadOpenReason::TooOld));
-        let reset = ScopeInputs { slot_resets: 1, ..caller() };
+        let reset = ThreadScopeInputs { slot_resets: 1, ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &reset, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::Reset]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::Reset]))
         );
     }
 
     #[test]
     fn model_change_ends_a_thread_bounded_by_model_and_selects_another_per_model() {
-        let other = ScopeInputs { model: "n".into(), ..caller() };
+        let other = ThreadScopeInputs { model: "n".into(), ..caller() };
         assert_eq!(
             rule(&Scope::per_phase().ended_by(ThreadEndTrigger::Model), &caller(), &other, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ScopeTagChange::Model]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::Model]))
         );
         assert_eq!(rule(&Scope::per_model(), &caller(), &other, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }

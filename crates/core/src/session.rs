@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::approval::SessionToolApproval;
 use crate::body::{BodyId, ImageRef, TextRef};
-use crate::context::PromptOutline;
+use crate::context::PromptComparisonData;
 use crate::event::{
     AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
     Event, MidTurnPolicy, PhaseGraphKey, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
@@ -30,8 +30,8 @@ use crate::ids::{
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
-use crate::phase::state::PhaseState;
-use crate::scope::ThreadSlot;
+use crate::phase::state::PhaseGraphState;
+use crate::scope::ThreadKey;
 use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
 use crate::turn_options::RecordedTurnOptions;
@@ -111,7 +111,7 @@ pub struct Session {
     /// Calls that wait for another call.
     pub deferred_calls: BTreeMap<u32, CallQueuedOnThread>,
     /// Calls whose answer may still arrive although it is no longer needed.
-    pub abandoned_calls: VecDeque<AbandonedCall>,
+    pub abandoned_calls: VecDeque<AbandonedUnansweredCall>,
     /// Answers whose tool calls have not all finished.
     pub tool_rounds: BTreeMap<CallId, ToolRound>,
     pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
@@ -128,12 +128,12 @@ pub struct Session {
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
     #[serde(with = "pairs")]
-    pub thread_by_slot: BTreeMap<Arc<ThreadSlot>, ThreadId>,
+    pub thread_by_slot: BTreeMap<Arc<ThreadKey>, ThreadId>,
     #[serde(with = "pairs")]
-    pub slot_resets: BTreeMap<ThreadSlot, u32>,
+    pub slot_resets: BTreeMap<ThreadKey, u32>,
     /// The last prompt of each slot, for comparison with the next one.
     #[serde(with = "pairs")]
-    pub(crate) last_prompts: BTreeMap<Arc<ThreadSlot>, Arc<PromptOutline>>,
+    pub(crate) last_prompts: BTreeMap<Arc<ThreadKey>, Arc<PromptComparisonData>>,
     #[serde(with = "pairs")]
     pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStatus>>,
     /// The latest handovers, newest last.
@@ -267,7 +267,7 @@ fn first_attempt() -> u32 {
 
 /// A call that was abandoned or cancelled, and whose answer may still arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AbandonedCall {
+pub struct AbandonedUnansweredCall {
     pub call: CallId,
     pub turn: Option<TurnId>,
     pub role: RoleName,
@@ -310,12 +310,12 @@ pub struct ToolRound {
     pub root_call: CallId,
     pub round_number: u32,
     /// The tool calls in the model's order, with their results so far.
-    pub(crate) tool_results: Vec<ToolCallResult>,
+    pub(crate) tool_results: Vec<ToolCallWithResult>,
 }
 
 /// A tool call and its result, if it has finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ToolCallResult {
+pub(crate) struct ToolCallWithResult {
     pub(crate) tool_call_id: String,
     /// The tool's result, or the reason why there is none.
     pub(crate) text: Option<TextRef>,
@@ -347,9 +347,9 @@ pub struct Timer {
 /// The current state of a phase graph and its past states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseGraphStatus {
-    pub state: PhaseState,
+    pub state: PhaseGraphState,
     /// The states after the latest transitions, oldest first, for rollback.
-    pub past_states: VecDeque<PhaseState>,
+    pub past_states: VecDeque<PhaseGraphState>,
     /// The kinds of handovers that were created during this visit.
     pub handover_kinds: BTreeSet<HandoverKind>,
     /// The last turn that was counted for this visit.

@@ -63,7 +63,7 @@ use crate::limits::{
     LIST_ITEMS_MAX,
 };
 use block_scanner::BlockScanner;
-use user_quotes::UserQuoteMatcher;
+use user_quotes::QuotedMarkerMatcher;
 
 pub use self::{
     fields::{BlockFieldKind, BlockFields, BlockSchema},
@@ -282,7 +282,7 @@ pub fn parse_reply(text: &str, blocks: &BlockSet) -> ParsedReply {
 /// messages, and from other texts in the prompt that the model's instructions do not contain.
 #[must_use]
 pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, foreign_texts: &[impl AsRef<str>]) -> ParsedReply {
-    let mut scanner = BlockScanner::new(blocks.clone(), UserQuoteMatcher::new(foreign_texts, blocks));
+    let mut scanner = BlockScanner::new(blocks.clone(), QuotedMarkerMatcher::new(foreign_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
     let (found, mut complaints) = scanner.into_blocks_and_complaints();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::decide::{InputRefusal, OperatorCommand, RELEASE_TOPIC};
 use crate::event::{AskOutcome, ChildOutcome, ChildSpawned, MidTurnPolicy};
-use crate::flow::ChildRequest;
+use crate::flow::SpawnChildRequest;
 use crate::ids::{AskId, ChildId, IdempotencyKey, MessageId, SessionId, SessionUid, SubmissionId};
 use crate::ledger::ChildUsage;
 use crate::prompt::PromptImage;
@@ -79,7 +79,7 @@ pub type SubmissionOutcome = Result<Option<MessageId>, InputRefusal>;
 
 /// A submission that follows from a decision and is written in the same commit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SubmissionToSend {
+pub struct SubmissionToOtherSession {
     pub to: SessionId,
     /// The receiver's identity, if it is known.
     pub expected_uid: Option<SessionUid>,
@@ -92,7 +92,7 @@ pub struct SubmissionToSend {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildToSpawn {
     pub spawned: ChildSpawned,
-    pub request: ChildRequest,
+    pub request: SpawnChildRequest,
 }
 
 impl Submission {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, ImageRef, TextRef};
-use crate::context::PromptOutline;
+use crate::context::PromptComparisonData;
 use crate::ids::{CallId, FragmentName, ThreadId, UnixMillis};
 use crate::prompt::{ChatRole, ToolCall};
-use crate::scope::{ScopeTag, ThreadSlot};
+use crate::scope::{ThreadKey, ThreadReuseConditions};
 
 pub(crate) use entries::ThreadEntries;
 
@@ -18,8 +18,8 @@ pub(crate) use entries::ThreadEntries;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
     pub id: ThreadId,
-    pub slot: Arc<ThreadSlot>,
-    pub scope_tag: ScopeTag,
+    pub slot: Arc<ThreadKey>,
+    pub scope_tag: ThreadReuseConditions,
     pub opened_at: UnixMillis,
     pub opened_by: CallId,
     /// The fragments of the system message.
@@ -40,7 +40,7 @@ pub struct Thread {
     pub(crate) compactions: u32,
     pub(crate) first_entry_kind: FirstThreadEntryKind,
     /// The last prompt, for comparison with the next one.
-    pub(crate) last_prompt: Option<Arc<PromptOutline>>,
+    pub(crate) last_prompt: Option<Arc<PromptComparisonData>>,
 }
 
 /// The kind of a thread's first entry.
@@ -56,7 +56,7 @@ pub(crate) enum FirstThreadEntryKind {
 
 /// A message of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ThreadEntry {
+pub(crate) struct ThreadMessage {
     /// The call that added it.
     pub(crate) call: CallId,
     pub(crate) chat_role: ChatRole,
@@ -87,7 +87,7 @@ pub(crate) struct ThreadEntry {
     pub(crate) vendor_state: Option<BodyId>,
 }
 
-impl ThreadEntry {
+impl ThreadMessage {
     /// Creates the user message of a call.
     #[must_use]
     pub(crate) fn user_message(call: CallId, parts: Vec<TextRef>) -> Self {
@@ -171,8 +171,8 @@ impl Thread {
     #[must_use]
     pub(crate) fn new(
         id: ThreadId,
-        slot: Arc<ThreadSlot>,
-        tag: ScopeTag,
+        slot: Arc<ThreadKey>,
+        tag: ThreadReuseConditions,
         at: UnixMillis,
         by: CallId,
         opening: Arc<[(FragmentName, TextRef)]>,
@@ -205,7 +205,7 @@ impl Thread {
     }
 
     /// Appends a message.
-    pub(crate) fn push(&mut self, entry: impl Into<Arc<ThreadEntry>>) {
+    pub(crate) fn push(&mut self, entry: impl Into<Arc<ThreadMessage>>) {
         let entry = entry.into();
         self.tokens = self.tokens.saturating_add(entry.tokens());
         self.digest = self.digest.chain_hash(entry.digest());
@@ -213,7 +213,7 @@ impl Thread {
     }
 
     /// Replaces all entries by `summary` and the entries with the indices in `kept`.
-    pub(crate) fn compact(&mut self, summary: Option<ThreadEntry>, kept: &[usize]) {
+    pub(crate) fn compact(&mut self, summary: Option<ThreadMessage>, kept: &[usize]) {
         let old_entries = std::mem::take(&mut self.entries);
         self.tokens = count_opening_tokens(&self.opening);
         self.digest = Self::opening_digest(&self.opening);
@@ -236,9 +236,9 @@ impl Thread {
 }
 
 /// Removes the vendor state of an entry. It is only valid after the original messages, which have changed.
-fn without_vendor_state(entry: &Arc<ThreadEntry>) -> Arc<ThreadEntry> {
+fn without_vendor_state(entry: &Arc<ThreadMessage>) -> Arc<ThreadMessage> {
     match entry.vendor_state {
-        Some(_) => Arc::new(ThreadEntry { vendor_state: None, ..(**entry).clone() }),
+        Some(_) => Arc::new(ThreadMessage { vendor_state: None, ..(**entry).clone() }),
         None => entry.clone(),
     }
 }

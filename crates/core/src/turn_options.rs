@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::body::BodyId;
 use crate::ids::ToolRunId;
 use crate::limits::{CLIENT_SCHEMA_BYTES_MAX, CLIENT_TOOL_NAME_CHARS_MAX, CLIENT_TOOLS_BYTES_MAX, CLIENT_TOOLS_MAX};
-use crate::prompt::{ToolSpec, ToolUseRules};
+use crate::prompt::{ModelToolSpec, ToolUseRules};
 use crate::signal::json::canonical_json;
 
 /// The options that a client sends with a message or with the results of its tools. They apply to the calls that
@@ -16,7 +16,7 @@ use crate::signal::json::canonical_json;
 pub struct TurnOptions {
     /// The tools that the client runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<ModelToolSpec>,
     #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
     pub tool_use: ToolUseRules,
     /// The JSON schema of the answer; `None` for plain text.
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::prompt::ToolChoice;
 
-    fn tool(name: &str) -> ToolSpec {
-        ToolSpec { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
+    fn tool(name: &str) -> ModelToolSpec {
+        ModelToolSpec { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
     }
 
     fn problem(options: TurnOptions) -> String {
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn options_are_bounded_and_named_in_refusals() {
-        let with_tools = |tools: Vec<ToolSpec>| TurnOptions { tools, ..TurnOptions::default() };
+        let with_tools = |tools: Vec<ModelToolSpec>| TurnOptions { tools, ..TurnOptions::default() };
         assert_eq!(with_tools(vec![tool("get_weather"), tool("a-1")]).validate(), Ok(()));
         let many = (0..=CLIENT_TOOLS_MAX).map(|number| tool(&format!("t{number}"))).collect();
         assert!(problem(with_tools(many)).contains("at most"));
         assert!(problem(with_tools(vec![tool("a b")])).contains("`a b`"));
         assert!(problem(with_tools(vec![tool("")])).contains("not a name"));
         assert!(problem(with_tools(vec![tool("a"), tool("a")])).contains("two tools"));
-        let huge = ToolSpec { description: "x".repeat(CLIENT_TOOLS_BYTES_MAX), ..tool("a") };
+        let huge = ModelToolSpec { description: "x".repeat(CLIENT_TOOLS_BYTES_MAX), ..tool("a") };
         assert!(problem(with_tools(vec![huge])).contains("bytes"));
-        let untyped = ToolSpec { parameters: json!("x"), ..tool("a") };
+        let untyped = ModelToolSpec { parameters: json!("x"), ..tool("a") };
         assert!(problem(with_tools(vec![untyped])).contains("JSON schema"));
         let schema = |schema: Value| TurnOptions { output_schema: Some(schema), ..TurnOptions::default() };
         assert_eq!(schema(json!({"type": "object"})).validate(), Ok(()));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn required_tool_must_exist() {
-        let requiring = |choice: ToolChoice, tools: Vec<ToolSpec>| TurnOptions {
+        let requiring = |choice: ToolChoice, tools: Vec<ModelToolSpec>| TurnOptions {
             tools,
             tool_use: ToolUseRules { choice, ..ToolUseRules::default() },
             ..TurnOptions::default()

@@ -43,7 +43,7 @@ type McpConnectionSlot = Arc<Mutex<Option<Arc<McpConnection>>>>;
 
 /// A domain's server, and the owner for whom it is called; `None` is the operator.
 #[derive(Clone, Copy)]
-struct McpServerTarget<'t> {
+struct McpServerForOwner<'t> {
     owner: Option<&'t str>,
     domain: &'t DomainSchema,
     server: &'t McpServerConfig,
@@ -68,7 +68,7 @@ impl McpGatewayTool {
     /// The server cannot be reached, or lacks a tool that the domain declares.
     pub async fn check_server(&self, domain: &DomainSchema) -> Result<usize, String> {
         let Some(server) = &domain.server else { return Err(format!("the domain `{}` has no server", domain.name)) };
-        let found = self.inner.list_tools(McpServerTarget { owner: None, domain, server }).await?;
+        let found = self.inner.list_tools(McpServerForOwner { owner: None, domain, server }).await?;
         let missing = server.tools.iter().flatten().find(|tool| !found.iter().any(|known| known.name == tool.name));
         match missing {
             Some(tool) => Err(format!("the server has no tool `{}`, which the domain declares", tool.name)),
@@ -92,7 +92,7 @@ impl McpGatewayTool {
         let Some(server) = domain.server.as_ref().filter(|_| domain.name == domain_request.domain) else {
             return Err(format!("the domain `{}` has no server", domain.name));
         };
-        let target = McpServerTarget { owner: request.owner(), domain: &domain, server };
+        let target = McpServerForOwner { owner: request.owner(), domain: &domain, server };
         let result = match domain_request.operation {
             DomainOperation::ListTools => self.inner.describe_tools(target).await?,
             DomainOperation::CallTool => self.inner.call_tool(target, &domain_request).await?,
@@ -113,7 +113,7 @@ fn annotated_as_write(tool: &McpTool) -> Option<bool> {
 
 impl McpServersInner {
     /// Returns the connection to a domain's server, and reconnects if it was closed.
-    async fn get_connection(&self, target: McpServerTarget<'_>) -> Result<Arc<McpConnection>, String> {
+    async fn get_connection(&self, target: McpServerForOwner<'_>) -> Result<Arc<McpConnection>, String> {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
@@ -124,7 +124,7 @@ impl McpServersInner {
         Ok(connection)
     }
 
-    fn connection_slot(&self, target: McpServerTarget<'_>) -> McpConnectionSlot {
+    fn connection_slot(&self, target: McpServerForOwner<'_>) -> McpConnectionSlot {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.owner.map(str::to_owned), target.domain.name.clone());
         if connections.len() >= MCP_CONNECTIONS_MAX {
@@ -134,7 +134,7 @@ impl McpServersInner {
         connections.entry(key).or_default().clone()
     }
 
-    async fn drop_connection(&self, target: McpServerTarget<'_>, lost: &Arc<McpConnection>) {
+    async fn drop_connection(&self, target: McpServerForOwner<'_>, lost: &Arc<McpConnection>) {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         // Another request may have reconnected already.
@@ -144,7 +144,7 @@ impl McpServersInner {
     }
 
     /// Asks a server for its tools.
-    async fn list_tools(&self, target: McpServerTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
+    async fn list_tools(&self, target: McpServerForOwner<'_>) -> Result<Arc<Vec<McpTool>>, String> {
         match self.try_list_tools(target).await {
             Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(target).await,
             other => other,
@@ -152,7 +152,7 @@ impl McpServersInner {
         .map_err(McpCallError::into_message)
     }
 
-    async fn try_list_tools(&self, target: McpServerTarget<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
+    async fn try_list_tools(&self, target: McpServerForOwner<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
         let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;
         let listed = with_call_timeout(target.server, fetch_all_tools(&connection))
             .await
@@ -169,7 +169,7 @@ impl McpServersInner {
 
     async fn classify_service_error(
         &self,
-        target: McpServerTarget<'_>,
+        target: McpServerForOwner<'_>,
         connection: &Arc<McpConnection>,
         error: ServiceError,
     ) -> McpCallError {
@@ -187,7 +187,7 @@ impl McpServersInner {
         }
     }
 
-    async fn describe_tools(&self, target: McpServerTarget<'_>) -> Result<DomainToolResult, String> {
+    async fn describe_tools(&self, target: McpServerForOwner<'_>) -> Result<DomainToolResult, String> {
         let found = self.list_tools(target).await?;
         let server = target.server;
         let is_allowed = |tool: &&McpTool| server.tool_writes(&tool.name, None).is_some();
@@ -206,10 +206,10 @@ impl McpServersInner {
 
     async fn call_tool(
         &self,
-        target: McpServerTarget<'_>,
+        target: McpServerForOwner<'_>,
         request: &DomainToolRequest,
     ) -> Result<DomainToolResult, String> {
-        let McpServerTarget { domain, server, .. } = target;
+        let McpServerForOwner { domain, server, .. } = target;
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
             return Ok(refused_result(format!("the domain declares no tool `{name}`")));
@@ -243,7 +243,7 @@ impl McpServersInner {
 
     async fn try_call_tool(
         &self,
-        target: McpServerTarget<'_>,
+        target: McpServerForOwner<'_>,
         name: &str,
         arguments: &Map<String, Value>,
     ) -> Result<CallToolResult, McpCallError> {

@@ -25,7 +25,7 @@ use crate::registry::ActorMessage;
 pub(crate) type AttemptId = (CallId, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AttemptStage {
+enum CallAttemptStage {
     /// The model has not been called yet.
     NotStarted,
     InFlight,
@@ -38,32 +38,32 @@ enum AttemptStage {
 /// The progress of an attempt, shared by its task and its session.
 #[derive(Debug)]
 pub(crate) struct SharedAttemptState {
-    stage: Mutex<AttemptStage>,
+    stage: Mutex<CallAttemptStage>,
     /// Whether streamed text is still published.
     pub is_wanted: AtomicBool,
 }
 
 impl SharedAttemptState {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { stage: Mutex::new(AttemptStage::NotStarted), is_wanted: AtomicBool::new(true) })
+        Arc::new(Self { stage: Mutex::new(CallAttemptStage::NotStarted), is_wanted: AtomicBool::new(true) })
     }
 
-    fn with_stage<T>(&self, work: impl FnOnce(&mut AttemptStage) -> T) -> T {
+    fn with_stage<T>(&self, work: impl FnOnce(&mut CallAttemptStage) -> T) -> T {
         work(&mut self.stage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Records that the model is being called.
     pub(crate) fn mark_started(&self) {
-        self.with_stage(|stage| *stage = AttemptStage::InFlight);
+        self.with_stage(|stage| *stage = CallAttemptStage::InFlight);
     }
 
     /// Records that the attempt has a result. Returns whether the session abandoned it meanwhile.
     pub(crate) fn mark_returned(&self) -> bool {
-        self.with_stage(|stage| std::mem::replace(stage, AttemptStage::Returned)) == AttemptStage::Abandoned
+        self.with_stage(|stage| std::mem::replace(stage, CallAttemptStage::Returned)) == CallAttemptStage::Abandoned
     }
 
     fn is_abandoned(&self) -> bool {
-        self.with_stage(|stage| *stage == AttemptStage::Abandoned)
+        self.with_stage(|stage| *stage == CallAttemptStage::Abandoned)
     }
 }
 
@@ -97,14 +97,15 @@ enum AbandonOutcome {
 impl InFlightAttempt {
     fn abandon(&self, is_awaited: bool) -> AbandonOutcome {
         self.progress.with_stage(|stage| match *stage {
-            AttemptStage::Returned if !self.has_returned => AbandonOutcome::ResultArriving,
-            AttemptStage::InFlight if is_awaited => {
-                *stage = AttemptStage::Abandoned;
+            CallAttemptStage::Returned if !self.has_returned => AbandonOutcome::ResultArriving,
+            CallAttemptStage::InFlight if is_awaited => {
+                *stage = CallAttemptStage::Abandoned;
                 AbandonOutcome::Continues
             }
-            AttemptStage::NotStarted | AttemptStage::InFlight | AttemptStage::Abandoned | AttemptStage::Returned => {
-                AbandonOutcome::Aborted
-            }
+            CallAttemptStage::NotStarted
+            | CallAttemptStage::InFlight
+            | CallAttemptStage::Abandoned
+            | CallAttemptStage::Returned => AbandonOutcome::Aborted,
         })
     }
 }

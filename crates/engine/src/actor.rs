@@ -16,7 +16,7 @@ use segue_core::decide::SessionInput;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, TurnId, UnixMillis};
 use segue_core::session::{Session, Turn};
-use segue_store::{InboxStatus, PendingWorkStatus, SessionSummary};
+use segue_store::{InboxEmptiness, PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
 
@@ -26,12 +26,12 @@ use crate::config::SessionResumePolicy;
 use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
-use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
+use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
 use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
-use effects::InFlightTool;
-use resume::{ResumedSession, ResumedStateSource, resume_session};
+use effects::InFlightToolRun;
+use resume::{ResumedFromMemoryOrStore, ResumedSession, resume_session};
 
 pub(crate) struct SessionActor {
     shared: Arc<EngineShared>,
@@ -45,7 +45,7 @@ pub(crate) struct SessionActor {
     backlog: VecDeque<ActorMessage>,
     turn_waiters: TurnWaiters,
     calls: BTreeMap<AttemptId, InFlightAttempt>,
-    tools: BTreeMap<ToolRunId, InFlightTool>,
+    tools: BTreeMap<ToolRunId, InFlightToolRun>,
     wake_at: Option<UnixMillis>,
     /// The pending work that the store knows of, if known.
     stored_pending_work: Option<PendingWorkStatus>,
@@ -158,7 +158,7 @@ fn log_session_stop(session: &SessionId, error: &Error) {
 }
 
 impl SessionActor {
-    async fn run_loop(mut self, source: ResumedStateSource, stored_inbox: InboxStatus) {
+    async fn run_loop(mut self, source: ResumedFromMemoryOrStore, stored_inbox: InboxEmptiness) {
         if let Err(FatalSessionError(error)) = self.resume_pending_work(source, stored_inbox).await {
             return self.stop_with_error(&error).await;
         }
@@ -206,15 +206,15 @@ impl SessionActor {
     /// Records a fork or a recovery if there is one, and dispatches pending effects.
     async fn resume_pending_work(
         &mut self,
-        source: ResumedStateSource,
-        stored_inbox: InboxStatus,
+        source: ResumedFromMemoryOrStore,
+        stored_inbox: InboxEmptiness,
     ) -> Result<(), FatalSessionError> {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
             let at = self.session().last_seq;
             self.commit_until_written(SessionInput::Forked { session: self.session.clone(), from, at })
                 .await?
                 .map_err(FatalSessionError)?;
-        } else if source == ResumedStateSource::Store
+        } else if source == ResumedFromMemoryOrStore::Store
             && !self.session().is_at_rest()
             && self.shared.recovery != SessionResumePolicy::Never
         {
@@ -224,8 +224,8 @@ impl SessionActor {
         self.dispatch_effects().await?;
         match stored_inbox {
             // They were submitted before the inputs that wait in the mailbox.
-            InboxStatus::HasEntries => self.drain_inbox().await,
-            InboxStatus::Empty => Ok(()),
+            InboxEmptiness::HasEntries => self.drain_inbox().await,
+            InboxEmptiness::Empty => Ok(()),
         }
     }
 
@@ -342,7 +342,7 @@ impl SessionActor {
             if SessionRegistry::is_current_mailbox(slots, &self.session, &self.mailbox) {
                 let now = self.shared.clock.now();
                 self.cached.lease_epoch = Some(self.epoch);
-                slots.insert(self.session, SessionSlot::Parked(self.cached, now));
+                slots.insert(self.session, ActiveOrParkedSession::Parked(self.cached, now));
                 if slots.len() > EVICTION_SESSIONS_MIN {
                     shared.eviction_needed.notify_one();
                 }

@@ -18,12 +18,12 @@ use serde_json::Value;
 use crate::call_policy::{AllowAllCalls, CallPolicy};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::DRAIN_MS_MAX;
-use crate::live_updates::LiveUpdateSource;
+use crate::live_updates::CrossNodeUpdateSource;
 use crate::model_assignment::ModelAssignment;
 use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelCallLimits;
-use crate::session_flow::FlowLoader;
+use crate::session_flow::RecordedFlowLoader;
 use crate::token_counter::O200kTokenCounter;
 use crate::tools::ToolRegistry;
 
@@ -34,7 +34,7 @@ pub struct EngineConfig {
     /// The flows that sessions can run.
     pub flows: Vec<Arc<dyn DynFlow>>,
     /// Builds the flows of sessions that recorded a definition of their own.
-    pub flow_loader: Option<Arc<dyn FlowLoader>>,
+    pub flow_loader: Option<Arc<dyn RecordedFlowLoader>>,
     pub models: Arc<ModelRegistry>,
     /// Which model plays each role.
     pub model_assignment: ModelAssignment,
@@ -54,7 +54,7 @@ pub struct EngineConfig {
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
     pub recovery: SessionResumePolicy,
     /// How live words of sessions that another node holds are received, if at all.
-    pub live_updates: Option<Arc<dyn LiveUpdateSource>>,
+    pub live_updates: Option<Arc<dyn CrossNodeUpdateSource>>,
     /// Longest wait, at shutdown, for the results of what is running. What is unfinished then is left to recovery.
     pub drain_ms_max: u64,
 }

@@ -10,7 +10,7 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, EffectDispatchMode, OperatorCommand, SessionInput, decide,
+    DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::DynFlow;
@@ -19,7 +19,7 @@ use segue_core::ids::{FlowName, LeaseEpoch, MessageId, Seq, SessionId, UnixMilli
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
 use segue_store::{
-    ChangeCursor, JournalCommit, PendingWorkStatus, SessionChangePage, SessionListPage, SessionQuery, Store,
+    JournalCommit, PendingWorkStatus, SessionChangeCursor, SessionChangePage, SessionListPage, SessionQuery, Store,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::inbox::to_submission;
 use crate::leases::{LeaseKeeper, run_lease_renewal};
 use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
-use crate::live_updates::{FollowedSessions, start_live_following};
+use crate::live_updates::{SessionsWithRemoteUpdates, start_live_following};
 use crate::load::{
     UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
 };
@@ -44,8 +44,8 @@ use crate::model_assignment::ModelAssignment;
 use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelRateLimiter;
-use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
-use crate::session_flow::{FlowLoader, LoadedFlows, read_session_flow};
+use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
+use crate::session_flow::{DefinedFlowCache, RecordedFlowLoader, read_session_flow};
 use crate::session_name::validate_session_name;
 use crate::subscriptions::{Subscription, SubscriptionHub};
 use crate::text_cache::TextCache;
@@ -56,8 +56,8 @@ use crate::turn_report::TurnReport;
 pub(crate) struct EngineShared {
     pub store: Arc<dyn Store>,
     pub flows: BTreeMap<FlowName, Arc<dyn DynFlow>>,
-    pub flow_loader: Option<Arc<dyn FlowLoader>>,
-    pub loaded_flows: LoadedFlows,
+    pub flow_loader: Option<Arc<dyn RecordedFlowLoader>>,
+    pub loaded_flows: DefinedFlowCache,
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
@@ -74,7 +74,7 @@ pub(crate) struct EngineShared {
     pub subscriptions: Arc<SubscriptionHub>,
     pub registry: SessionRegistry,
     pub leases: LeaseKeeper,
-    pub followed_sessions: FollowedSessions,
+    pub followed_sessions: SessionsWithRemoteUpdates,
     /// Notified when too many sessions are in memory.
     pub eviction_needed: Arc<Notify>,
     /// Bounds the sessions that are resumed at the same time.
@@ -116,11 +116,11 @@ impl Engine {
         let shared = Arc::new(EngineShared {
             leases: LeaseKeeper::new(config.store.lease_ms()),
             drain_ms_max: config.drain_ms_max,
-            followed_sessions: FollowedSessions::default(),
+            followed_sessions: SessionsWithRemoteUpdates::default(),
             store: config.store,
             flows,
             flow_loader: config.flow_loader,
-            loaded_flows: LoadedFlows::default(),
+            loaded_flows: DefinedFlowCache::default(),
             models: config.models,
             model_assignment: config.model_assignment,
             tools: config.tools,
@@ -203,7 +203,7 @@ impl Engine {
     /// Returns whether the session has a running task.
     #[must_use]
     pub fn is_session_active(&self, session: &SessionId) -> bool {
-        self.shared.registry.with_slots(|slots| slots.get(session).is_some_and(SessionSlot::is_active))
+        self.shared.registry.with_slots(|slots| slots.get(session).is_some_and(ActiveOrParkedSession::is_active))
     }
 
     /// Returns the current time of the engine's clock.
@@ -261,7 +261,7 @@ impl Engine {
         let (is_at_rest, wake_at) =
             (decision.state.session.is_at_rest(), decision.state.session.next_wake_at(flow.spec()));
         let cached = CachedSession { state: decision.state, texts, lease_epoch: Some(epoch), snapshot_seq: Seq(0) };
-        let slot = SessionSlot::Parked(Box::new(cached), self.shared.clock.now());
+        let slot = ActiveOrParkedSession::Parked(Box::new(cached), self.shared.clock.now());
         // Another caller that knew the name may already have activated the session.
         self.shared.registry.with_slots(|slots| slots.entry(session.clone()).or_insert(slot).is_active());
         self.shared.subscriptions.publish_events(&session, &decision.events);
@@ -405,7 +405,7 @@ impl Engine {
         loop {
             // Sent under the lock under which a session is parked, so that parking sees the message.
             let sent = self.shared.registry.with_slots(|slots| {
-                if let Some(SessionSlot::Active(mailbox)) = slots.get(session)
+                if let Some(ActiveOrParkedSession::Active(mailbox)) = slots.get(session)
                     && !mailbox.sender.is_closed()
                 {
                     return mailbox.try_send(message);
@@ -413,9 +413,9 @@ impl Engine {
                 let (sender, inbox) = mpsc::channel(MAILBOX_MESSAGES_MAX);
                 let mailbox = Mailbox::new(sender);
                 let sent = mailbox.try_send(message);
-                let parked = match slots.insert(session.clone(), SessionSlot::Active(mailbox.clone())) {
-                    Some(SessionSlot::Parked(cached, _)) => Some(cached),
-                    Some(SessionSlot::Active(_)) | None => None,
+                let parked = match slots.insert(session.clone(), ActiveOrParkedSession::Active(mailbox.clone())) {
+                    Some(ActiveOrParkedSession::Parked(cached, _)) => Some(cached),
+                    Some(ActiveOrParkedSession::Active(_)) | None => None,
                 };
                 // Not a part of the request that happens to start it.
                 let span = tracing::debug_span!(parent: None, "session", %session, epoch = tracing::field::Empty);
@@ -513,7 +513,7 @@ impl Engine {
     /// The store cannot be read.
     pub async fn session_changes_after(
         &self,
-        after: Option<ChangeCursor>,
+        after: Option<SessionChangeCursor>,
         limit: usize,
     ) -> Result<SessionChangePage, Error> {
         self.shared.store.changes_after(after, limit).await.map_err(|error| Error::Store(Arc::new(error)))
@@ -538,10 +538,10 @@ impl Engine {
 
 impl EngineShared {
     /// Returns whether this engine performs the effects of its decisions.
-    pub(crate) fn dispatch_mode(&self) -> EffectDispatchMode {
+    pub(crate) fn dispatch_mode(&self) -> ImmediateOrDeferredEffects {
         match self.recovery {
-            SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => EffectDispatchMode::Immediate,
-            SessionResumePolicy::Never => EffectDispatchMode::Deferred,
+            SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => ImmediateOrDeferredEffects::Immediate,
+            SessionResumePolicy::Never => ImmediateOrDeferredEffects::Deferred,
         }
     }
 

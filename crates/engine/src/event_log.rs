@@ -1,7 +1,7 @@
 //! Log lines about recorded events. They contain ids, names and numbers, never the text of a conversation: the journal
 //! has the texts.
 
-use segue_core::event::{Event, RecordedEvent, RetryDecision, ToolOutcome, TurnOutcome};
+use segue_core::event::{Event, RecordedEvent, RetryDecision, ToolRunOutcome, TurnOutcome};
 use segue_core::ids::{CallId, SessionId};
 use segue_core::prompt::FailureKind;
 use tracing::{Level, debug, error, trace, warn};
@@ -50,7 +50,7 @@ fn log_event(session: &SessionId, recorded: &RecordedEvent) {
             let turn = opened.turn.map(tracing::field::display);
             debug!(%session, turn, run = %opened.run, tool = %opened.tool, "tool run opened");
         }
-        Event::ToolRunEnded { run, outcome: ToolOutcome::Unknown, .. } => {
+        Event::ToolRunEnded { run, outcome: ToolRunOutcome::Unknown, .. } => {
             warn!(%session, %run, "outcome of the tool run unknown");
         }
         Event::ToolRunEnded { run, outcome, .. } => debug!(%session, %run, ?outcome, "tool run ended"),

@@ -11,7 +11,7 @@ use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
 use segue_core::ledger::ChildUsage;
 use segue_core::session::SessionState;
 use segue_core::session_name::session_owner;
-use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToSend};
+use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToOtherSession};
 use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -150,7 +150,7 @@ impl EngineShared {
                 }
             }
         }
-        for SubmissionToSend { to, expected_uid, submission, bounce } in &decision.submissions {
+        for SubmissionToOtherSession { to, expected_uid, submission, bounce } in &decision.submissions {
             if session_owner(to) == session_owner(&own_name) {
                 let bounce = bounce.as_ref().map(|bounce| self.to_entry(bounce));
                 let outgoing = self.to_outgoing(to.clone(), submission);

@@ -9,13 +9,13 @@
 //!
 //! use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 //! use segue_models::{ModelRegistry, ScriptedModel};
-//! use segue_store::memory::MemoryStore;
+//! use segue_store::memory::InMemoryStore;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model: ScriptedModel = "[default]\ntext = \"You said: {{last}}\"".parse()?;
 //! let engine = Engine::start(EngineConfig::new(
-//!     Arc::new(MemoryStore::with_own_disk()),
+//!     Arc::new(InMemoryStore::with_own_disk()),
 //!     segue_flows::built_in_flows(),
 //!     ModelRegistry::from_single_model(Arc::new(model)),
 //!     "scripted",
@@ -77,21 +77,22 @@ pub use engine::Engine;
 pub use error::Error;
 pub use inbox::SubmissionResult;
 pub use leases::LeaseCounts;
-pub use live_updates::{LiveUpdate, LiveUpdateSource};
+pub use live_updates::{CrossNodeUpdate, CrossNodeUpdateSource};
 pub use model_assignment::ModelAssignment;
 pub use placement::SessionPlacement;
-pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputeResult};
+pub use recompute::{ComparedCallAnswer, OriginalOrRerunCall, RecomputeResult};
 pub use segue_store::{
-    ChangeCursor, Error as StoreError, PendingWorkStatus, RecordCondition, RecordRead, RecordVersion, RecordWrite,
-    RecordWriteOutcome, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
-    SharedMeters, SharedRecords, SharedState, SlotLease, SlotRequest, StoreMetrics, StoredSessionChange,
-    StoredSessionEntry, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+    ConcurrencySlotLease, ConcurrencySlotRequest, Error as StoreError, PendingWorkStatus, RateLimitTokenGrant,
+    RateLimitTokenRequest, RecordCondition, SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage,
+    SessionQuery, SessionSummary, SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    SharedRecordWriteOutcome, SharedRecords, SharedState, StoreMetrics, StoredSessionChange, StoredSessionEntry,
+    UsageAccountUpdate, UsageAmounts,
 };
-pub use session_flow::FlowLoader;
+pub use session_flow::RecordedFlowLoader;
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
 pub use subscriptions::{SessionUpdate, Subscription};
 pub use token_counter::O200kTokenCounter;
-pub use transfer::{SessionExportContent, SessionExportStream};
+pub use transfer::{ParsedSessionExport, SessionExportStream};
 pub use turn_report::TurnReport;
 
 /// The pages of the documentation whose examples run as tests.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_store::{InboxStatus, PendingSession, PendingWorkQuery, PendingWorkStatus};
+use segue_store::{InboxEmptiness, PendingWorkQuery, PendingWorkStatus, SessionWithPendingWork};
 
 use crate::config::SessionResumePolicy;
 use crate::engine::{Engine, EngineShared};
@@ -17,7 +17,7 @@ use crate::limits::{
     CONCURRENT_RESUMES_MAX, EVICTION_DELAY_MS, PARKED_LEASE_MS_MAX, PARKED_SESSIONS_MAX, PENDING_SESSIONS_PAGE_MAX,
     RECOVERIES_PER_LEASE, RECOVERY_POLL_MS,
 };
-use crate::registry::SessionSlot;
+use crate::registry::ActiveOrParkedSession;
 
 /// Runs maintenance rounds as long as the engine exists.
 pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
@@ -69,7 +69,7 @@ impl Engine {
         loop {
             let page = self.shared().store.sessions_with_pending_work(&query).await?;
             let mut due = Vec::new();
-            for PendingSession { session, pending_work, .. } in page.sessions {
+            for SessionWithPendingWork { session, pending_work, .. } in page.sessions {
                 if self.shared().registry.holds_lease(&session) {
                     continue;
                 }
@@ -138,15 +138,15 @@ impl EngineShared {
                     // A lease that cannot be released now is free once this process ends. Entries that arrived meanwhile
                     // are pending work, which the next recovery round finds; this process looks at once.
                     match self.store.release_lease(&session, epoch).await {
-                        Ok(InboxStatus::Empty) => tracing::debug!(%session, epoch = epoch.0, "lease released"),
-                        Ok(InboxStatus::HasEntries) => self.registry.set_alarm(self.clock.now(), &session),
+                        Ok(InboxEmptiness::Empty) => tracing::debug!(%session, epoch = epoch.0, "lease released"),
+                        Ok(InboxEmptiness::HasEntries) => self.registry.set_alarm(self.clock.now(), &session),
                         Err(error) => tracing::warn!(%session, epoch = epoch.0, %error, "lease not released"),
                     }
                 }
                 if kept_max > 0 {
                     // Its state may still be current when the session is used next.
                     self.registry.with_slots(|slots| {
-                        slots.entry(session).or_insert(SessionSlot::Parked(cached, at));
+                        slots.entry(session).or_insert(ActiveOrParkedSession::Parked(cached, at));
                     });
                 }
             },

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::decide::{PreparedRecomputation, RecomputeChanges, SessionInput, prepare_recomputation};
+use segue_core::decide::{PreparedRecomputation, RecomputeOverrides, SessionInput, prepare_recomputation};
 use segue_core::event::{CallAnswered, Event, RecordedEvent, RetryDecision};
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::{CallId, FragmentName, ModelName, RoleName, Seq, SessionId};
@@ -19,15 +19,15 @@ use crate::text_cache::TextCache;
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecomputeResult {
     pub role: RoleName,
-    pub original: ComparedCallRun,
-    pub rerun: ComparedCallRun,
+    pub original: OriginalOrRerunCall,
+    pub rerun: OriginalOrRerunCall,
     /// The fragments in which the two prompts differ.
     pub changed_fragments: Vec<FragmentName>,
 }
 
 /// One run of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ComparedCallRun {
+pub struct OriginalOrRerunCall {
     pub call: CallId,
     pub model: ModelName,
     /// The answer, or why there is none.
@@ -68,7 +68,7 @@ impl Engine {
         &self,
         session: &SessionId,
         call: CallId,
-        change: &RecomputeChanges,
+        change: &RecomputeOverrides,
     ) -> Result<RecomputeResult, Error> {
         let (flow, state) = self.load_session(session).await?;
         self.shared().validate_settings(&*flow, &change.settings)?;
@@ -87,7 +87,7 @@ impl Engine {
             Some(answered) => Ok(self.load_answer(session, &*flow, &past, answered).await?),
             None => Err(NO_ANSWER_MESSAGE.to_owned()),
         };
-        let original = ComparedCallRun { call, model: prepared.opened.model.clone(), answer: original_answer };
+        let original = OriginalOrRerunCall { call, model: prepared.opened.model.clone(), answer: original_answer };
         let (role, model, changed_fragments) =
             (prepared.opened.role.clone(), prepared.model.clone(), prepared.changed_fragments.clone());
         let subscription = self.subscribe(session, state.session.last_seq).await?;
@@ -97,7 +97,7 @@ impl Engine {
             Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
             Err(reason) => Err(reason),
         };
-        Ok(RecomputeResult { role, original, rerun: ComparedCallRun { call, model, answer }, changed_fragments })
+        Ok(RecomputeResult { role, original, rerun: OriginalOrRerunCall { call, model, answer }, changed_fragments })
     }
 
     /// Loads a past call and its rerun from the journal; waits until `rerun` has ended.
@@ -129,12 +129,12 @@ impl Engine {
         };
         Ok(RecomputeResult {
             role: opened.role.clone(),
-            original: ComparedCallRun {
+            original: OriginalOrRerunCall {
                 call: recomputation.call,
                 model: original_opened.model.clone(),
                 answer: original_answer,
             },
-            rerun: ComparedCallRun { call, model: opened.model.clone(), answer },
+            rerun: OriginalOrRerunCall { call, model: opened.model.clone(), answer },
             changed_fragments: recomputation.changed_fragments.clone(),
         })
     }
@@ -243,7 +243,7 @@ impl Engine {
         session: &SessionId,
         flow: &dyn DynFlow,
         past: &CallToRecompute,
-        change: &RecomputeChanges,
+        change: &RecomputeOverrides,
     ) -> Result<Option<PreparedRecomputation>, Error> {
         let mut cache = TextCache::default();
         loop {

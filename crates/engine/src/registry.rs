@@ -62,12 +62,12 @@ pub(crate) struct CachedSession {
 }
 
 #[derive(Debug)]
-pub(crate) enum SessionSlot {
+pub(crate) enum ActiveOrParkedSession {
     Active(Mailbox),
     Parked(Box<CachedSession>, UnixMillis),
 }
 
-impl SessionSlot {
+impl ActiveOrParkedSession {
     pub(crate) fn is_active(&self) -> bool {
         matches!(self, Self::Active(_))
     }
@@ -167,7 +167,7 @@ impl Mailbox {
 /// The sessions in memory.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRegistry {
-    slots: Mutex<BTreeMap<SessionId, SessionSlot>>,
+    slots: Mutex<BTreeMap<SessionId, ActiveOrParkedSession>>,
     alarms: Mutex<WakeAlarms>,
 }
 
@@ -178,14 +178,14 @@ struct WakeAlarms {
 }
 
 impl SessionRegistry {
-    pub(crate) fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionSlot>) -> T) -> T {
+    pub(crate) fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, ActiveOrParkedSession>) -> T) -> T {
         work(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Removes a session's task, unless another task has taken its place.
     pub(crate) fn remove_actor(&self, session: &SessionId, mailbox: &Mailbox) {
         self.with_slots(|slots| {
-            if matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same_mailbox(mailbox)) {
+            if matches!(slots.get(session), Some(ActiveOrParkedSession::Active(current)) if current.is_same_mailbox(mailbox)) {
                 slots.remove(session);
             }
         });
@@ -193,19 +193,21 @@ impl SessionRegistry {
 
     /// Returns whether messages for the session go to `mailbox`.
     pub(crate) fn is_current_mailbox(
-        slots: &BTreeMap<SessionId, SessionSlot>,
+        slots: &BTreeMap<SessionId, ActiveOrParkedSession>,
         session: &SessionId,
         mailbox: &Mailbox,
     ) -> bool {
-        matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same_mailbox(mailbox))
+        matches!(slots.get(session), Some(ActiveOrParkedSession::Active(current)) if current.is_same_mailbox(mailbox))
     }
 
     /// Returns the mailboxes of all active sessions.
     pub(crate) fn active_mailboxes(&self) -> BTreeMap<SessionId, Mailbox> {
         self.with_slots(|slots| {
             let active = slots.iter().filter_map(|(session, slot)| match slot {
-                SessionSlot::Active(mailbox) if !mailbox.sender.is_closed() => Some((session.clone(), mailbox.clone())),
-                SessionSlot::Active(_) | SessionSlot::Parked(..) => None,
+                ActiveOrParkedSession::Active(mailbox) if !mailbox.sender.is_closed() => {
+                    Some((session.clone(), mailbox.clone()))
+                }
+                ActiveOrParkedSession::Active(_) | ActiveOrParkedSession::Parked(..) => None,
             });
             active.collect()
         })
@@ -215,8 +217,8 @@ impl SessionRegistry {
     /// the lease, other processes may have written to it.
     pub(crate) fn holds_lease(&self, session: &SessionId) -> bool {
         self.with_slots(|slots| match slots.get(session) {
-            Some(SessionSlot::Active(_)) => true,
-            Some(SessionSlot::Parked(cached, _)) => cached.lease_epoch.is_some(),
+            Some(ActiveOrParkedSession::Active(_)) => true,
+            Some(ActiveOrParkedSession::Parked(cached, _)) => cached.lease_epoch.is_some(),
             None => false,
         })
     }
@@ -226,8 +228,8 @@ impl SessionRegistry {
         self.with_slots(|slots| {
             let held = slots.iter().filter_map(|(session, slot)| {
                 let epoch = match slot {
-                    SessionSlot::Active(mailbox) => mailbox.lease_epoch(),
-                    SessionSlot::Parked(cached, _) => cached.lease_epoch,
+                    ActiveOrParkedSession::Active(mailbox) => mailbox.lease_epoch(),
+                    ActiveOrParkedSession::Parked(cached, _) => cached.lease_epoch,
                 };
                 Some((session.clone(), epoch?))
             });
@@ -238,8 +240,10 @@ impl SessionRegistry {
     /// Ends the use of a lease that is lost. Returns whether it was still in use.
     pub(crate) fn mark_lease_lost(&self, session: &SessionId, epoch: LeaseEpoch) -> bool {
         self.with_slots(|slots| match slots.get_mut(session) {
-            Some(SessionSlot::Active(mailbox)) => mailbox.mark_lease_lost(epoch),
-            Some(SessionSlot::Parked(cached, _)) => cached.lease_epoch.take_if(|held| *held == epoch).is_some(),
+            Some(ActiveOrParkedSession::Active(mailbox)) => mailbox.mark_lease_lost(epoch),
+            Some(ActiveOrParkedSession::Parked(cached, _)) => {
+                cached.lease_epoch.take_if(|held| *held == epoch).is_some()
+            }
             None => false,
         })
     }
@@ -283,8 +287,10 @@ impl SessionRegistry {
             let mut parked: Vec<(UnixMillis, SessionId, bool)> = slots
                 .iter()
                 .filter_map(|(session, slot)| match slot {
-                    SessionSlot::Parked(cached, at) => Some((*at, session.clone(), cached.lease_epoch.is_some())),
-                    SessionSlot::Active(_) => None,
+                    ActiveOrParkedSession::Parked(cached, at) => {
+                        Some((*at, session.clone(), cached.lease_epoch.is_some()))
+                    }
+                    ActiveOrParkedSession::Active(_) => None,
                 })
                 .collect();
             parked.sort();
@@ -294,7 +300,7 @@ impl SessionRegistry {
                 chosen.filter(|(index, (at, _, has_lease))| *index < excess || (*has_lease && *at <= parked_before));
             let mut removed = Vec::new();
             for (_, (at, session, _)) in chosen {
-                if let Some(SessionSlot::Parked(cached, _)) = slots.remove(&session) {
+                if let Some(ActiveOrParkedSession::Parked(cached, _)) = slots.remove(&session) {
                     removed.push((session, cached, at));
                 }
             }
@@ -308,8 +314,10 @@ impl SessionRegistry {
             let mut parked: Vec<(UnixMillis, SessionId)> = slots
                 .iter()
                 .filter_map(|(session, slot)| match slot {
-                    SessionSlot::Parked(cached, at) if cached.lease_epoch.is_none() => Some((*at, session.clone())),
-                    SessionSlot::Parked(..) | SessionSlot::Active(_) => None,
+                    ActiveOrParkedSession::Parked(cached, at) if cached.lease_epoch.is_none() => {
+                        Some((*at, session.clone()))
+                    }
+                    ActiveOrParkedSession::Parked(..) | ActiveOrParkedSession::Active(_) => None,
                 })
                 .collect();
             parked.sort();

@@ -16,7 +16,7 @@ use crate::limits::LOADED_FLOWS_MAX;
 use crate::load::read_events;
 
 /// Builds flows from the definitions that sessions have recorded.
-pub trait FlowLoader: Send + Sync {
+pub trait RecordedFlowLoader: Send + Sync {
     /// Builds the flow with this name.
     ///
     /// # Errors
@@ -26,9 +26,9 @@ pub trait FlowLoader: Send + Sync {
 
 /// The flows that were built from recorded definitions, by the digest of the definition.
 #[derive(Default)]
-pub(crate) struct LoadedFlows(Mutex<BTreeMap<BodyId, Arc<dyn DynFlow>>>);
+pub(crate) struct DefinedFlowCache(Mutex<BTreeMap<BodyId, Arc<dyn DynFlow>>>);
 
-impl LoadedFlows {
+impl DefinedFlowCache {
     fn find(&self, digest: BodyId) -> Option<Arc<dyn DynFlow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
     }

@@ -14,7 +14,7 @@ use segue_core::submission::Submission;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::{CLOSE_MS_MAX, DELETIONS_PAGE_MAX, SHUTDOWN_MS_MAX};
-use crate::registry::SessionSlot;
+use crate::registry::ActiveOrParkedSession;
 
 impl Engine {
     /// Deletes a session and all its texts that no other session uses.
@@ -41,7 +41,9 @@ impl Engine {
         let usage = self.close_before_deletion(session).await;
         // No work of the session may be running while it is deleted.
         self.shared().abandoned_calls.abort_session_calls(session);
-        if let Some(SessionSlot::Active(mailbox)) = self.shared().registry.with_slots(|slots| slots.remove(session)) {
+        if let Some(ActiveOrParkedSession::Active(mailbox)) =
+            self.shared().registry.with_slots(|slots| slots.remove(session))
+        {
             mailbox.stop_and_wait().await;
             // Its last turn may have abandoned more calls meanwhile.
             self.shared().abandoned_calls.abort_session_calls(session);

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::limits::{
     ENDED_CALLS_REMEMBERED_MAX, HEAD_POLL_MS, HEAD_POLL_SESSIONS_MAX, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX,
 };
-use crate::live_updates::LiveUpdate;
+use crate::live_updates::CrossNodeUpdate;
 use crate::load::read_events;
 
 /// An update that a subscriber receives.
@@ -188,7 +188,7 @@ impl SubscriptionHub {
     pub(crate) fn join_live(
         &self,
         session: &SessionId,
-    ) -> (Vec<LiveUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
+    ) -> (Vec<CrossNodeUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
         let (updates, receiver) = self.join_channel(session);
         (updates.into_iter().flat_map(|update| to_live_updates(&update)).collect(), receiver)
     }
@@ -206,16 +206,16 @@ impl SubscriptionHub {
     }
 
     /// Passes on what another node, which holds the session, has sent.
-    pub(crate) fn apply_live_update(&self, session: &SessionId, update: LiveUpdate) {
+    pub(crate) fn apply_live_update(&self, session: &SessionId, update: CrossNodeUpdate) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             match update {
-                LiveUpdate::Head { seq } if seq > channel.head => {
+                CrossNodeUpdate::Head { seq } if seq > channel.head => {
                     channel.head = seq;
                     channel.broadcast(|| SessionBroadcastMessage::Head(seq));
                 }
-                LiveUpdate::Head { .. } => {}
-                LiveUpdate::Text { call, attempt, offset, text } => {
+                CrossNodeUpdate::Head { .. } => {}
+                CrossNodeUpdate::Text { call, attempt, offset, text } => {
                     let (text_attempt, partial_text) =
                         channel.partial_texts.entry(call).or_insert_with(|| (attempt, String::new()));
                     if *text_attempt != attempt {
@@ -233,13 +233,13 @@ impl SubscriptionHub {
                         SessionBroadcastMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text })
                     });
                 }
-                LiveUpdate::Progress { run, text } => {
+                CrossNodeUpdate::Progress { run, text } => {
                     let text: Arc<str> = text.into();
                     channel.tool_progress.insert(run, text.clone());
                     channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::ToolProgress { run, text }));
                 }
-                LiveUpdate::CallEnded { call } => drop(channel.partial_texts.remove(&call)),
-                LiveUpdate::RunEnded { run } => drop(channel.tool_progress.remove(&run)),
+                CrossNodeUpdate::CallEnded { call } => drop(channel.partial_texts.remove(&call)),
+                CrossNodeUpdate::RunEnded { run } => drop(channel.tool_progress.remove(&run)),
             }
         });
     }
@@ -313,29 +313,29 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
 
 impl SessionBroadcastMessage {
     /// Returns what a subscriber at another node should know of the message.
-    pub(crate) fn to_live_updates(&self) -> Vec<LiveUpdate> {
+    pub(crate) fn to_live_updates(&self) -> Vec<CrossNodeUpdate> {
         match self {
             Self::Update(update) => to_live_updates(update),
-            Self::Head(seq) => vec![LiveUpdate::Head { seq: *seq }],
+            Self::Head(seq) => vec![CrossNodeUpdate::Head { seq: *seq }],
             Self::CheckStore => Vec::new(),
         }
     }
 }
 
-fn to_live_updates(update: &SessionUpdate) -> Vec<LiveUpdate> {
+fn to_live_updates(update: &SessionUpdate) -> Vec<CrossNodeUpdate> {
     match update {
         SessionUpdate::Event(event) => {
-            let call_ended = find_ended_attempt(event).map(|(call, _)| LiveUpdate::CallEnded { call });
-            let run_ended = find_ended_tool_run(event).map(|run| LiveUpdate::RunEnded { run });
-            let head = LiveUpdate::Head { seq: event.seq };
+            let call_ended = find_ended_attempt(event).map(|(call, _)| CrossNodeUpdate::CallEnded { call });
+            let run_ended = find_ended_tool_run(event).map(|run| CrossNodeUpdate::RunEnded { run });
+            let head = CrossNodeUpdate::Head { seq: event.seq };
             call_ended.into_iter().chain(run_ended).chain([head]).collect()
         }
         SessionUpdate::TextDelta { call, attempt, offset, text } => {
             let (call, attempt, offset, text) = (*call, *attempt, *offset, text.to_string());
-            vec![LiveUpdate::Text { call, attempt, offset, text }]
+            vec![CrossNodeUpdate::Text { call, attempt, offset, text }]
         }
         SessionUpdate::ToolProgress { run, text } => {
-            vec![LiveUpdate::Progress { run: *run, text: text.to_string() }]
+            vec![CrossNodeUpdate::Progress { run: *run, text: text.to_string() }]
         }
     }
 }

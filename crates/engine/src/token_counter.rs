@@ -69,17 +69,17 @@ fn find_next_space(bytes: &[u8], from: usize) -> usize {
 const TOKEN_CACHE_SLOTS: usize = 1 << 14;
 
 thread_local! {
-    static TOKEN_COUNT_CACHE: RefCell<TokenCountCache> = RefCell::new(TokenCountCache(vec![0; TOKEN_CACHE_SLOTS]));
+    static TOKEN_COUNT_CACHE: RefCell<WordTokenCountCache> = RefCell::new(WordTokenCountCache(vec![0; TOKEN_CACHE_SLOTS]));
 }
 
 /// A cache of the counts of short words. A slot holds the upper 56 bits of the word's hash, which identify the word,
 /// and its count in the lower 8 bits: eight bytes per slot, so that the cache fits the processor's cache.
-struct TokenCountCache(Vec<u64>);
+struct WordTokenCountCache(Vec<u64>);
 
 /// The bits of a slot that hold the count.
 const COUNT_MASK: u64 = 0xff;
 
-impl TokenCountCache {
+impl WordTokenCountCache {
     fn count(&mut self, word: &str) -> usize {
         let Some(hash) = hash_word(word.as_bytes()) else { return VOCABULARY.count(word) };
         // Each hash has two slots, so that two words of the same place do not evict each other.

@@ -67,7 +67,7 @@ impl Engine {
         lines: impl Iterator<Item = String>,
         name: Option<SessionId>,
     ) -> Result<SessionId, Error> {
-        let import = SessionExportContent::parse(lines)?;
+        let import = ParsedSessionExport::parse(lines)?;
         let session = name.unwrap_or_else(|| import.session.clone());
         self.import_parsed_session(import, session).await
     }
@@ -79,10 +79,10 @@ impl Engine {
     /// The flow is unknown, a setting does not fit it, or the name is taken or invalid. Then nothing is stored.
     pub async fn import_parsed_session(
         &self,
-        import: SessionExportContent,
+        import: ParsedSessionExport,
         session: SessionId,
     ) -> Result<SessionId, Error> {
-        let SessionExportContent { opened, mut events, mut bodies, .. } = import;
+        let ParsedSessionExport { opened, mut events, mut bodies, .. } = import;
         let session = validate_session_name(session)?;
         let flow = self.shared().find_opened_flow(&opened)?;
         let problems = invalid_settings(&*flow, &opened.settings);
@@ -206,7 +206,7 @@ impl SessionExportStream {
 
 /// The content of an export file. It was parsed completely, and its texts were compared with their ids.
 #[derive(Debug)]
-pub struct SessionExportContent {
+pub struct ParsedSessionExport {
     /// The name in the header.
     session: SessionId,
     opened: SessionOpened,
@@ -214,7 +214,7 @@ pub struct SessionExportContent {
     bodies: Vec<TextToStore>,
 }
 
-impl SessionExportContent {
+impl ParsedSessionExport {
     /// Parses the lines of an export.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ fn inherits_tool_work(state: &SessionState) -> bool {
     !session.open_tool_runs.is_empty() || !session.tool_rounds.is_empty() || !session.allowed_tool_uses.is_empty()
 }
 
-fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionExportContent, Error> {
+fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExport, Error> {
     let mut session = None;
     let mut opened = None;
     let mut events: Vec<RecordedEvent> = Vec::new();
@@ -314,7 +314,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<SessionExportCont
         }
     }
     match (session, opened) {
-        (Some(session), Some(opened)) => Ok(SessionExportContent { session, opened, events, bodies }),
+        (Some(session), Some(opened)) => Ok(ParsedSessionExport { session, opened, events, bodies }),
         (Some(_), None) => {
             Err(Error::BadImport { line: line_count, why: "the file ends before the first event".to_owned() })
         }

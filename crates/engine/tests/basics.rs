@@ -7,7 +7,7 @@ use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     engine_with(disk, script, SessionResumePolicy::Immediate).await
@@ -16,7 +16,7 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
 async fn engine_with(disk: &MemoryDisk, script: &str, recovery: SessionResumePolicy) -> Engine {
     let model: ScriptedModel = script.parse().expect("a valid script");
     let model = ModelRegistry::from_single_model(Arc::new(model));
-    let store = Arc::new(MemoryStore::open(disk));
+    let store = Arc::new(InMemoryStore::open(disk));
     let config =
         EngineConfig { recovery, ..EngineConfig::new(store, segue_flows::built_in_flows(), model, "scripted") };
     Engine::start(config).await.expect("the engine starts")

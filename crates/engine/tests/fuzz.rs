@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use segue_engine::{Engine, EngineConfig, SessionExportStream, SessionOptions, UserMessage};
 use segue_models::{ModelRegistry, RehearsalModel};
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use segue_testkit::run_fuzz_target;
 
 async fn start_engine() -> Engine {
     let models = ModelRegistry::from_single_model(Arc::new(RehearsalModel::instant()));
-    let store = Arc::new(MemoryStore::with_own_disk());
+    let store = Arc::new(InMemoryStore::with_own_disk());
     let config = EngineConfig::new(store, segue_flows::built_in_flows(), models, "rehearsal");
     Engine::start(config).await.expect("it starts")
 }

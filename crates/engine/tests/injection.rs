@@ -12,7 +12,7 @@ use segue_models::{
     LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
 
 /// The prompts of calls, with the roles that were called.
@@ -55,7 +55,7 @@ async fn hold_conversation(flow: &str, text: &str) -> Conversation {
     let model =
         InjectingModel { rehearsal: RehearsalModel::instant(), text: text.to_owned(), prompts: prompts.clone() };
     let models = ModelRegistry::from_single_model(Arc::new(model));
-    let store = Arc::new(MemoryStore::with_own_disk());
+    let store = Arc::new(InMemoryStore::with_own_disk());
     let config = EngineConfig::new(store, segue_flows::built_in_flows(), models, "rehearsal");
     let engine = Engine::start(config).await.expect("it starts");
     let session = engine.open_session(&flow.into(), SessionOptions::default()).await.expect("a session opens");

@@ -48,7 +48,7 @@ pub struct SimulatedUserScript {
     pub opening: String,
     /// Answers to what the assistant says. The first rule that applies is used, each rule once.
     #[serde(default)]
-    pub rules: Vec<UserRule>,
+    pub rules: Vec<SimulatedUserRule>,
     /// What the user says if no rule applies, in order. When they are used up, the conversation ends.
     #[serde(default)]
     pub lines: Vec<String>,
@@ -57,7 +57,7 @@ pub struct SimulatedUserScript {
 /// An answer, and when the user gives it. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct UserRule {
+pub struct SimulatedUserRule {
     /// At least one of these texts is in the last reply.
     #[serde(default)]
     pub reply_has: Vec<String>,
@@ -104,16 +104,16 @@ pub struct Expectation {
     pub no_fact: Vec<String>,
     /// A tool was run with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool: Option<ToolExpectation>,
+    pub tool: Option<ExpectedToolRun>,
     /// No such tool was run with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_tool: Option<ToolExpectation>,
+    pub no_tool: Option<ExpectedToolRun>,
 }
 
 /// A run of a tool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ToolExpectation {
+pub struct ExpectedToolRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Members that the arguments contain, with one of the given values each.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, TurnOutcome};
-use segue_core::flow::{AnswerVisibility, FlowSpec};
+use segue_core::flow::{FlowSpec, RoleAnswerVisibility};
 use segue_core::ids::{CallId, RoleName, TurnId};
 
 use crate::conversation::EvalConversation;
@@ -57,7 +57,8 @@ impl ConversationRecord {
     /// Creates an empty record of a conversation in a flow.
     #[must_use]
     pub fn new(conversation: EvalConversation, spec: &FlowSpec) -> Self {
-        let is_visible = |role: &&segue_core::flow::RoleSpec| matches!(role.visibility, AnswerVisibility::User { .. });
+        let is_visible =
+            |role: &&segue_core::flow::RoleSpec| matches!(role.visibility, RoleAnswerVisibility::User { .. });
         let visible_roles = spec.roles.values().filter(is_visible).map(|role| role.name.clone()).collect();
         let fields = spec.handovers.values().flat_map(|handover| &handover.fields).map(|field| field.name.clone());
         Self {

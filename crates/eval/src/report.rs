@@ -13,7 +13,7 @@ use crate::score::{ConversationScore, Measure, score_conversation};
 
 /// The evaluation of one model in one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FlowEvaluation {
+pub struct ModelFlowEvaluation {
     pub flow: String,
     /// How signals were requested from the role that talks to the user; `None` if the flow has no handovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct RoleVerdict {
     pub reasons: Vec<String>,
 }
 
-impl FlowEvaluation {
+impl ModelFlowEvaluation {
     /// Evaluates the conversations of one flow.
     #[must_use]
     pub fn from_records(flow: &str, records: &[ConversationRecord]) -> Self {

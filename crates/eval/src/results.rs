@@ -5,7 +5,7 @@ use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::RESULTS_MAX;
-use crate::report::{FlowEvaluation, RoleUsage, RoleVerdict};
+use crate::report::{ModelFlowEvaluation, RoleUsage, RoleVerdict};
 use crate::score::{HANDOVER_WRITTEN, Measure, WITHOUT_SIGNALS};
 
 /// The results that are kept, the newest last. There is one for each model, flow and form of signals.
@@ -36,7 +36,7 @@ pub struct EvaluationResult {
 
 impl EvaluationResult {
     #[must_use]
-    pub fn new(model: &str, evaluation: &FlowEvaluation, evaluated_at: UnixMillis) -> Self {
+    pub fn new(model: &str, evaluation: &ModelFlowEvaluation, evaluated_at: UnixMillis) -> Self {
         Self {
             model: model.to_owned(),
             flow: evaluation.flow.clone(),

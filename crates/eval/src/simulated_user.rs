@@ -1,6 +1,6 @@
 //! The user of an evaluation, who answers by the rules of the conversation.
 
-use crate::conversation::{EvalConversation, UserRule};
+use crate::conversation::{EvalConversation, SimulatedUserRule};
 
 /// A user in the middle of a conversation.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl<'c> SimulatedUser<'c> {
         }
         let reply = reply.to_lowercase();
         let turn = self.sent;
-        let applies = |rule: &UserRule| {
+        let applies = |rule: &SimulatedUserRule| {
             let is_asked =
                 rule.reply_has.is_empty() || rule.reply_has.iter().any(|text| reply.contains(&text.to_lowercase()));
             is_asked && turn >= rule.from_turn && rule.phase.as_ref().is_none_or(|wanted| phase.contains(wanted))

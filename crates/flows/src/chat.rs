@@ -5,8 +5,8 @@
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource,
-    RoleSpec, SettingSpec, SettingType, SummarizerRole,
+    CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
+    NewOrStoredReplyText, RoleSpec, SettingSpec, SettingType, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
 use segue_core::prompt::ChatRole;
@@ -88,7 +88,7 @@ impl Flow for ChatFlow {
             (Event::TurnStarted { .. }, _) => vec![FlowStep::Call(CallRequest::new(ASSISTANT_ROLE, "reply"))],
             (Event::CallAnswered(answered), Some(call)) if call.role == ASSISTANT_ROLE => {
                 let reply = FlowStep::Reply {
-                    text: ReplyTextSource::Stored(answered.text),
+                    text: NewOrStoredReplyText::Stored(answered.text),
                     role: Some(call.role.clone()),
                     call: Some(call.call),
                 };
@@ -158,12 +158,12 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, na
     match (name, request.compacted) {
         ("summarise", _) => {
             #[derive(Serialize)]
-            struct SummariseArguments {
+            struct SummaryInstructionTemplateFields {
                 words: u32,
             }
             let text = fill_template(
                 include_str!("../prompts/chat/summarise.md"),
-                &SummariseArguments { words: CHAT_SUMMARY_WORDS_MAX },
+                &SummaryInstructionTemplateFields { words: CHAT_SUMMARY_WORDS_MAX },
             );
             template_fragment("summarise", text, "how to summarise")
         }
@@ -189,7 +189,7 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, na
 
 fn messages_to_summarise(compacted: &CompactedMessages) -> impl Serialize {
     #[derive(Serialize)]
-    struct SummariseMessagesArguments<'f> {
+    struct MessagesToSummariseTemplateFields<'f> {
         entries: Vec<MessageToSummarise<'f>>,
     }
     let speaker_label = |role: &ChatRole| match role {
@@ -199,7 +199,7 @@ fn messages_to_summarise(compacted: &CompactedMessages) -> impl Serialize {
         ChatRole::System => "Note",
     };
     let entries = compacted.messages.iter();
-    SummariseMessagesArguments {
+    MessagesToSummariseTemplateFields {
         entries: entries.map(|(role, text)| MessageToSummarise { speaker: speaker_label(role), text }).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Declarations of fragments that several flows share.
 
-use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
 
 use crate::limits::USER_MESSAGE_TOKENS_MAX;
 
@@ -9,12 +9,12 @@ pub(crate) const MESSAGE_FRAGMENT: &str = "message";
 
 /// Returns a fragment of which the start is kept if it is too long.
 pub(crate) fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, FragmentOverflowPolicy::KeepStart)
 }
 
 /// Returns a fragment of which the end is kept if it is too long, for content with the oldest part first.
 pub(crate) fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, FragmentOverflowPolicy::KeepEnd)
 }
 
 /// Returns the fragment with the user's message.

@@ -44,9 +44,9 @@ use segue_core::prompt::Prompt;
 use serde_json::Value;
 
 use crate::workspace_tools::WorkspaceTool;
-use definition::{DefinitionErrors, FlowDefinition};
+use definition::{FlowDefinition, FlowDefinitionErrors};
 use facts::ProjectFact;
-use project_context::{ProjectContext, reply_step};
+use project_context::{ProjectFlowContext, reply_step};
 use settings::Settings;
 use state::ProjectState;
 
@@ -77,7 +77,7 @@ impl ProjectFlow {
     ///
     /// # Errors
     /// Returns every mistake in the text.
-    pub fn from_source(source: &str) -> Result<Self, DefinitionErrors> {
+    pub fn from_source(source: &str) -> Result<Self, FlowDefinitionErrors> {
         Ok(Self::from_definition(FlowDefinition::parse(source)?, Some(source.into())))
     }
 
@@ -94,10 +94,10 @@ impl ProjectFlow {
     fn with_context<T>(
         &self,
         view: &FlowContext<'_, ProjectState>,
-        use_context: impl FnOnce(&ProjectContext<'_>) -> T,
+        use_context: impl FnOnce(&ProjectFlowContext<'_>) -> T,
     ) -> T {
         let settings = Settings::parse(&self.definition, &view.session.settings);
-        use_context(&ProjectContext { view, definition: &self.definition, spec: &self.spec, settings: &settings })
+        use_context(&ProjectFlowContext { view, definition: &self.definition, spec: &self.spec, settings: &settings })
     }
 }
 
@@ -107,7 +107,7 @@ impl Default for ProjectFlow {
     }
 }
 
-fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
+fn react_to_event(context: &ProjectFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
     match (&event.event, context.view.subject.call.as_deref()) {
         (Event::TurnStarted { .. }, _) => turn::handle_turn_started(context),
         (Event::CallAnswered(answered), Some(call)) if fragments::is_router(call.role.as_str()) => {
@@ -142,7 +142,7 @@ fn react_to_event(context: &ProjectContext<'_>, event: &RecordedEvent) -> Vec<Fl
     }
 }
 
-fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowStep> {
+fn react_to_fact(context: &ProjectFlowContext<'_>, fact: &ProjectFact) -> Vec<FlowStep> {
     match fact {
         ProjectFact::AgentTurnEnd { turn, .. } | ProjectFact::TurnOpened { turn, .. } => {
             let closed = context.state().turns.back().is_some_and(|last| last.id == *turn && last.is_closed);
@@ -158,7 +158,7 @@ fn react_to_fact(context: &ProjectContext<'_>, fact: &ProjectFact) -> Vec<FlowSt
 }
 
 /// Continues when the workspace has answered. What an answer changes was applied to the state.
-fn handle_ask_ended(context: &ProjectContext<'_>, ask: AskId, outcome: &AskOutcome) -> Vec<FlowStep> {
+fn handle_ask_ended(context: &ProjectFlowContext<'_>, ask: AskId, outcome: &AskOutcome) -> Vec<FlowStep> {
     let claim = workspace_claim::handle_claim_answer(context, ask, outcome);
     if !claim.is_empty() {
         return claim;
@@ -167,14 +167,14 @@ fn handle_ask_ended(context: &ProjectContext<'_>, ask: AskId, outcome: &AskOutco
     lost.into_iter().chain(turn::advance(context)).collect()
 }
 
-fn handle_call_failure(context: &ProjectContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+fn handle_call_failure(context: &ProjectFlowContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     match fragments::is_router(call.role.as_str()) {
         true => routing::handle_router_failure(context, why),
         false => agents::handle_agent_failure(context, call, why),
     }
 }
 
-fn handle_tool_ended(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+fn handle_tool_ended(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let Some(opened) = &context.view.subject.tool else { return Vec::new() };
     if opened.requested_by.is_some() {
         return agents::handle_agent_tool_ended(context, opened);
@@ -186,7 +186,7 @@ fn handle_tool_ended(context: &ProjectContext<'_>) -> Vec<FlowStep> {
 }
 
 /// A step that the engine refused may leave an agent without anything to do. A refused call of the router ends the turn.
-fn handle_refused_step(context: &ProjectContext<'_>, reason: &str) -> Vec<FlowStep> {
+fn handle_refused_step(context: &ProjectFlowContext<'_>, reason: &str) -> Vec<FlowStep> {
     if context.view.session.current_turn.is_none() {
         return Vec::new();
     }
@@ -199,7 +199,7 @@ fn handle_refused_step(context: &ProjectContext<'_>, reason: &str) -> Vec<FlowSt
 }
 
 /// Warns about what a grant skips, and uses it at once if nothing is running.
-fn handle_grant(context: &ProjectContext<'_>, warning: &str) -> Vec<FlowStep> {
+fn handle_grant(context: &ProjectFlowContext<'_>, warning: &str) -> Vec<FlowStep> {
     let reply = reply_step(format!("Warning: {warning}."));
     match context.view.session.current_turn {
         Some(_) => vec![reply],

@@ -23,11 +23,11 @@ const UNUSED_COMMENT: &str = "{# unused:";
 
 thread_local! {
     /// The overrides of the session whose prompt is being rendered.
-    static ACTIVE: RefCell<Option<ActiveOverrides>> = const { RefCell::new(None) };
+    static ACTIVE: RefCell<Option<ActivePromptOverrides>> = const { RefCell::new(None) };
 }
 
 /// The overrides of a session, by the text of the built-in template.
-struct ActiveOverrides {
+struct ActivePromptOverrides {
     texts: BTreeMap<&'static str, (&'static str, String)>,
     /// The names of those that were used.
     used: BTreeSet<&'static str>,
@@ -140,7 +140,7 @@ pub(crate) fn with_overrides<T>(flow: &str, settings: &Value, work: impl FnOnce(
         Some((*built_in, (*name, text.to_owned())))
     };
     let texts = flow_templates(flow).iter().filter_map(own).collect();
-    let outer = ACTIVE.replace(Some(ActiveOverrides { texts, used: BTreeSet::new() }));
+    let outer = ACTIVE.replace(Some(ActivePromptOverrides { texts, used: BTreeSet::new() }));
     let result = work();
     let used = ACTIVE.replace(outer).map(|active| active.used.into_iter().collect()).unwrap_or_default();
     (result, used)
@@ -149,7 +149,7 @@ pub(crate) fn with_overrides<T>(flow: &str, settings: &Value, work: impl FnOnce(
 /// Returns what `render` makes of the session's own template in place of a built-in one, and notes that it is used.
 /// Returns `None` if there is none, or if it cannot be rendered.
 pub(crate) fn render_override(built_in: &str, render: impl FnOnce(&str) -> Option<String>) -> Option<String> {
-    let find = |active: &Option<ActiveOverrides>| active.as_ref()?.texts.get(built_in).cloned();
+    let find = |active: &Option<ActivePromptOverrides>| active.as_ref()?.texts.get(built_in).cloned();
     let (name, own) = ACTIVE.with_borrow(find)?;
     let text = render(&own)?;
     ACTIVE.with_borrow_mut(|active| {

@@ -57,7 +57,7 @@ use spec::{
     SINGLE_CONTEXT_ARCHITECT_ROLE,
 };
 use state::TeamState;
-use story::StoryKind;
+use story::StoryWorkflowKind;
 use team_context::TeamContext;
 
 /// The `team` flow.
@@ -275,8 +275,8 @@ fn evaluate_condition(view: &FlowContext<'_, TeamState>, phase: &PhaseGraphKey, 
     }
     let kind = view.state.story_of(agent).map(|progress| progress.story.kind);
     let holds = match condition {
-        graphs::IS_EXPRESS => kind.is_some_and(StoryKind::is_express),
-        graphs::IS_ORDINARY => kind == Some(StoryKind::Ordinary),
+        graphs::IS_EXPRESS => kind.is_some_and(StoryWorkflowKind::is_express),
+        graphs::IS_ORDINARY => kind == Some(StoryWorkflowKind::Ordinary),
         graphs::NOTHING_CHANGED => view.state.coders.get(agent).is_some_and(|coder| coder.files.is_empty()),
         _ => return ConditionVerdict::Fails(format!("there is no condition `{condition}`")),
     };

@@ -15,15 +15,15 @@ use segue_core::decide::{CLAIM_TOPIC, RELEASE_TOPIC};
 use segue_core::event::{AskReceived, Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{
     Artifact, FactDisplay, Flow, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
-    ReplyTextSource,
+    NewOrStoredReplyText,
 };
 use segue_core::ids::FragmentName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::claims::Claimant;
-use self::requests::{WORKSPACE_FLOW, WorkspaceQuestion};
-use self::state::{WorkspaceContents, WorkspaceFact};
+use self::requests::{WORKSPACE_FLOW, WorkspaceSessionRequest};
+use self::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use crate::fact::{fact_step, parse_fact};
 use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 
@@ -31,7 +31,7 @@ use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 pub(crate) const RELEASE_COMMAND: &str = "release";
 const CLAIM_ARGUMENT: &str = "claim";
 
-type WorkspaceContext<'a> = FlowContext<'a, WorkspaceContents>;
+type WorkspaceContext<'a> = FlowContext<'a, WorkspaceFlowState>;
 
 /// The flow of workspaces.
 #[derive(Debug)]
@@ -72,20 +72,20 @@ impl Default for WorkspaceFlow {
 }
 
 impl Flow for WorkspaceFlow {
-    type State = WorkspaceContents;
+    type State = WorkspaceFlowState;
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn apply(&self, state: &mut WorkspaceContents, event: &RecordedEvent) {
+    fn apply(&self, state: &mut WorkspaceFlowState, event: &RecordedEvent) {
         state.apply(event);
     }
 
     fn react(&self, view: &WorkspaceContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
         match &event.event {
             Event::TurnStarted { .. } => vec![
-                FlowStep::Reply { text: ReplyTextSource::New(describe_contents(view)), role: None, call: None },
+                FlowStep::Reply { text: NewOrStoredReplyText::New(describe_contents(view)), role: None, call: None },
                 FlowStep::EndTurn(TurnOutcome::Done),
             ],
             Event::AskReceived(received) => match received.topic.as_str() {
@@ -122,8 +122,8 @@ impl Flow for WorkspaceFlow {
         find_commanded_claim(view, arguments).map(|_| ())
     }
 
-    fn describe_fact(&self, _state: &WorkspaceContents, kind: &str, value: &Value) -> FactDisplay {
-        parse_fact::<WorkspaceFact>(kind, value)
+    fn describe_fact(&self, _state: &WorkspaceFlowState, kind: &str, value: &Value) -> FactDisplay {
+        parse_fact::<WorkspaceFlowFact>(kind, value)
             .map_or(FactDisplay::Raw, |fact| FactDisplay::Notice(artifacts::describe_workspace_fact(&fact)))
     }
 
@@ -144,18 +144,18 @@ fn describe_contents(view: &WorkspaceContext<'_>) -> String {
 
 /// Answers a request about lessons or knowledge.
 fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
-    let answered = WorkspaceQuestion::parse(&received.topic, &received.body).and_then(|request| match request {
-        WorkspaceQuestion::LessonAdd(lesson) => lessons::store_lesson(view.state, lesson, &received.from),
-        WorkspaceQuestion::Lessons(query) => lessons::list_lessons(view.state, &query),
-        WorkspaceQuestion::KnowledgeAdd(entries) => knowledge::store_entries(view.state, entries, &received.from),
-        WorkspaceQuestion::KnowledgeRemove(keys) => knowledge::remove_entries(view.state, &keys, &received.from),
-        WorkspaceQuestion::KnowledgeList(query) => knowledge::list_entries(view.state, &query),
-        WorkspaceQuestion::ClaimStatus(query) => {
-            Ok(WorkspaceAnswer::new(None, &view.state.claims.describe(&query.name)))
+    let answered = WorkspaceSessionRequest::parse(&received.topic, &received.body).and_then(|request| match request {
+        WorkspaceSessionRequest::LessonAdd(lesson) => lessons::store_lesson(view.state, lesson, &received.from),
+        WorkspaceSessionRequest::Lessons(query) => lessons::list_lessons(view.state, &query),
+        WorkspaceSessionRequest::KnowledgeAdd(entries) => knowledge::store_entries(view.state, entries, &received.from),
+        WorkspaceSessionRequest::KnowledgeRemove(keys) => knowledge::remove_entries(view.state, &keys, &received.from),
+        WorkspaceSessionRequest::KnowledgeList(query) => knowledge::list_entries(view.state, &query),
+        WorkspaceSessionRequest::ClaimStatus(query) => {
+            Ok(WorkspaceFlowAnswer::new(None, &view.state.claims.describe(&query.name)))
         }
     });
     let (fact, reply) = match answered {
-        Ok(WorkspaceAnswer { fact, reply }) => (fact, Ok(reply)),
+        Ok(WorkspaceFlowAnswer { fact, reply }) => (fact, Ok(reply)),
         Err(why) => (None, Err(why)),
     };
     let answer = received.reply_to.map(|_| FlowStep::AnswerAsk { ask: received.ask, reply });
@@ -163,19 +163,19 @@ fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<Fl
 }
 
 /// What follows from a request.
-struct WorkspaceAnswer {
-    fact: Option<WorkspaceFact>,
+struct WorkspaceFlowAnswer {
+    fact: Option<WorkspaceFlowFact>,
     reply: Value,
 }
 
-impl WorkspaceAnswer {
-    fn new(fact: Option<WorkspaceFact>, reply: &impl Serialize) -> Self {
+impl WorkspaceFlowAnswer {
+    fn new(fact: Option<WorkspaceFlowFact>, reply: &impl Serialize) -> Self {
         Self { fact, reply: serde_json::to_value(reply).unwrap_or_default() }
     }
 }
 
 #[derive(Deserialize)]
-struct ClaimBody {
+struct WorkspaceClaimRequestBody {
     name: String,
 }
 
@@ -204,7 +204,7 @@ fn plan_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec
     // A session that asks again has given up its earlier request.
     if let Some((awaited, earlier)) = claims.awaited_by(by.uid) {
         let reason = "the session asked again".to_owned();
-        steps.push(fact_step(&WorkspaceFact::ClaimWithdrawn {
+        steps.push(fact_step(&WorkspaceFlowFact::ClaimWithdrawn {
             claim: awaited.clone(),
             by: earlier.clone(),
             reason: reason.clone(),
@@ -215,14 +215,14 @@ fn plan_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec
     }
     let holder = claims.get(&claim).and_then(|status| status.holder.as_ref());
     match holder {
-        Some(holder) if holder.uid != by.uid => steps.push(fact_step(&WorkspaceFact::ClaimQueued { claim, by })),
+        Some(holder) if holder.uid != by.uid => steps.push(fact_step(&WorkspaceFlowFact::ClaimQueued { claim, by })),
         _ => steps.extend(grant_steps(claim, by)),
     }
     Ok(steps)
 }
 
 fn parse_claim_name(body: &Value) -> Result<String, String> {
-    let ClaimBody { name } = serde_json::from_value(body.clone())
+    let WorkspaceClaimRequestBody { name } = serde_json::from_value(body.clone())
         .map_err(|error| format!("a claim needs a name, as {{\"name\": \"execute\"}}: {error}"))?;
     let is_valid =
         !name.trim().is_empty() && name.chars().count() <= CLAIM_NAME_CHARS_MAX && !name.chars().any(char::is_control);
@@ -235,7 +235,7 @@ fn parse_claim_name(body: &Value) -> Result<String, String> {
 
 fn grant_steps(claim: String, to: Claimant) -> [FlowStep; 2] {
     let (ask, reply) = (to.ask, Ok(json!({ "name": claim })));
-    [fact_step(&WorkspaceFact::ClaimGranted { claim, to }), FlowStep::AnswerAsk { ask, reply }]
+    [fact_step(&WorkspaceFlowFact::ClaimGranted { claim, to }), FlowStep::AnswerAsk { ask, reply }]
 }
 
 /// Releases the claim of a session, or ends its wait. What it says about other sessions' claims is ignored.
@@ -249,7 +249,7 @@ fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Ve
     match claims.awaited_by(uid).filter(|(awaited, _)| **awaited == claim) {
         Some((_, waiting)) => {
             let reason = "the session no longer waits".to_owned();
-            let withdrawn = WorkspaceFact::ClaimWithdrawn { claim, by: waiting.clone(), reason: reason.clone() };
+            let withdrawn = WorkspaceFlowFact::ClaimWithdrawn { claim, by: waiting.clone(), reason: reason.clone() };
             let is_open = view.session.received_asks.contains_key(&waiting.ask);
             let answer = is_open.then_some(FlowStep::AnswerAsk { ask: waiting.ask, reply: Err(reason) });
             [fact_step(&withdrawn)].into_iter().chain(answer).collect()
@@ -260,7 +260,8 @@ fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Ve
 
 /// Frees a claim and grants it to the session that waits longest.
 fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claimant, reason: &str) -> Vec<FlowStep> {
-    let freed = WorkspaceFact::ClaimFreed { claim: claim.to_owned(), from: holder.clone(), reason: reason.to_owned() };
+    let freed =
+        WorkspaceFlowFact::ClaimFreed { claim: claim.to_owned(), from: holder.clone(), reason: reason.to_owned() };
     let mut steps = vec![fact_step(&freed)];
     let waiting = view.state.claims.get(claim).map(|status| &status.waiting);
     for next in waiting.into_iter().flatten() {
@@ -269,7 +270,7 @@ fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claima
             break;
         }
         let reason = "its question is no longer open".to_owned();
-        steps.push(fact_step(&WorkspaceFact::ClaimWithdrawn { claim: claim.to_owned(), by: next.clone(), reason }));
+        steps.push(fact_step(&WorkspaceFlowFact::ClaimWithdrawn { claim: claim.to_owned(), by: next.clone(), reason }));
     }
     steps
 }

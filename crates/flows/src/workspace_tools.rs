@@ -1,6 +1,6 @@
 //! The tools that work on the files of a workspace: their declarations, arguments and results.
 //!
-//! A flow offers [`WorkspaceTool::for_models`] to its roles, and starts the others itself with [`WorkspaceRequest::into_step`].
+//! A flow offers [`WorkspaceTool::for_models`] to its roles, and starts the others itself with [`WorkspaceToolRequest::into_step`].
 //! Everything that reads or changes files is done by the host of these tools, which is not part of this crate. The host takes
 //! the workspace from the session's settings ([`WORKSPACE_SETTING`], [`COPY_SETTING`]), never from the arguments.
 
@@ -9,7 +9,7 @@ mod results;
 
 use segue_core::flow::{FlowStep, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::{AgentName, ToolName};
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,9 +21,9 @@ pub use arguments::{
     WorkspaceStatusArguments, WriteFileArguments,
 };
 pub use results::{
-    CheckpointCreated, CheckpointRestored, ChecksResult, CommandEnd, CommandResult, CommandRun, CopyCreated,
-    CopyMerged, FileChange, FileChangeKind, FileChanges, FileListing, FileRead, MergeConflict, SearchMatch,
-    SearchResult, WorkspaceFile, WorkspaceStatus,
+    CheckpointRestoreResult, ChecksResult, CommandEnd, CommandRun, CopyCreateResult, CreateCheckpointResult,
+    FileChange, FileChangeKind, FileChanges, FileListing, FileSearchMatch, MergeConflict, MergeCopyResult,
+    ReadFileResult, RunCommandResult, SearchFilesResult, WorkspaceFile, WorkspaceStatus,
 };
 
 use crate::limits::{
@@ -166,7 +166,7 @@ impl WorkspaceTool {
     /// The tools that only flows start can be repeated without harm, so they are repeated.
     #[must_use]
     pub fn declaration(self) -> FlowToolDeclaration {
-        let spec = ToolSpec {
+        let spec = ModelToolSpec {
             name: ToolName::from(self.name()),
             description: self.description().trim_end().to_owned(),
             parameters: self.parameters(),
@@ -271,7 +271,7 @@ impl WorkspaceTool {
 
 /// The typed arguments of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum WorkspaceRequest {
+pub enum WorkspaceToolRequest {
     ReadFile(ReadFileArguments),
     WriteFile(WriteFileArguments),
     EditFile(EditFileArguments),
@@ -290,7 +290,7 @@ pub enum WorkspaceRequest {
     RemoveCopy(RemoveCopyArguments),
 }
 
-impl WorkspaceRequest {
+impl WorkspaceToolRequest {
     /// Parses the arguments of a run. `tool` is the recorded name.
     ///
     /// # Errors
@@ -429,7 +429,7 @@ mod tests {
             declared.sort();
             given.sort();
             assert_eq!(declared, given, "{}", tool.name());
-            let request = WorkspaceRequest::parse(tool, &sample).expect("the sample is valid");
+            let request = WorkspaceToolRequest::parse(tool, &sample).expect("the sample is valid");
             assert_eq!(request.tool(), tool);
             assert_eq!(request.to_arguments(), sample, "{}", tool.name());
         }
@@ -438,16 +438,16 @@ mod tests {
     #[test]
     fn wrong_arguments_are_named() {
         let error =
-            WorkspaceRequest::parse(WorkspaceTool::WriteFile, &json!({"path": "a"})).expect_err("it is refused");
+            WorkspaceToolRequest::parse(WorkspaceTool::WriteFile, &json!({"path": "a"})).expect_err("it is refused");
         assert_eq!(error, "the arguments of `write_file` are wrong: missing field `content`");
     }
 
     #[test]
     fn names_that_other_agents_use_are_accepted() {
         let arguments = json!({"file_path": "a", "old_string": "b", "new_string": "c"});
-        let request = WorkspaceRequest::parse(WorkspaceTool::EditFile, &arguments).expect("aliases are accepted");
+        let request = WorkspaceToolRequest::parse(WorkspaceTool::EditFile, &arguments).expect("aliases are accepted");
         let expected =
             EditFileArguments { path: "a".into(), old_text: "b".into(), new_text: "c".into(), replace_all: false };
-        assert_eq!(request, WorkspaceRequest::EditFile(expected));
+        assert_eq!(request, WorkspaceToolRequest::EditFile(expected));
     }
 }

@@ -25,7 +25,7 @@ const BUILT_IN_CATALOG: &str = include_str!("../data/models.toml");
 pub struct ModelCatalog {
     providers: BTreeMap<String, CatalogProvider>,
     /// Entries with higher precedence come first.
-    models: Vec<ModelProfile>,
+    models: Vec<CatalogModel>,
 }
 
 /// A service that serves models.
@@ -42,14 +42,14 @@ pub struct CatalogProvider {
     /// The model to use if none is named.
     pub default_model: Option<String>,
     /// Assumptions about models that are not in the catalog.
-    pub model_defaults: ModelProfile,
+    pub model_defaults: CatalogModel,
     /// Whether its models cost nothing.
     pub is_free: bool,
 }
 
 /// What is known about a model; `None` means unknown.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ModelProfile {
+pub struct CatalogModel {
     pub provider: String,
     /// The provider's name for the model.
     pub name: String,
@@ -89,7 +89,7 @@ pub struct VendorModelSpec {
     pub login_env: Option<String>,
     pub params: GenerationParams,
     /// Takes precedence over the catalog.
-    pub overrides: ModelProfile,
+    pub overrides: CatalogModel,
 }
 
 /// A vendor model with everything needed to call it.
@@ -97,12 +97,12 @@ pub struct VendorModelSpec {
 pub struct ResolvedVendorModel {
     pub endpoint: ModelEndpoint,
     pub card: ModelCard,
-    pub window_source: WindowSource,
+    pub window_source: ContextWindowSource,
 }
 
 /// Where the size of a context window comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WindowSource {
+pub enum ContextWindowSource {
     /// From configuration, the environment or the catalog.
     Known,
     /// Unknown; a size that is safe with the provider is used.
@@ -176,14 +176,14 @@ impl ModelCatalog {
     }
 
     /// Returns all known models of a provider, in file order.
-    pub fn provider_models<'c>(&'c self, provider: &'c str) -> impl Iterator<Item = &'c ModelProfile> {
+    pub fn provider_models<'c>(&'c self, provider: &'c str) -> impl Iterator<Item = &'c CatalogModel> {
         self.models.iter().filter(move |known| known.provider == provider)
     }
 
     /// Returns the profile of a model. Entries with higher precedence win field by field. Entries for the undated name of a
     /// dated model fill in what is still unknown.
     #[must_use]
-    pub fn find_profile(&self, provider: &str, model: &str) -> Option<ModelProfile> {
+    pub fn find_profile(&self, provider: &str, model: &str) -> Option<CatalogModel> {
         let provider_entries = || self.models.iter().filter(|known| known.provider == provider);
         let exact = provider_entries().filter(|known| known.name == model);
         let mut all = exact.chain(provider_entries().filter(|known| known.is_version_of(model)));
@@ -222,8 +222,8 @@ impl ModelCatalog {
         let known =
             spec.overrides.clone().or_defaults_from(entry.as_ref()).or_defaults_from(Some(&provider.model_defaults));
         let window = match (spec.overrides.window_tokens, entry.and_then(|entry| entry.window_tokens)) {
-            (None, None) => WindowSource::Assumed,
-            (Some(_), _) | (None, Some(_)) => WindowSource::Known,
+            (None, None) => ContextWindowSource::Assumed,
+            (Some(_), _) | (None, Some(_)) => ContextWindowSource::Known,
         };
         let free = provider.is_free.then(|| TokenPrice::flat(0, 0, 0));
         let card = ModelCard {
@@ -262,7 +262,7 @@ impl ModelCatalog {
     }
 }
 
-impl ModelProfile {
+impl CatalogModel {
     /// Returns whether `model` is a dated version of this model, or its `latest` alias.
     fn is_version_of(&self, model: &str) -> bool {
         let version = model.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(['-', '@']));
@@ -291,7 +291,7 @@ impl ModelProfile {
     }
 }
 
-fn build_capabilities(profile: &ModelProfile, window_tokens: u32) -> ModelCapabilities {
+fn build_capabilities(profile: &CatalogModel, window_tokens: u32) -> ModelCapabilities {
     let support = |supported: Option<bool>| match supported {
         Some(true) => FeatureSupport::Yes,
         Some(false) => FeatureSupport::No,

@@ -119,7 +119,7 @@ fn ollama_base_url(host: Option<&str>) -> String {
 
 /// What a server reports about a model; `None` means it did not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProbedCapabilities {
+pub struct ReportedModelCapabilities {
     pub window_tokens: Option<u32>,
     pub thinking: Option<ThinkingSupport>,
     /// Whether it accepts images.
@@ -128,7 +128,7 @@ pub struct ProbedCapabilities {
     pub tools: Option<bool>,
 }
 
-impl ProbedCapabilities {
+impl ReportedModelCapabilities {
     /// Updates `capabilities`; only the window overrides what is already known.
     pub fn apply_to(&self, capabilities: &mut ModelCapabilities) {
         let support = |supported: bool| if supported { FeatureSupport::Yes } else { FeatureSupport::No };
@@ -152,19 +152,24 @@ impl ProbedCapabilities {
 
 /// Asks a server about a model. llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini report the window; Ollama also
 /// reports capabilities.
-pub async fn probe_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
+pub async fn probe_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ReportedModelCapabilities {
     match endpoint.wire {
         WireFormat::Ollama => probe_ollama_capabilities(transport, endpoint).await,
-        WireFormat::Chat | WireFormat::Responses | WireFormat::Anthropic | WireFormat::Gemini => ProbedCapabilities {
-            window_tokens: probe_window_tokens(transport, endpoint).await,
-            ..ProbedCapabilities::default()
-        },
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Anthropic | WireFormat::Gemini => {
+            ReportedModelCapabilities {
+                window_tokens: probe_window_tokens(transport, endpoint).await,
+                ..ReportedModelCapabilities::default()
+            }
+        }
     }
 }
 
 /// A loaded model keeps its window, because a different one would reload it. Otherwise each call requests the assumed
 /// window, limited to the model's own.
-async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
+async fn probe_ollama_capabilities(
+    transport: &dyn HttpTransport,
+    endpoint: &ModelEndpoint,
+) -> ReportedModelCapabilities {
     let (ps, show) = future::join(
         fetch_json(
             transport,
@@ -202,7 +207,7 @@ async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &Mod
         (true, false) => ThinkingSupport::Budget,
         (true, true) => ThinkingSupport::Levels,
     });
-    ProbedCapabilities {
+    ReportedModelCapabilities {
         window_tokens: loaded_window.or(own_window),
         thinking,
         images: can("vision"),

@@ -12,7 +12,7 @@ use futures_util::stream::BoxStream;
 use segue_core::prompt::{CallFailure, FailureKind};
 
 pub(crate) use client::is_unencrypted_remote_url;
-pub use client::{ReqwestTransport, TimeoutProfile};
+pub use client::{CompletionOrProbeTimeouts, ReqwestTransport};
 pub use secret::SecretString;
 
 /// Sends requests to a vendor. Dropping the future or the body cancels the exchange.

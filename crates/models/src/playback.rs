@@ -8,14 +8,14 @@ use futures_util::{StreamExt, future, stream};
 use segue_core::prompt::{CallFailure, ToolCall};
 
 use crate::model::{ReplyChunk, ReplyChunkStream, ReplyFinish};
-use crate::text::TextChunks;
+use crate::text::TextChunkIterator;
 
 /// One step of a prepared reply.
 #[derive(Debug)]
 pub(crate) enum ReplyPlaybackStep {
     Wait(Duration),
     Reasoning(String),
-    Text(TextChunks),
+    Text(TextChunkIterator),
     ToolCall(ToolCall),
     Finish(ReplyFinish),
     Fail(CallFailure),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn letters(text: &str) -> ReplyPlaybackStep {
-        ReplyPlaybackStep::Text(TextChunks::split_every(text.to_owned(), 1))
+        ReplyPlaybackStep::Text(TextChunkIterator::split_every(text.to_owned(), 1))
     }
 
     fn end() -> ReplyPlaybackStep {

@@ -29,7 +29,7 @@ use crate::model::{
 };
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
-use crate::text::TextChunks;
+use crate::text::TextChunkIterator;
 
 /// Estimated characters per token, to respect the reply limit.
 const CHARS_PER_TOKEN: usize = 4;
@@ -81,7 +81,7 @@ impl LanguageModel for RehearsalModel {
         let reply = compose_rehearsal_reply(&request.prompt, &request.metadata);
         let mut steps = vec![
             ReplyPlaybackStep::Wait(Duration::from_millis(self.speed.first_chunk_ms)),
-            ReplyPlaybackStep::Text(TextChunks::split_every(reply.text, self.speed.chunk_chars)),
+            ReplyPlaybackStep::Text(TextChunkIterator::split_every(reply.text, self.speed.chunk_chars)),
         ];
         steps.extend(reply.tool_calls.into_iter().map(ReplyPlaybackStep::ToolCall));
         steps.push(ReplyPlaybackStep::Finish(ReplyFinish { stop: reply.stop, ..ReplyFinish::default() }));

@@ -55,12 +55,12 @@ struct ScriptedModelState {
 pub struct ReceivedModelRequest {
     pub prompt: Arc<Prompt>,
     pub metadata: CallOrigin,
-    pub answered_by: ScriptedReplyMatch,
+    pub answered_by: MatchedScriptedReply,
 }
 
 /// Which entry answered a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScriptedReplyMatch {
+pub enum MatchedScriptedReply {
     /// The `[[reply]]` with this number, counted from 1.
     Reply(usize),
     /// The `[default]` entry.
@@ -206,7 +206,7 @@ impl ScriptedModel {
         &self,
         state: &mut ScriptedModelState,
         call: &MatchableCall<'_>,
-    ) -> (ScriptedReplyMatch, ReplyPlayback) {
+    ) -> (MatchedScriptedReply, ReplyPlayback) {
         let Scenario { replies, default, .. } = &self.inner.scenario;
         let found = replies.iter().zip(&mut state.reply_uses).enumerate().find(|(_, (entry, used))| {
             entry.times.is_none_or(|times| **used < times) && entry.when.mismatches(call).next().is_none()
@@ -215,7 +215,7 @@ impl ScriptedModel {
             *used = used.saturating_add(1);
             let number = index + 1;
             return (
-                ScriptedReplyMatch::Reply(number),
+                MatchedScriptedReply::Reply(number),
                 playback_builder::build_playback(&entry.then, call, &number.to_string(), *used),
             );
         }
@@ -223,12 +223,12 @@ impl ScriptedModel {
             Some(entry) => {
                 state.default_uses = state.default_uses.saturating_add(1);
                 (
-                    ScriptedReplyMatch::Default,
+                    MatchedScriptedReply::Default,
                     playback_builder::build_playback(&entry.then, call, "default", state.default_uses),
                 )
             }
             None => (
-                ScriptedReplyMatch::NoReply,
+                MatchedScriptedReply::NoReply,
                 ReplyPlayback::new([ReplyPlaybackStep::Fail(mismatch_report::no_matching_reply_failure(
                     call,
                     replies,

@@ -64,14 +64,14 @@ pub(crate) fn truncate_to_bytes(text: &str, bytes_max: usize) -> &str {
 
 /// Iterates over a text in chunks.
 #[derive(Debug)]
-pub(crate) enum TextChunks {
+pub(crate) enum TextChunkIterator {
     /// Given in advance.
     Predefined(std::vec::IntoIter<String>),
     /// Split every `chunk_chars` characters.
     FixedLength { text: String, offset: usize, chunk_chars: usize },
 }
 
-impl TextChunks {
+impl TextChunkIterator {
     pub(crate) fn from_chunks(chunks: Vec<String>) -> Self {
         Self::Predefined(chunks.into_iter())
     }
@@ -87,7 +87,7 @@ impl TextChunks {
     }
 }
 
-impl Iterator for TextChunks {
+impl Iterator for TextChunkIterator {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
@@ -125,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_make_up_the_text_and_none_is_too_long(text in "\\PC*", chars in 0usize..9) {
-            let chunks: Vec<_> = TextChunks::split_every(text.clone(), chars).collect();
+            let chunks: Vec<_> = TextChunkIterator::split_every(text.clone(), chars).collect();
             prop_assert_eq!(chunks.concat(), text);
             for chunk in chunks {
                 prop_assert!((1..=chars.max(1)).contains(&chunk.chars().count()));

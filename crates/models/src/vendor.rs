@@ -46,14 +46,14 @@ pub use wire_format::WireFormat;
 pub struct VendorModelClient {
     endpoint: Arc<ModelEndpoint>,
     transport: Arc<dyn HttpTransport>,
-    unsupported: Arc<UnsupportedFeatures>,
+    unsupported: Arc<VendorRejectedFeatures>,
     /// Provider and host; models with the same value fail together.
     failure_domain: String,
 }
 
 /// Features that the vendor rejected once and that are no longer requested.
 #[derive(Debug, Default)]
-struct UnsupportedFeatures {
+struct VendorRejectedFeatures {
     /// The schema is written into the prompt instead.
     json_schemas: AtomicBool,
     /// Token usage is not requested, but may still be sent.
@@ -65,11 +65,11 @@ struct UnsupportedFeatures {
     forced_tools: AtomicBool,
 }
 
-impl UnsupportedFeatures {
+impl VendorRejectedFeatures {
     /// Returns the features that may still be requested.
-    fn enabled_features(&self) -> wire_format::RequestedFeatures {
+    fn enabled_features(&self) -> wire_format::OptionalVendorFeatures {
         let is_enabled = |rejected: &AtomicBool| !rejected.load(Ordering::Relaxed);
-        wire_format::RequestedFeatures {
+        wire_format::OptionalVendorFeatures {
             usage: is_enabled(&self.stream_options),
             reasoning: is_enabled(&self.reasoning),
             reasoning_summaries: is_enabled(&self.reasoning_summaries),

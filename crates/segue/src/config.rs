@@ -25,8 +25,8 @@ use segue_tools::WorkspaceConfig;
 use serde_json::Value;
 
 pub(crate) use approval::ApprovalConfig;
-pub(crate) use flow_files::{DefinitionLoader, FlowFile};
-pub(crate) use locations::{ConfigFileLocation, UserDirs, find_config_file};
+pub(crate) use flow_files::{FlowFile, RecordedDefinitionLoader};
+pub(crate) use locations::{ConfigFileOrigin, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_named_in_flow_settings, parse_config, validate_config};
 pub(crate) use records::{DomainFile, default_records_path};
 pub(crate) use server_limits::ServerLimitsConfig;

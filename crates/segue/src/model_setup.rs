@@ -13,8 +13,8 @@ use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_engine::ModelAssignment;
 use segue_eval::results::EvaluationResults;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
-use segue_models::catalog::{VendorModelSpec, WindowSource};
-use segue_models::http::{HttpTransport, ReqwestTransport, TimeoutProfile};
+use segue_models::catalog::{ContextWindowSource, VendorModelSpec};
+use segue_models::http::{CompletionOrProbeTimeouts, HttpTransport, ReqwestTransport};
 use segue_models::vendor::{ModelEndpoint, VendorCredentials, WireFormat};
 use segue_models::{
     LanguageModel, ModelCard, ModelKind, ModelRegistry, RehearsalModel, ScriptedModel, VendorModelClient, discovery,
@@ -31,7 +31,7 @@ pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
 
 /// Where models are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ModelDiscoveryScope {
+pub(crate) enum OllamaDiscoveryPolicy {
     /// By API keys, and in an Ollama only if a default model is still missing.
     UntilFound,
     /// By API keys and in an Ollama.
@@ -44,17 +44,17 @@ pub(crate) fn read_env_var(name: &str) -> Option<String> {
 
 /// Adds the models that are found by API keys or on this machine. The first one becomes the default model if none is
 /// configured.
-pub(crate) async fn discover_models(config: &mut Config, scope: ModelDiscoveryScope) {
+pub(crate) async fn discover_models(config: &mut Config, scope: OllamaDiscoveryPolicy) {
     let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
     if is_off || config.discovery.value == ModelDiscoverySetting::Off {
         return;
     }
     let needs_default = config.default_model.origin == ConfigValueOrigin::Default;
     let mut found = discovery::discover_by_api_keys(&config.catalog, &read_env_var);
-    if scope == ModelDiscoveryScope::Everywhere || (needs_default && found.is_empty()) {
+    if scope == OllamaDiscoveryPolicy::Everywhere || (needs_default && found.is_empty()) {
         found.extend(
             discovery::discover_ollama_models(
-                &ReqwestTransport::new(TimeoutProfile::Probe),
+                &ReqwestTransport::new(CompletionOrProbeTimeouts::Probe),
                 &config.catalog,
                 &read_env_var,
             )
@@ -89,15 +89,15 @@ pub(crate) struct ResolvedModelSetup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fallback_model: Option<ModelName>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    role_assignments: Vec<RoleAssignment>,
+    role_assignments: Vec<RoleModelAssignment>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    role_fallbacks: Vec<RoleAssignment>,
+    role_fallbacks: Vec<RoleModelAssignment>,
     pub models: BTreeMap<ModelName, ResolvedModel>,
 }
 
 /// The model of a role, possibly limited to a flow or a phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct RoleAssignment {
+struct RoleModelAssignment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     flow: Option<FlowName>,
     role: RoleName,
@@ -106,7 +106,7 @@ struct RoleAssignment {
     model: ModelName,
 }
 
-impl From<&config::RoleModelConfig> for RoleAssignment {
+impl From<&config::RoleModelConfig> for RoleModelAssignment {
     fn from(role_model: &config::RoleModelConfig) -> Self {
         let config::RoleModelConfig { flow, role, phase, model } = role_model;
         Self { flow: flow.clone(), role: role.clone(), phase: phase.clone(), model: model.value.clone() }
@@ -156,7 +156,7 @@ impl ResolvedModel {
                 spec.overrides.price = model.price.or(spec.overrides.price);
                 let spec = discovery::apply_ollama_env(spec, &read_env_var);
                 let mut resolved = config.catalog.resolve_model(&spec, &read_env_var)?;
-                let mut is_window_assumed = resolved.window_source == WindowSource::Assumed;
+                let mut is_window_assumed = resolved.window_source == ContextWindowSource::Assumed;
                 // Only local servers are probed, because they respond quickly.
                 let is_local = is_local_connection(&resolved.endpoint) || resolved.endpoint.wire == WireFormat::Ollama;
                 if let Some(probe) = probe.filter(|_| is_window_assumed && is_local) {
@@ -218,7 +218,7 @@ fn is_local_connection(connection: &ModelEndpoint) -> bool {
 impl ResolvedModelSetup {
     /// Resolves all models of a configuration.
     pub(crate) async fn from_config(config: &Config) -> anyhow::Result<Self> {
-        let probe = ReqwestTransport::new(TimeoutProfile::Probe);
+        let probe = ReqwestTransport::new(CompletionOrProbeTimeouts::Probe);
         // A discovered model is probed only if it is used.
         let used = config.used_models();
         let models = config.models.iter().map(|(name, model)| {
@@ -237,8 +237,8 @@ impl ResolvedModelSetup {
         Ok(Self {
             default_model: config.default_model.value.clone(),
             fallback_model: config.fallback_model.as_ref().map(|model| model.value.clone()),
-            role_assignments: config.role_models.iter().map(RoleAssignment::from).collect(),
-            role_fallbacks: config.role_fallbacks.iter().map(RoleAssignment::from).collect(),
+            role_assignments: config.role_models.iter().map(RoleModelAssignment::from).collect(),
+            role_fallbacks: config.role_fallbacks.iter().map(RoleModelAssignment::from).collect(),
             models,
         })
     }
@@ -275,7 +275,7 @@ impl ResolvedModelSetup {
 
     /// Builds all models, with calls over the network.
     pub(crate) fn connect(&self) -> anyhow::Result<ConfiguredModels> {
-        self.build_models(Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
+        self.build_models(Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion)))
     }
 
     /// Builds all models, with calls over the network that are recorded in a cassette.
@@ -283,7 +283,7 @@ impl ResolvedModelSetup {
         if !self.models.values().any(|model| matches!(model, ResolvedModel::Vendor { .. })) {
             bail!("nothing to record: no vendor model is configured or discovered (see `segue doctor`)");
         }
-        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        let client = Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion));
         let recorder = CassetteRecordingTransport::new(client, file, serde_json::to_value(self)?)?;
         self.build_models(Arc::new(recorder))
     }
@@ -308,13 +308,13 @@ impl ResolvedModelSetup {
         }
         let models = Arc::new(models);
         let mut assignment = ModelAssignment::new(models.clone(), self.default_model.clone());
-        for RoleAssignment { flow, role, phase, model } in self.role_assignments.clone() {
+        for RoleModelAssignment { flow, role, phase, model } in self.role_assignments.clone() {
             assignment = assignment.with_role_model(flow, role, phase, model);
         }
         if let Some(model) = &self.fallback_model {
             assignment = assignment.with_fallback(model.clone());
         }
-        for RoleAssignment { flow, role, model, .. } in self.role_fallbacks.clone() {
+        for RoleModelAssignment { flow, role, model, .. } in self.role_fallbacks.clone() {
             assignment = assignment.with_role_fallback(flow, role, model);
         }
         Ok(ConfiguredModels { models, assignment })

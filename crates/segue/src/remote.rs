@@ -16,7 +16,7 @@ use segue_engine::{Engine, EngineConfig, RecomputeResult, SessionOptions, Sessio
 use segue_models::ModelRegistry;
 use serde_json::{Value, json};
 
-use crate::config::DefinitionLoader;
+use crate::config::RecordedDefinitionLoader;
 use crate::setting_values;
 
 pub(crate) use client::{RemoteServerProblem, ServerClient};
@@ -36,9 +36,9 @@ impl RemoteEngine {
         let client = Arc::new(ServerClient::new(url)?);
         let about = client.get("/v1/server").await?;
         check_version(url, about["version"].as_str())?;
-        let store = Arc::new(store::RemoteStore::new(client.clone()));
+        let store = Arc::new(store::RemoteReadOnlyStore::new(client.clone()));
         let setup = EngineConfig {
-            flow_loader: Some(Arc::new(DefinitionLoader)),
+            flow_loader: Some(Arc::new(RecordedDefinitionLoader)),
             recovery: SessionResumePolicy::Never,
             ..EngineConfig::new(store, flows, ModelRegistry::new(), "remote")
         };

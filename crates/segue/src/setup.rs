@@ -15,28 +15,30 @@ use segue_engine::clock::SystemClock;
 use segue_engine::limits::DRAIN_MS_MAX;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
-use segue_engine::{Engine, EngineConfig, LiveUpdateSource, SessionPlacement, SessionResumePolicy};
+use segue_engine::{CrossNodeUpdateSource, Engine, EngineConfig, SessionPlacement, SessionResumePolicy};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
 use segue_models::ModelRegistry;
-use segue_server::{HttpLiveUpdates, KeyCallPolicy, ServerSharedState};
+use segue_server::{CrossServerSharedState, HttpCrossNodeUpdateSource, KeyCallPolicy};
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
 
 use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
 use crate::commands::{NO_MODEL_WARNING, REHEARSAL_WARNING};
-use crate::config::{self, Config, ConfigFileLocation, ConfigValue, ConfigValueOrigin, DefinitionLoader, UserDirs};
+use crate::config::{
+    self, Config, ConfigFileOrigin, ConfigValue, ConfigValueOrigin, RecordedDefinitionLoader, UserDirs,
+};
 use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
-use crate::model_setup::{self, ModelDiscoveryScope, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::model_setup::{self, OllamaDiscoveryPolicy, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::print;
-use crate::store_location::{NodeOptions, StoreLocation};
+use crate::store_location::{ClusterNodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, FolderTrust, TrustScope};
+use crate::trust::{self, FolderTrust, TrustCheckScope};
 
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
     pub engine: Engine,
     /// What the servers of the store share besides sessions.
-    pub shared: ServerSharedState,
+    pub shared: CrossServerSharedState,
     /// What the user must be told if a role of some flow uses the rehearsal model.
     pub rehearsal_warning: Option<&'static str>,
     /// The flow of a new session, if the user names none.
@@ -68,7 +70,7 @@ pub(crate) struct EngineStartOptions<'s> {
     /// When the engine resumes pending work.
     pub recovery: SessionResumePolicy,
     /// What this process tells the other nodes of a cluster.
-    pub node: NodeOptions,
+    pub node: ClusterNodeOptions,
 }
 
 /// Where replies come from, and whether they are recorded.
@@ -99,7 +101,12 @@ impl<'s> EngineStartOptions<'s> {
         let ModelArgs { model, record, replay } = &session_args.model_args;
         let playback =
             ModelReplySource::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
-        Self { playback, model: model.as_deref(), recovery: SessionResumePolicy::OnUse, node: NodeOptions::default() }
+        Self {
+            playback,
+            model: model.as_deref(),
+            recovery: SessionResumePolicy::OnUse,
+            node: ClusterNodeOptions::default(),
+        }
     }
 
     /// Returns the options for a command on one session, with replies from a scenario if one is given.
@@ -108,16 +115,16 @@ impl<'s> EngineStartOptions<'s> {
             playback: ModelReplySource::from_args(script, None, None),
             model: None,
             recovery: SessionResumePolicy::OnUse,
-            node: NodeOptions::default(),
+            node: ClusterNodeOptions::default(),
         }
     }
 
     /// Returns what an engine with these options may do that needs trust.
-    fn required_trust(&self) -> Option<TrustScope> {
+    fn required_trust(&self) -> Option<TrustCheckScope> {
         match (self.playback, self.recovery) {
-            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustScope::DomainServers),
+            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustCheckScope::DomainServers),
             (ModelReplySource::Live, SessionResumePolicy::Never) => None,
-            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustScope::Everything),
+            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustCheckScope::Everything),
         }
     }
 
@@ -191,8 +198,8 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     // The results of running calls are recorded, so that the node that resumes the sessions need not repeat them.
     let is_serving = recovery == SessionResumePolicy::Immediate;
     let drain_ms_max = if is_cluster && is_serving { NODE_DRAIN_MS_MAX } else { DRAIN_MS_MAX };
-    let live_updates: Option<Arc<dyn LiveUpdateSource>> = match start.node.secret.clone().filter(|_| is_cluster) {
-        Some(secret) => Some(Arc::new(HttpLiveUpdates::new(secret).map_err(anyhow::Error::msg)?)),
+    let live_updates: Option<Arc<dyn CrossNodeUpdateSource>> = match start.node.secret.clone().filter(|_| is_cluster) {
+        Some(secret) => Some(Arc::new(HttpCrossNodeUpdateSource::new(secret).map_err(anyhow::Error::msg)?)),
         None => None,
     };
     // Without other nodes there is nobody to leave a session to.
@@ -205,7 +212,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         model_limits: engine_model_limits(&config),
         default_settings: config.settings_by_flow(),
         approval_rules: config.approval.to_rules(),
-        flow_loader: Some(Arc::new(DefinitionLoader)),
+        flow_loader: Some(Arc::new(RecordedDefinitionLoader)),
         recovery,
         live_updates,
         drain_ms_max,
@@ -231,7 +238,7 @@ pub(crate) fn tool_registry(records: SqliteRecordsTool, domains: ConfiguredDomai
 
 /// Discovers models if needed, and resolves all of them.
 async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedModelSetup> {
-    model_setup::discover_models(config, ModelDiscoveryScope::UntilFound).await;
+    model_setup::discover_models(config, OllamaDiscoveryPolicy::UntilFound).await;
     ResolvedModelSetup::from_config(config).await
 }
 
@@ -257,9 +264,9 @@ pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result
     if !location.may_exist() {
         return Ok(None);
     }
-    let store = location.open(NodeOptions::default())?;
+    let store = location.open(ClusterNodeOptions::default())?;
     let setup = EngineConfig {
-        flow_loader: Some(Arc::new(DefinitionLoader)),
+        flow_loader: Some(Arc::new(RecordedDefinitionLoader)),
         recovery: SessionResumePolicy::Never,
         ..EngineConfig::new(store, config.flows(), ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
@@ -300,8 +307,8 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
         bail!("there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE");
     };
     let folder_trust = match &found {
-        Some((file, ConfigFileLocation::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
-        Some((_, ConfigFileLocation::User)) | None => None,
+        Some((file, ConfigFileOrigin::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
+        Some((_, ConfigFileOrigin::User)) | None => None,
     };
     let data_folder = StoreLocation::parse(&store.value).data_folder(dirs.default_store_path().as_deref());
     Ok(LoadedConfig { config, store_path: store, data_folder, folder_trust })

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use segue_server::{ClusterSecret, ServerSharedState};
+use segue_server::{ClusterSecret, CrossServerSharedState};
 use segue_store::Store;
 use segue_store::postgres::{PostgresOptions, PostgresStore, database_location};
 use segue_store::sqlite::SqliteStore;
@@ -55,41 +55,41 @@ impl<'a> StoreLocation<'a> {
     }
 
     /// Opens the store, and creates it if there is none.
-    pub(crate) fn open(self, node: NodeOptions) -> anyhow::Result<Arc<dyn Store>> {
+    pub(crate) fn open(self, node: ClusterNodeOptions) -> anyhow::Result<Arc<dyn Store>> {
         Ok(self.open_with_shared_state(node, Path::new(""))?.0)
     }
 
     /// Opens the store, and what its servers share besides sessions: in the database, or in files of `data_folder`.
     pub(crate) fn open_with_shared_state(
         self,
-        node: NodeOptions,
+        node: ClusterNodeOptions,
         data_folder: &Path,
-    ) -> anyhow::Result<(Arc<dyn Store>, ServerSharedState)> {
+    ) -> anyhow::Result<(Arc<dyn Store>, CrossServerSharedState)> {
         match self {
             Self::File(path) => {
                 let opened = SqliteStore::open(path);
                 let store = opened.with_context(|| format!("cannot open the store {}", path.display()))?;
-                Ok((Arc::new(store), ServerSharedState::from_folder(data_folder)))
+                Ok((Arc::new(store), CrossServerSharedState::from_folder(data_folder)))
             }
             Self::Database(url) => {
                 let store = Arc::new(open_database(url, node)?);
-                Ok((store.clone(), ServerSharedState::from_store(store)))
+                Ok((store.clone(), CrossServerSharedState::from_store(store)))
             }
         }
     }
 
     /// Opens what the servers share besides sessions. Files need no store.
-    pub(crate) fn open_shared_state(self, data_folder: &Path) -> anyhow::Result<ServerSharedState> {
+    pub(crate) fn open_shared_state(self, data_folder: &Path) -> anyhow::Result<CrossServerSharedState> {
         match self {
-            Self::File(_) => Ok(ServerSharedState::from_folder(data_folder)),
-            Self::Database(_) => Ok(self.open_with_shared_state(NodeOptions::default(), data_folder)?.1),
+            Self::File(_) => Ok(CrossServerSharedState::from_folder(data_folder)),
+            Self::Database(_) => Ok(self.open_with_shared_state(ClusterNodeOptions::default(), data_folder)?.1),
         }
     }
 }
 
 /// What a node of a cluster tells the others.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NodeOptions {
+pub(crate) struct ClusterNodeOptions {
     /// Where other nodes reach this one.
     pub address: Option<String>,
     pub lease_ms: Option<u64>,
@@ -100,7 +100,7 @@ pub(crate) struct NodeOptions {
 }
 
 /// Opens the store in a database. The password may be in the environment.
-pub(crate) fn open_database(url: &str, node: NodeOptions) -> anyhow::Result<PostgresStore> {
+pub(crate) fn open_database(url: &str, node: ClusterNodeOptions) -> anyhow::Result<PostgresStore> {
     let defaults = PostgresOptions::default();
     let options = PostgresOptions {
         password: std::env::var(DATABASE_PASSWORD_ENV).ok().filter(|password| !password.is_empty()),

@@ -21,7 +21,7 @@ mod turn_display;
 pub(crate) use backend::EngineBackend;
 pub(crate) use chat_loop::{now_millis, run_chat_loop};
 pub(crate) use screen::Screen;
-pub(crate) use session_entry::{ChatReplySource, TerminalChatOptions};
+pub(crate) use session_entry::{DisplayedReplySource, TerminalChatOptions};
 
 #[cfg(test)]
 mod tests;

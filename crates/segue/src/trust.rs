@@ -23,7 +23,7 @@ pub(crate) const TRUST_ENV: &str = "SEGUE_TRUST";
 
 /// Whether a configuration is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrustStatus {
+pub(crate) enum ConfigTrustStatus {
     /// It wants nothing that needs trust.
     NotNeeded,
     Trusted,
@@ -32,7 +32,7 @@ pub(crate) enum TrustStatus {
     Untrusted,
 }
 
-impl TrustStatus {
+impl ConfigTrustStatus {
     /// Whether the configuration may do what it wants.
     pub(crate) fn allows_use(self) -> bool {
         matches!(self, Self::NotNeeded | Self::Trusted)
@@ -54,7 +54,7 @@ impl TrustStatus {
 pub(crate) struct FolderTrust {
     pub file: PathBuf,
     pub requests: Vec<ActionRequiringTrust>,
-    pub status: TrustStatus,
+    pub status: ConfigTrustStatus,
     folder: PathBuf,
     /// The digest of the file and of all files that it names.
     digest: BodyId,
@@ -62,7 +62,7 @@ pub(crate) struct FolderTrust {
 
 /// Which requests of a configuration a command would fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrustScope {
+pub(crate) enum TrustCheckScope {
     /// Models and the servers of domains.
     Everything,
     /// Only the servers of domains, because replies come from a file.
@@ -77,15 +77,15 @@ impl FolderTrust {
         let requests = collect_trust_requests(config);
         let is_trusted_by_env = std::env::var(TRUST_ENV).is_ok_and(|value| value.trim() == "1");
         let status = if requests.is_empty() {
-            TrustStatus::NotNeeded
+            ConfigTrustStatus::NotNeeded
         } else if is_trusted_by_env {
-            TrustStatus::Trusted
+            ConfigTrustStatus::Trusted
         } else {
             // A list that cannot be read trusts nothing.
             match TrustedFolders::load(dirs).ok().and_then(|trusted| trusted.find_digest(&folder)) {
-                Some(trusted) if trusted == digest.to_string() => TrustStatus::Trusted,
-                Some(_) => TrustStatus::Changed,
-                None => TrustStatus::Untrusted,
+                Some(trusted) if trusted == digest.to_string() => ConfigTrustStatus::Trusted,
+                Some(_) => ConfigTrustStatus::Changed,
+                None => ConfigTrustStatus::Untrusted,
             }
         };
         Ok(Self { file, requests, status, folder, digest })
@@ -112,10 +112,10 @@ impl FolderTrust {
 }
 
 /// Returns an error unless the configuration may do what a command needs. On a terminal the user is asked, once.
-pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustScope) -> anyhow::Result<()> {
+pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustCheckScope) -> anyhow::Result<()> {
     let Some(trust) = trust.filter(|trust| !trust.status.allows_use()) else { return Ok(()) };
     let needed = |request: &&ActionRequiringTrust| {
-        scope == TrustScope::Everything || request.kind != ActionRequiringTrustKind::Model
+        scope == TrustCheckScope::Everything || request.kind != ActionRequiringTrustKind::Model
     };
     let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };

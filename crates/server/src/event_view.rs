@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::caller::Caller;
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::history::SessionHistory;
 use crate::limits::SUMMARY_TEXT_CHARS_MAX;
 
@@ -56,7 +56,7 @@ pub(crate) struct EventView {
 /// Renders consecutive events.
 #[derive(Debug)]
 pub(crate) struct EventViewBuilder {
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     text_filter: EventTextFilter,
     /// The turn that is running at this point of the journal.
     running_turn: Option<TurnId>,
@@ -65,7 +65,7 @@ pub(crate) struct EventViewBuilder {
 impl EventViewBuilder {
     /// Creates a renderer that starts while `turn` is running.
     #[must_use]
-    pub(crate) fn new(session_ref: &RequestedSession, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
+    pub(crate) fn new(session_ref: &CallerSessionRef, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
         Self { session_ref: session_ref.clone(), text_filter: texts, running_turn: turn }
     }
 
@@ -98,7 +98,7 @@ impl EventViewBuilder {
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let RequestedSession { app, session, .. } = &self.session_ref;
+        let CallerSessionRef { app, session, .. } = &self.session_ref;
         let read = |history: &SessionHistory| {
             calls.into_iter().filter_map(|call| Some((call, history.calls.get(&call)?.turn))).collect()
         };

@@ -24,14 +24,14 @@ impl FromRequestParts<AppState> for Caller {
 
 /// A session named in the path. Its name and flow are visible to the caller; whether it exists is checked when it is read.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestedSession {
+pub(crate) struct CallerSessionRef {
     pub app: AppState,
     pub caller: Caller,
     /// The full name, including the namespace.
     pub session: SessionId,
 }
 
-impl FromRequestParts<AppState> for RequestedSession {
+impl FromRequestParts<AppState> for CallerSessionRef {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, HttpProblem> {
@@ -43,7 +43,7 @@ impl FromRequestParts<AppState> for RequestedSession {
     }
 }
 
-impl RequestedSession {
+impl CallerSessionRef {
     /// Resolves the name that the caller gave.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ pub(crate) async fn guard_request(State(app): State<AppState>, mut request: Requ
     let is_openai = crate::openai::is_openai_path(request.uri().path());
     // The body of a request cannot be shared between threads, so nothing borrows the request while the keys are read.
     let authorized = match check_request(&app, &request) {
-        Ok(RequestAccess::Open) => Ok(Caller::default()),
-        Ok(RequestAccess::Authorization(given)) => authorize_caller(&app, given.as_ref()).await,
+        Ok(ApiKeyRequirement::Open) => Ok(Caller::default()),
+        Ok(ApiKeyRequirement::Authorization(given)) => authorize_caller(&app, given.as_ref()).await,
         Err(problem) => Err(problem),
     };
     let response = match authorized {
@@ -61,7 +61,7 @@ fn log_refused_request(problem: &HttpProblem, method: &Method, route: &str) {
 }
 
 /// What a request needs to be accepted.
-enum RequestAccess {
+enum ApiKeyRequirement {
     /// It needs no key.
     Open,
     /// Its `Authorization` header has to be checked.
@@ -69,16 +69,16 @@ enum RequestAccess {
 }
 
 /// Checks where a request comes from and what it asks for.
-fn check_request(app: &AppState, request: &Request) -> Result<RequestAccess, HttpProblem> {
+fn check_request(app: &AppState, request: &Request) -> Result<ApiKeyRequirement, HttpProblem> {
     check_host(&app.options, request)?;
     check_origin(&app.options, request)?;
     let path = request.uri().path();
     // The files of the studio, the pages and the health checks need no key.
     let is_open = !path.starts_with("/v1/") && path != "/metrics";
     if is_open || is_cors_preflight(request) {
-        return Ok(RequestAccess::Open);
+        return Ok(ApiKeyRequirement::Open);
     }
-    Ok(RequestAccess::Authorization(request.headers().get(header::AUTHORIZATION).cloned()))
+    Ok(ApiKeyRequirement::Authorization(request.headers().get(header::AUTHORIZATION).cloned()))
 }
 
 async fn authorize_caller(app: &AppState, given: Option<&HeaderValue>) -> Result<Caller, HttpProblem> {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn options() -> ServerOptions {
-        ServerOptions::new(crate::shared_state::ServerSharedState::from_folder(Path::new("")))
+        ServerOptions::new(crate::shared_state::CrossServerSharedState::from_folder(Path::new("")))
     }
 
     #[test]

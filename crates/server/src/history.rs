@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use segue_core::event::RecordedEvent;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ThreadId, ToolRunId, TurnId, UnixMillis};
-use segue_core::scope::ThreadSlot;
+use segue_core::scope::ThreadKey;
 
 pub(crate) use cache::SessionHistoryCache;
 pub(crate) use entries::{
-    CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
-    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, ThreadLifetimeEntry,
-    ToolRunEndEntry, ToolRunEntry, TurnHistoryEntry,
+    CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
+    FlowFactEntry, HandoverEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry,
+    ThreadLifetimeEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry,
 };
 
 /// The history of a session up to an event.
@@ -27,16 +27,16 @@ pub(crate) struct SessionHistory {
     pub last_at: UnixMillis,
     /// The original session, and the last event that both share.
     pub forked_from: Option<(SessionId, Seq)>,
-    pub messages: BTreeMap<MessageId, MessageEntry>,
+    pub messages: BTreeMap<MessageId, UserMessageHistoryEntry>,
     pub turns: BTreeMap<TurnId, TurnHistoryEntry>,
     pub running_turn: Option<TurnId>,
-    pub calls: BTreeMap<CallId, CallEntry>,
+    pub calls: BTreeMap<CallId, CallHistoryEntry>,
     pub threads: BTreeMap<ThreadId, ThreadLifetimeEntry>,
     /// The newest thread of each slot.
-    thread_by_slot: BTreeMap<ThreadSlot, ThreadId>,
+    thread_by_slot: BTreeMap<ThreadKey, ThreadId>,
     pub phase_events: Vec<PhaseEventEntry>,
     pub handovers: Vec<HandoverEntry>,
-    pub tool_runs: BTreeMap<ToolRunId, ToolRunEntry>,
+    pub tool_runs: BTreeMap<ToolRunId, ToolRunHistoryEntry>,
     /// Facts without their values.
     pub facts: Vec<FlowFactEntry>,
     /// Whether agents have sent messages to each other.
@@ -52,7 +52,10 @@ impl SessionHistory {
     }
 
     /// Returns the earlier calls of the same role, newest first.
-    pub(crate) fn previous_calls_of_role<'c>(&'c self, call: &'c CallEntry) -> impl Iterator<Item = &'c CallEntry> {
+    pub(crate) fn previous_calls_of_role<'c>(
+        &'c self,
+        call: &'c CallHistoryEntry,
+    ) -> impl Iterator<Item = &'c CallHistoryEntry> {
         self.calls.range(..call.call).rev().map(|(_, entry)| entry).filter(|entry| entry.role == call.role)
     }
 }

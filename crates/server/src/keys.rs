@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use segue_core::ids::FlowName;
-use segue_engine::{RecordRead, RecordVersion, SharedRecords, StoreError};
+use segue_engine::{SharedRecordRead, SharedRecordVersion, SharedRecords, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::caller::{Caller, validate_owner_name};
 use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_CACHE_MS, KEYS_MAX};
-use crate::shared_state::{ServerSharedState, read_whole_record, update_record};
+use crate::shared_state::{CrossServerSharedState, read_whole_record, update_record};
 use crate::usage::KeyLimits;
 
 /// The prefix of every key.
@@ -31,7 +31,7 @@ const KEY_SECRET_BYTES: usize = 32;
 /// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ServerApiKey {
+pub struct StoredApiKey {
     /// The public part of the key.
     pub id: String,
     /// A name for people.
@@ -52,7 +52,7 @@ pub struct ServerApiKey {
 
 /// A key to create.
 #[derive(Debug, Clone, Default)]
-pub struct ServerApiKeySpec {
+pub struct ApiKeyToCreate {
     /// A name for people.
     pub name: String,
     /// The owner whose sessions the key opens; `None` for all sessions.
@@ -90,8 +90,8 @@ pub struct ApiKeyStore {
 
 #[derive(Debug, Default)]
 struct CachedKeys {
-    keys: Arc<Vec<ServerApiKey>>,
-    version: Option<RecordVersion>,
+    keys: Arc<Vec<StoredApiKey>>,
+    version: Option<SharedRecordVersion>,
     checked_at: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ impl ApiKeyStore {
     /// Creates a store of the keys in a folder.
     #[must_use]
     pub fn from_folder(folder: &Path) -> Self {
-        ServerSharedState::from_folder(folder).keys()
+        CrossServerSharedState::from_folder(folder).keys()
     }
 
     pub(crate) fn new(records: Arc<dyn SharedRecords>) -> Self {
@@ -110,7 +110,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn list_keys(&self) -> Result<Vec<ServerApiKey>, Error> {
+    pub async fn list_keys(&self) -> Result<Vec<StoredApiKey>, Error> {
         let record = read_whole_record(self.records.as_ref(), KEYS_RECORD).await?;
         parse_keys(record.as_ref().map(|(_, bytes)| bytes.as_slice()))
     }
@@ -119,7 +119,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// The name or owner is invalid, there are too many keys, or the keys cannot be written.
-    pub async fn create_key(&self, new: ServerApiKeySpec, created: u64) -> Result<(ServerApiKey, String), Error> {
+    pub async fn create_key(&self, new: ApiKeyToCreate, created: u64) -> Result<(StoredApiKey, String), Error> {
         if new.name.trim().is_empty() || new.name.chars().count() > KEY_NAME_CHARS_MAX {
             return Err(Error::InvalidKey(format!("a key's name must have 1 to {KEY_NAME_CHARS_MAX} characters")));
         }
@@ -128,8 +128,8 @@ impl ApiKeyStore {
         }
         let secret = random_hex(KEY_SECRET_BYTES)?;
         let id = random_hex(KEY_ID_BYTES)?;
-        let ServerApiKeySpec { name, owner, flows, limits } = new;
-        let key = ServerApiKey { hash: hash_secret(&secret), name, created, owner, flows, limits, id };
+        let ApiKeyToCreate { name, owner, flows, limits } = new;
+        let key = StoredApiKey { hash: hash_secret(&secret), name, created, owner, flows, limits, id };
         self.change_keys(|keys| {
             if keys.len() >= KEYS_MAX {
                 let detail = format!("there are {KEYS_MAX} keys, which is the maximum; revoke one first");
@@ -150,7 +150,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// There is no key with that id, or they cannot be written.
-    pub async fn set_limits(&self, id: &str, limits: KeyLimits) -> Result<ServerApiKey, Error> {
+    pub async fn set_limits(&self, id: &str, limits: KeyLimits) -> Result<StoredApiKey, Error> {
         self.change_keys(|keys| {
             let key = keys.iter_mut().find(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
             key.limits = limits.clone();
@@ -163,7 +163,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// There is no key with that id, or they cannot be written.
-    pub async fn revoke_key(&self, id: &str) -> Result<ServerApiKey, Error> {
+    pub async fn revoke_key(&self, id: &str) -> Result<StoredApiKey, Error> {
         self.change_keys(|keys| {
             let index = keys.iter().position(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
             Ok(keys.remove(index))
@@ -194,7 +194,7 @@ impl ApiKeyStore {
     }
 
     /// Returns the key with an id.
-    pub(crate) async fn find_key(&self, id: &str) -> Option<ServerApiKey> {
+    pub(crate) async fn find_key(&self, id: &str) -> Option<StoredApiKey> {
         self.current_keys().await.iter().find(|key| key.id == id).cloned()
     }
 
@@ -208,7 +208,7 @@ impl ApiKeyStore {
 
     /// Returns the keys that are accepted now. If they cannot be read, the last ones that were read stay valid: a database
     /// that fails over must not turn clients away.
-    pub(crate) async fn current_keys(&self) -> Arc<Vec<ServerApiKey>> {
+    pub(crate) async fn current_keys(&self) -> Arc<Vec<StoredApiKey>> {
         if let Some(keys) = self.fresh_keys() {
             return keys;
         }
@@ -220,9 +220,9 @@ impl ApiKeyStore {
         let read = self.records.read_record(KEYS_RECORD, known).await;
         let mut cache = self.lock_cache();
         match read {
-            Ok(RecordRead::Unchanged) => {}
-            Ok(RecordRead::Missing) => (cache.keys, cache.version) = (Arc::default(), None),
-            Ok(RecordRead::Found { version, bytes }) => {
+            Ok(SharedRecordRead::Unchanged) => {}
+            Ok(SharedRecordRead::Missing) => (cache.keys, cache.version) = (Arc::default(), None),
+            Ok(SharedRecordRead::Found { version, bytes }) => {
                 let keys = parse_keys(Some(&bytes)).unwrap_or_else(|error| {
                     tracing::error!(%error, "no key is accepted");
                     Vec::new()
@@ -235,7 +235,7 @@ impl ApiKeyStore {
         cache.keys.clone()
     }
 
-    fn fresh_keys(&self) -> Option<Arc<Vec<ServerApiKey>>> {
+    fn fresh_keys(&self) -> Option<Arc<Vec<StoredApiKey>>> {
         let cache = self.lock_cache();
         let is_fresh = cache.checked_at.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_CACHE_MS));
         is_fresh.then(|| cache.keys.clone())
@@ -248,7 +248,7 @@ impl ApiKeyStore {
     /// Changes the stored keys. Nothing is stored if `change` returns an error.
     async fn change_keys<T>(
         &self,
-        mut change: impl FnMut(&mut Vec<ServerApiKey>) -> Result<T, Error> + Send,
+        mut change: impl FnMut(&mut Vec<StoredApiKey>) -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
         update_record(self.records.as_ref(), KEYS_RECORD, |bytes| {
             let mut keys = parse_keys(bytes)?;
@@ -259,7 +259,7 @@ impl ApiKeyStore {
     }
 }
 
-fn parse_keys(bytes: Option<&[u8]>) -> Result<Vec<ServerApiKey>, Error> {
+fn parse_keys(bytes: Option<&[u8]>) -> Result<Vec<StoredApiKey>, Error> {
     bytes.map_or_else(|| Ok(Vec::new()), |bytes| serde_json::from_slice(bytes).map_err(Error::InvalidRecord))
 }
 
@@ -295,7 +295,7 @@ mod tests {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
         assert!(keys.is_empty().await);
-        let new = ServerApiKeySpec { name: "laptop".into(), owner: Some("acme".into()), ..ServerApiKeySpec::default() };
+        let new = ApiKeyToCreate { name: "laptop".into(), owner: Some("acme".into()), ..ApiKeyToCreate::default() };
         let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(new, 7).await.expect("made");
         let stored = std::fs::read_to_string(folder.path().join("keys.json")).expect("written");
         let (_, hidden) = secret.rsplit_once('_').expect("a secret");
@@ -312,10 +312,8 @@ mod tests {
     async fn revoked_key_is_refused() {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
-        let (key, secret) = keys
-            .create_key(ServerApiKeySpec { name: "a".into(), ..ServerApiKeySpec::default() }, 1)
-            .await
-            .expect("made");
+        let (key, secret) =
+            keys.create_key(ApiKeyToCreate { name: "a".into(), ..ApiKeyToCreate::default() }, 1).await.expect("made");
         assert_eq!(keys.revoke_key(&key.id).await.expect("there").id, key.id);
         assert!(ApiKeyStore::from_folder(folder.path()).authenticate_key(&secret).await.is_none());
         assert!(matches!(keys.revoke_key(&key.id).await, Err(Error::NoSuchKey(_))));
@@ -326,7 +324,7 @@ mod tests {
         let keys = ApiKeyStore::from_folder(folder().path());
         let add = |name: &str, owner: Option<&str>| {
             let owner = owner.map(Into::into);
-            keys.create_key(ServerApiKeySpec { name: name.into(), owner, ..ServerApiKeySpec::default() }, 1)
+            keys.create_key(ApiKeyToCreate { name: name.into(), owner, ..ApiKeyToCreate::default() }, 1)
         };
         assert!(matches!(add(" ", None).await, Err(Error::InvalidKey(_))));
         assert!(matches!(add("a", Some("a.b")).await, Err(Error::InvalidKey(_))));
@@ -338,7 +336,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = folder();
         ApiKeyStore::from_folder(folder.path())
-            .create_key(ServerApiKeySpec { name: "a".into(), ..ServerApiKeySpec::default() }, 1)
+            .create_key(ApiKeyToCreate { name: "a".into(), ..ApiKeyToCreate::default() }, 1)
             .await
             .expect("made");
         let mode = std::fs::metadata(folder.path().join("keys.json")).expect("there").permissions().mode();

@@ -34,12 +34,12 @@ mod usage;
 mod webhooks;
 
 pub use http_server::{Error, HttpServer};
-pub use keys::{ApiKeyStore, Error as ApiKeyError, ServerApiKey, ServerApiKeySpec};
-pub use live_updates::{ClusterSecret, HttpLiveUpdates};
+pub use keys::{ApiKeyStore, ApiKeyToCreate, Error as ApiKeyError, StoredApiKey};
+pub use live_updates::{ClusterSecret, HttpCrossNodeUpdateSource};
 pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookMasterSecret};
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;
 pub use router::openapi_document;
-pub use shared_state::ServerSharedState;
-pub use usage::{FileKeyUsageStore, KeyCallPolicy, KeyLimits, KeyUsage, KeyUsageStore, UsageDay};
+pub use shared_state::CrossServerSharedState;
+pub use usage::{FileKeyUsageStore, KeyCallPolicy, KeyLimits, KeyUsage, KeyUsageStore, UtcDay};
 pub use webhooks::sign_delivery;

@@ -31,7 +31,7 @@ struct RouteLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
+struct MetricKindLabel {
     kind: String,
 }
 
@@ -41,16 +41,16 @@ pub(crate) struct ServerMetrics {
     requests: Family<HttpRequestLabels, Counter>,
     request_seconds: Family<RouteLabels, Histogram>,
     open_streams: Gauge,
-    stream_events: Family<KindLabels, Counter>,
-    turns: Family<KindLabels, Counter>,
-    deliveries: Family<KindLabels, Counter>,
+    stream_events: Family<MetricKindLabel, Counter>,
+    turns: Family<MetricKindLabel, Counter>,
+    deliveries: Family<MetricKindLabel, Counter>,
     active_sessions: Gauge,
-    cluster: ClusterMetrics,
+    cluster: StoreAndLeaseMetrics,
 }
 
 /// Metrics of the store and of this node's leases. What a backend does not count stays zero.
 #[derive(Debug, Default)]
-struct ClusterMetrics {
+struct StoreAndLeaseMetrics {
     held_sessions: Gauge,
     lease_renewals: Counter,
     failed_lease_renewals: Counter,
@@ -63,7 +63,7 @@ struct ClusterMetrics {
     live_nodes: Gauge,
 }
 
-impl ClusterMetrics {
+impl StoreAndLeaseMetrics {
     fn register(&self, registry: &mut Registry) {
         let counters = [
             ("lease_renewals", "Renewals of the leases of this node", &self.lease_renewals),
@@ -130,7 +130,7 @@ impl ServerMetrics {
         registry.register("turns", "Turns that a client waited for, by outcome", turns.clone());
         registry.register("webhook_deliveries", "Webhook delivery attempts, by result", deliveries.clone());
         registry.register("sessions_active", "Sessions this process is working on", active_sessions.clone());
-        let cluster = ClusterMetrics::default();
+        let cluster = StoreAndLeaseMetrics::default();
         cluster.register(&mut registry);
         Self {
             registry,
@@ -166,7 +166,7 @@ impl ServerMetrics {
 
     /// Records an event sent in a stream.
     pub(crate) fn record_stream_event(&self, kind: &str) {
-        self.stream_events.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+        self.stream_events.get_or_create(&MetricKindLabel { kind: kind.to_owned() }).inc();
     }
 
     /// Records the outcome of a turn that a client waited for.
@@ -177,12 +177,12 @@ impl ServerMetrics {
             TurnOutcome::Cancelled => "cancelled",
             TurnOutcome::Interrupted => "interrupted",
         };
-        self.turns.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+        self.turns.get_or_create(&MetricKindLabel { kind: kind.to_owned() }).inc();
     }
 
     /// Records the result of a delivery attempt.
     pub(crate) fn record_webhook_delivery(&self, result: &str) {
-        self.deliveries.get_or_create(&KindLabels { kind: result.to_owned() }).inc();
+        self.deliveries.get_or_create(&MetricKindLabel { kind: result.to_owned() }).inc();
     }
 
     /// Encodes all metrics.

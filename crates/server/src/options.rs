@@ -7,7 +7,7 @@ use segue_core::ids::FlowName;
 
 use crate::limits;
 use crate::live_updates::ClusterSecret;
-use crate::shared_state::ServerSharedState;
+use crate::shared_state::CrossServerSharedState;
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = 7348;
@@ -18,7 +18,7 @@ pub struct ServerOptions {
     /// The address to listen on.
     pub address: SocketAddr,
     /// Keys, webhooks and what else the servers of a store share.
-    pub shared: ServerSharedState,
+    pub shared: CrossServerSharedState,
     /// The flow of a new session that names none.
     pub default_flow: FlowName,
     /// The policy of a new session that names none.
@@ -41,7 +41,7 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Creates the default configuration: a server that is reachable only from this machine.
     #[must_use]
-    pub fn new(shared: ServerSharedState) -> Self {
+    pub fn new(shared: CrossServerSharedState) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
             shared,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use segue_engine::{SharedMeters, StoreError, TokenRequest};
+use segue_engine::{RateLimitTokenRequest, SharedMeters, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::Caller;
@@ -37,12 +37,12 @@ struct CallerRequestBudget {
     requests_left: f64,
     refilled_at: Instant,
     stream_permits: Arc<Semaphore>,
-    batch: Arc<tokio::sync::Mutex<RequestBatch>>,
+    batch: Arc<tokio::sync::Mutex<ReservedRequestQuota>>,
 }
 
 /// Requests that this node took from a budget that it shares with others.
 #[derive(Debug, Default)]
-struct RequestBatch {
+struct ReservedRequestQuota {
     left: u32,
     taken_at: Option<Instant>,
     /// The budget is empty until then.
@@ -88,7 +88,7 @@ impl CallerRateLimiter {
         let now = Instant::now();
         let is_outdated = |at: Instant| now.duration_since(at) > Duration::from_millis(REQUEST_BATCH_MS_MAX);
         if batch.taken_at.is_some_and(is_outdated) {
-            *batch = RequestBatch::default();
+            *batch = ReservedRequestQuota::default();
         }
         if batch.left == 0 {
             if let Some(wait) = batch.empty_until.and_then(|until| until.checked_duration_since(now)) {
@@ -96,14 +96,14 @@ impl CallerRateLimiter {
             }
             let bucket = format!("requests/{}", caller.key_id.as_deref().unwrap_or("-"));
             let wanted = max.div_ceil(REQUEST_BATCHES_PER_MINUTE);
-            let grant = meters.take_tokens(TokenRequest { bucket, tokens_per_minute: max, wanted }).await?;
+            let grant = meters.take_tokens(RateLimitTokenRequest { bucket, tokens_per_minute: max, wanted }).await?;
             if grant.granted == 0 {
                 let wait = Duration::from_millis(grant.next_in_ms.max(1));
                 // Someone may raise the limit meanwhile.
                 batch.empty_until = Some(now + wait.min(Duration::from_millis(EMPTY_BUDGET_MS_MAX)));
                 return Ok(Some(wait));
             }
-            *batch = RequestBatch { left: grant.granted, taken_at: Some(now), empty_until: None };
+            *batch = ReservedRequestQuota { left: grant.granted, taken_at: Some(now), empty_until: None };
         }
         batch.left -= 1;
         Ok(None)
@@ -228,13 +228,16 @@ mod tests {
 
     #[async_trait::async_trait]
     impl SharedMeters for CountingMeters {
-        async fn take_tokens(&self, request: TokenRequest) -> Result<segue_engine::TokenGrant, StoreError> {
+        async fn take_tokens(
+            &self,
+            request: RateLimitTokenRequest,
+        ) -> Result<segue_engine::RateLimitTokenGrant, StoreError> {
             let asked = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let granted = if asked < 5 { request.wanted } else { 0 };
-            Ok(segue_engine::TokenGrant { granted, next_in_ms: 2_500 })
+            Ok(segue_engine::RateLimitTokenGrant { granted, next_in_ms: 2_500 })
         }
 
-        async fn report_usage(&self, _report: segue_engine::UsageReport) -> Result<(), StoreError> {
+        async fn report_usage(&self, _report: segue_engine::UsageAccountUpdate) -> Result<(), StoreError> {
             Err(StoreError::Closed)
         }
 

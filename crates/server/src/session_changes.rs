@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use segue_core::ids::SessionUid;
-use segue_engine::{ChangeCursor, Engine, Error, SessionQuery, StoredSessionChange, StoredSessionEntry};
+use segue_engine::{Engine, Error, SessionChangeCursor, SessionQuery, StoredSessionChange, StoredSessionEntry};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -84,7 +84,7 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
 /// uid of a session that was deleted.
 #[derive(Debug, Default)]
 struct SessionChangeFollower {
-    cursor: Option<ChangeCursor>,
+    cursor: Option<SessionChangeCursor>,
     recent: HashMap<SessionUid, Arc<StoredSessionEntry>>,
 }
 

@@ -7,30 +7,30 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_engine::{
-    RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
-    SharedState, StoreError,
+    RecordCondition, SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome,
+    SharedRecords, SharedState, StoreError,
 };
 
 use crate::keys::{ApiKeyStore, KEYS_RECORD};
 use crate::limits::RECORD_ATTEMPTS_MAX;
 use crate::usage::{FileKeyUsageStore, KeyUsageStore, SharedKeyUsageStore};
-use file_records::FileRecords;
+use file_records::FileSharedRecords;
 
 /// What a server shares with others. Clones refer to the same state.
 #[derive(Debug, Clone)]
-pub struct ServerSharedState {
+pub struct CrossServerSharedState {
     pub(crate) records: Arc<dyn SharedRecords>,
     /// Counts requests for all servers; without it each server counts its own.
     pub(crate) meters: Option<Arc<dyn SharedMeters>>,
     pub(crate) key_usage: Arc<dyn KeyUsageStore>,
 }
 
-impl ServerSharedState {
+impl CrossServerSharedState {
     /// Uses files in a data folder, which all processes on this machine share.
     #[must_use]
     pub fn from_folder(folder: &Path) -> Self {
         Self {
-            records: Arc::new(FileRecords::from_folder(folder)),
+            records: Arc::new(FileSharedRecords::from_folder(folder)),
             meters: None,
             key_usage: Arc::new(FileKeyUsageStore::from_folder(folder)),
         }
@@ -60,9 +60,9 @@ impl ServerSharedState {
         let keys = self.keys().list_keys().await?;
         let Some((_, bytes)) = read_whole_record(self.records.as_ref(), KEYS_RECORD).await? else { return Ok(0) };
         let (name, condition) = (KEYS_RECORD.to_owned(), RecordCondition::Missing);
-        let write = RecordWrite { name, bytes, condition, expires_in_ms: None };
+        let write = SharedRecordWrite { name, bytes, condition, expires_in_ms: None };
         let written = target.records.write_record(write).await?;
-        Ok(if written == RecordWriteOutcome::Conflict { 0 } else { keys.len() })
+        Ok(if written == SharedRecordWriteOutcome::Conflict { 0 } else { keys.len() })
     }
 
     /// Returns where the usage of keys is stored.
@@ -79,10 +79,10 @@ impl ServerSharedState {
 pub(crate) async fn read_whole_record(
     records: &dyn SharedRecords,
     name: &str,
-) -> Result<Option<(RecordVersion, Vec<u8>)>, StoreError> {
+) -> Result<Option<(SharedRecordVersion, Vec<u8>)>, StoreError> {
     Ok(match records.read_record(name, None).await? {
-        RecordRead::Found { version, bytes } => Some((version, bytes)),
-        RecordRead::Missing | RecordRead::Unchanged => None,
+        SharedRecordRead::Found { version, bytes } => Some((version, bytes)),
+        SharedRecordRead::Missing | SharedRecordRead::Unchanged => None,
     })
 }
 
@@ -102,8 +102,8 @@ pub(crate) async fn update_record<T, E: From<StoreError>>(
             None => RecordCondition::Missing,
             Some((version, _)) => RecordCondition::Version(version),
         };
-        let write = RecordWrite { name: name.to_owned(), bytes, condition, expires_in_ms: None };
-        if let RecordWriteOutcome::Written(_) = records.write_record(write).await? {
+        let write = SharedRecordWrite { name: name.to_owned(), bytes, condition, expires_in_ms: None };
+        if let SharedRecordWriteOutcome::Written(_) = records.write_record(write).await? {
             return Ok(value);
         }
     }

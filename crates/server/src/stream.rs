@@ -21,7 +21,7 @@ use crate::api::session_view::with_session_history;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::event_view::{EventTextFilter, EventViewBuilder};
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::limits::RECONNECT_MS;
 use crate::metrics::OpenStreamGuard;
 use crate::problem::HttpProblem;
@@ -29,7 +29,7 @@ use crate::problem::HttpProblem;
 /// A request for an event stream.
 #[derive(Debug)]
 pub(crate) struct EventStreamRequest {
-    pub session_ref: RequestedSession,
+    pub session_ref: CallerSessionRef,
     /// The sequence number to start after.
     pub after: Seq,
     /// The last sequence number at the time of the request.
@@ -49,7 +49,7 @@ pub(crate) enum StreamEndCondition {
 }
 
 struct SessionEventStream {
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     renderer: EventViewBuilder,
     subscription: Subscription,
     include_deltas: bool,

@@ -93,9 +93,9 @@ impl KeyUsage {
 
 /// A day in UTC, as the number of days since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UsageDay(pub u64);
+pub struct UtcDay(pub u64);
 
-impl UsageDay {
+impl UtcDay {
     /// Returns the day of a point in time.
     #[must_use]
     pub fn from_time(at: UnixMillis) -> Self {
@@ -109,7 +109,7 @@ impl UsageDay {
     }
 }
 
-impl std::fmt::Display for UsageDay {
+impl std::fmt::Display for UtcDay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(format_time(UnixMillis(self.0.saturating_mul(MS_PER_DAY))).get(..10).unwrap_or("unknown"))
     }
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn day_ends_at_midnight_utc() {
         let at = UnixMillis(1_795_000_000_123);
-        let day = UsageDay::from_time(at);
+        let day = UtcDay::from_time(at);
         assert_eq!(day.to_string(), "2026-11-18");
         assert_eq!(format_time(day.end()), "2026-11-19T00:00:00Z");
-        assert_eq!(UsageDay::from_time(day.end()), UsageDay(day.0 + 1));
+        assert_eq!(UtcDay::from_time(day.end()), UtcDay(day.0 + 1));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use segue_core::event::{Event, RetryDecision, ToolRunHoldReason};
 use segue_core::ids::SessionId;
-use segue_engine::{ChangeCursor, SharedRecords, StoreError};
+use segue_engine::{SessionChangeCursor, SharedRecords, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use utoipa::ToSchema;
@@ -110,7 +110,7 @@ pub(crate) struct Webhook {
     /// The last change of the session list before the webhook was created.
     #[serde(default)]
     #[schema(value_type = u64)]
-    pub after_change: ChangeCursor,
+    pub after_change: SessionChangeCursor,
 }
 
 impl Webhook {
@@ -233,7 +233,10 @@ impl WebhookStore {
     /// # Errors
     /// The queue cannot be read.
     pub(crate) async fn failing_session_count(&self, webhook: &Webhook) -> Result<usize, HttpProblem> {
-        Ok(delivery_queue::SavedQueue::load(self.records.as_ref(), webhook).await?.queue.failing_session_count())
+        Ok(delivery_queue::SavedDeliveryQueue::load(self.records.as_ref(), webhook)
+            .await?
+            .queue
+            .failing_session_count())
     }
 
     /// Forgets the attempts to deliver events of a session that was deleted.
@@ -331,7 +334,7 @@ mod tests {
             flows: None,
             owner: None,
             created: 0,
-            after_change: ChangeCursor::default(),
+            after_change: SessionChangeCursor::default(),
         };
         assert!(all.matches_session(&"fox".into(), "chat") && all.wants_event(WebhookEventKind::ReplySent));
         let some = Webhook {

@@ -8,9 +8,9 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, IntegrityReport, JournalCommit, JournalRecord, Lease,
-    LeaseRenewal, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionAddress, SessionChangePage, SessionListPage,
-    SessionQuery, Snapshot, StoreMetrics, SubmissionStatus, TakeoverPolicy,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, IntegrityReport, JournalCommit, JournalRecord, Lease,
+    LeaseRenewalResult, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionChangeCursor, SessionChangePage,
+    SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreMetrics, SubmissionStatus, TakeoverPolicy,
 };
 
 /// Reads journals. Needs no lease.
@@ -75,11 +75,11 @@ pub trait LeaseStore: Send + Sync + Debug {
     fn lease_ms(&self) -> Option<u64>;
 
     /// Extends the leases of this process, and tells which of `held` are lost. After an error they may all be valid.
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error>;
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error>;
 
     /// Releases the lease of an idle session. Its epoch cannot be used afterwards. Returns whether there are entries
     /// that the session should handle first.
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error>;
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error>;
 
     /// Returns for each session where to reach the live process, other than this one, that holds it. None if there is no
     /// such process, or it told nobody.
@@ -109,7 +109,7 @@ pub trait InboxStore: Send + Sync + Debug {
 
     /// Returns at most `limit` of the sessions that this process holds and that have entries. Cheap enough to be called
     /// twice a second.
-    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error>;
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error>;
 }
 
 /// Finds sessions. No query costs more because there are many other sessions.
@@ -120,21 +120,22 @@ pub trait SessionCatalog: Send + Sync + Debug {
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error>;
 
     /// Returns the parent of a session that was spawned.
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error>;
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error>;
 
     /// Returns at most `limit` children of a session, those being deleted too, in the order of their creation.
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error>;
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionNameAndUid>, Error>;
 
     /// Returns sessions with pending work, the most urgent first. A session with inbox entries has pending work by
     /// itself. Quarantined sessions are left out; sessions that another live process holds may be.
     async fn sessions_with_pending_work(&self, query: &PendingWorkQuery) -> Result<PendingWorkPage, Error>;
 
     /// Returns at most `limit` sessions whose deletion has begun.
-    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error>;
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error>;
 
     /// Returns at most `limit` changes of the session list after `after`, in the order of their commits. Without a cursor
     /// it returns no changes, only the newest cursor.
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error>;
+    async fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize)
+    -> Result<SessionChangePage, Error>;
 }
 
 /// Care of the store as a whole.

@@ -200,7 +200,7 @@ pub struct PendingWorkCursor {
 
 /// A session with pending work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingSession {
+pub struct SessionWithPendingWork {
     pub session: SessionId,
     pub uid: SessionUid,
     /// Never [`PendingWorkStatus::None`].
@@ -211,7 +211,7 @@ pub struct PendingSession {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingWorkPage {
     /// The most urgent first.
-    pub sessions: Vec<PendingSession>,
+    pub sessions: Vec<SessionWithPendingWork>,
     /// Where the next page begins, if there may be one.
     pub next_cursor: Option<PendingWorkCursor>,
 }
@@ -219,7 +219,7 @@ pub struct PendingWorkPage {
 /// A position in the changes of the session list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct ChangeCursor(pub u64);
+pub struct SessionChangeCursor(pub u64);
 
 /// A change of the session list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,7 +235,7 @@ pub enum StoredSessionChange {
 pub struct SessionChangePage {
     pub changes: Vec<StoredSessionChange>,
     /// Where the next page begins.
-    pub next_cursor: ChangeCursor,
+    pub next_cursor: SessionChangeCursor,
     /// Whether deletions before the first of these changes may be missing, because the cursor is too old. The reader
     /// should list the sessions again.
     pub misses_deletions: bool,

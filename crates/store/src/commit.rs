@@ -3,7 +3,7 @@
 use segue_core::body::{BodyId, TextToStore};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SubmissionId, UnixMillis};
 
-use crate::inbox::{DrainedEntry, OutgoingSubmission, SpawnedSession};
+use crate::inbox::{HandledInboxEntry, OutgoingSubmission, SpawnedSession};
 use crate::limits::SEQ_MAX;
 use crate::{Error, SessionSummary, validate_session_id};
 
@@ -41,7 +41,7 @@ pub struct JournalCommit {
     pub summary: Option<SessionSummary>,
     /// Inbox entries that the records account for. They are deleted, and their outcomes are kept. If one of them is not
     /// in the inbox any more, the whole commit is rejected ([`Error::EntryGone`]).
-    pub drained: Vec<DrainedEntry>,
+    pub drained: Vec<HandledInboxEntry>,
     /// Sessions that are created as children of this one, before `outgoing` is delivered.
     pub spawned: Vec<SpawnedSession>,
     /// Submissions to other sessions, in this order.

@@ -9,7 +9,7 @@ use crate::{Error, SessionSummary};
 
 /// The name and the identity of a session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SessionAddress {
+pub struct SessionNameAndUid {
     pub session: SessionId,
     pub uid: SessionUid,
 }
@@ -34,14 +34,14 @@ pub struct InboxEntry {
     /// When it was submitted, by the submitter's clock.
     pub at: UnixMillis,
     /// The session whose commit submitted it; none if a client did. Set by the store.
-    pub sender: Option<SessionAddress>,
+    pub sender: Option<SessionNameAndUid>,
     /// The input; opaque to the store.
     pub bytes: Vec<u8>,
 }
 
 /// An inbox entry that a commit accounts for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainedEntry {
+pub struct HandledInboxEntry {
     pub id: SubmissionId,
     /// What the submitter is told; opaque to the store.
     pub outcome: Vec<u8>,
@@ -73,12 +73,12 @@ pub struct SpawnedSession {
 
 /// Whether an inbox has entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InboxStatus {
+pub enum InboxEmptiness {
     Empty,
     HasEntries,
 }
 
-impl InboxStatus {
+impl InboxEmptiness {
     pub(crate) fn from_entry_count(count: usize) -> Self {
         if count == 0 { Self::Empty } else { Self::HasEntries }
     }

@@ -2,7 +2,7 @@
 
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, UnixMillis};
 
-use crate::inbox::InboxStatus;
+use crate::inbox::InboxEmptiness;
 
 /// The right to write to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Lease {
     /// When the lease expires unless it is renewed, by the store's clock. None if it lasts as long as the process.
     pub expires_at: Option<UnixMillis>,
     /// Whether the session has inbox entries, which it should handle before other inputs.
-    pub inbox: InboxStatus,
+    pub inbox: InboxEmptiness,
 }
 
 /// When a lease may be taken from another process.
@@ -34,7 +34,7 @@ pub enum TakeoverPolicy {
 
 /// The result of renewing the leases of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseRenewal {
+pub struct LeaseRenewalResult {
     /// When the leases expire now, by the store's clock. None if they last as long as their process.
     pub expires_at: Option<UnixMillis>,
     /// The leases that are lost.

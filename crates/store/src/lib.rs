@@ -7,12 +7,12 @@
 //!
 //! ```
 //! use segue_core::ids::{Seq, SessionId, UnixMillis};
-//! use segue_store::memory::MemoryStore;
+//! use segue_store::memory::InMemoryStore;
 //! use segue_store::{JournalCommit, JournalReader, JournalRecord, JournalWriter};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), segue_store::Error> {
-//! let store = MemoryStore::with_own_disk();
+//! let store = InMemoryStore::with_own_disk();
 //! let session = SessionId::from("support-42");
 //! let lease = store.create_session(&session).await?;
 //! let record = JournalRecord { seq: Seq(1), at: UnixMillis(0), bytes: b"hello".to_vec() };
@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::MemoryStore`] in memory, and `postgres::PostgresStore`
+//! [`sqlite::SqliteStore`] keeps journals in a file, [`memory::InMemoryStore`] in memory, and `postgres::PostgresStore`
 //! (with the feature `postgres`) in a database that several nodes share. All pass the same conformance suite.
 
 use segue_core::ids::SessionId;
@@ -51,21 +51,22 @@ pub mod sqlite;
 
 pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, SessionCatalog, Store, StoreMaintenance};
 pub use catalog::{
-    ChangeCursor, IntegrityReport, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
-    PendingWorkStatus, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary,
+    IntegrityReport, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor,
+    SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, SessionWithPendingWork,
     StoreMetrics, StoredSessionChange, StoredSessionEntry,
 };
 pub use clock::StoreClock;
 pub use commit::{CommitBody, ForkSpec, JournalCommit, JournalRecord, Snapshot};
 pub use error::Error;
 pub use inbox::{
-    DrainedEntry, InboxEntry, InboxStatus, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession,
-    SubmissionStatus,
+    HandledInboxEntry, InboxEmptiness, InboxEntry, NewSubmission, OutgoingSubmission, SessionNameAndUid,
+    SpawnedSession, SubmissionStatus,
 };
-pub use lease::{Lease, LeaseRenewal, LostLease, TakeoverPolicy};
+pub use lease::{Lease, LeaseRenewalResult, LostLease, TakeoverPolicy};
 pub use shared_state::{
-    RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
-    SharedState, SlotLease, SlotRequest, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+    ConcurrencySlotLease, ConcurrencySlotRequest, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
+    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
+    SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
 /// Rejects names that no store may accept.

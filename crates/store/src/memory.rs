@@ -1,7 +1,7 @@
 //! A store in memory, for tests and for the simulator. It is also the simplest implementation of what every store does.
 //!
 //! Everything happens inside the call, in order and without tasks or threads, so a run is reproducible. A
-//! [`MemoryDisk`] outlives the [`MemoryStore`]s opened on it; dropping a store simulates the death of its process.
+//! [`MemoryDisk`] outlives the [`InMemoryStore`]s opened on it; dropping a store simulates the death of its process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +10,10 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreClock,
-    StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
+    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
+    SessionQuery, Snapshot, StoreClock, StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
 };
 
 mod disk_state;
@@ -37,7 +37,7 @@ pub enum AppendFault {
 
 /// One process's view of a [`MemoryDisk`].
 #[derive(Debug)]
-pub struct MemoryStore {
+pub struct InMemoryStore {
     disk: MemoryDisk,
     node: u64,
 }
@@ -100,7 +100,7 @@ impl MemoryDisk {
     }
 }
 
-impl MemoryStore {
+impl InMemoryStore {
     /// Opens a store on `disk`, as a new process.
     #[must_use]
     pub fn open(disk: &MemoryDisk) -> Self {
@@ -129,14 +129,14 @@ impl MemoryStore {
     }
 }
 
-impl Drop for MemoryStore {
+impl Drop for InMemoryStore {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 #[async_trait]
-impl JournalReader for MemoryStore {
+impl JournalReader for InMemoryStore {
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
         let disk = self.lock()?;
         let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ impl JournalReader for MemoryStore {
 }
 
 #[async_trait]
-impl JournalWriter for MemoryStore {
+impl JournalWriter for InMemoryStore {
     async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
         validate_session_id(session)?;
         self.lock()?.create_session(session, self.node)
@@ -210,7 +210,7 @@ impl JournalWriter for MemoryStore {
 }
 
 #[async_trait]
-impl LeaseStore for MemoryStore {
+impl LeaseStore for InMemoryStore {
     async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
         self.lock()?.acquire_lease(session, takeover, self.node)
     }
@@ -219,17 +219,17 @@ impl LeaseStore for MemoryStore {
         self.disk.lock().lease_ms
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error> {
         Ok(self.lock()?.renew_leases(held))
     }
 
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         self.lock()?.release_lease(session, epoch)
     }
 }
 
 #[async_trait]
-impl InboxStore for MemoryStore {
+impl InboxStore for InMemoryStore {
     async fn submit(
         &self,
         session: &SessionId,
@@ -247,22 +247,22 @@ impl InboxStore for MemoryStore {
         self.lock()?.submission_status(session, submission)
     }
 
-    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         Ok(self.lock()?.held_sessions_with_entries(self.node, limit))
     }
 }
 
 #[async_trait]
-impl SessionCatalog for MemoryStore {
+impl SessionCatalog for InMemoryStore {
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         Ok(self.lock()?.list_sessions(query))
     }
 
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         self.lock()?.parent_of(session)
     }
 
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         Ok(self.lock()?.children_of(parent, limit))
     }
 
@@ -270,17 +270,21 @@ impl SessionCatalog for MemoryStore {
         Ok(self.lock()?.sessions_with_pending_work(query))
     }
 
-    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         Ok(self.lock()?.sessions_to_delete(limit))
     }
 
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(
+        &self,
+        after: Option<SessionChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionChangePage, Error> {
         Ok(self.lock()?.changes_after(after, limit))
     }
 }
 
 #[async_trait]
-impl StoreMaintenance for MemoryStore {
+impl StoreMaintenance for InMemoryStore {
     async fn probe_write(&self) -> Result<(), Error> {
         let what = "writing".to_owned();
         match self.lock()?.faults.pop_front() {

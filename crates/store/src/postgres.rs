@@ -47,7 +47,7 @@ mod shared_tables;
 use batch::AppendJob;
 use metrics::PostgresCounters;
 use postgres_error::PostgresError;
-pub use schema::DatabaseReport;
+pub use schema::PostgresDatabaseReport;
 
 /// Options for opening a store.
 #[derive(Clone)]
@@ -80,13 +80,13 @@ impl Default for PostgresOptions {
 /// its sessions at once.
 #[derive(Debug)]
 pub struct PostgresStore {
-    backend: Arc<PostgresBackend>,
+    backend: Arc<PostgresStoreInner>,
     handle: Handle,
-    running: Mutex<Option<RunningStore>>,
+    running: Mutex<Option<PostgresWriterRuntime>>,
 }
 
 #[derive(Debug)]
-struct RunningStore {
+struct PostgresWriterRuntime {
     runtime: Runtime,
     queue: mpsc::Sender<AppendJob>,
     /// Receives when the writer has ended and the node is removed.
@@ -95,7 +95,7 @@ struct RunningStore {
 
 /// What all operations share.
 #[derive(Debug)]
-struct PostgresBackend {
+struct PostgresStoreInner {
     /// For everything but grouped commits.
     pool: Pool,
     /// For grouped commits alone, so that they never wait for a connection.
@@ -122,7 +122,7 @@ macro_rules! run_operation {
     ($store:expr, $what:expr, ($($captured:ident),*), |$db:ident| $work:expr) => {{
         let what = $what;
         $(#[allow(clippy::clone_on_copy)] let $captured = $captured.clone();)*
-        $store.run(what, move |backend: std::sync::Arc<$crate::postgres::PostgresBackend>| {
+        $store.run(what, move |backend: std::sync::Arc<$crate::postgres::PostgresStoreInner>| {
             $(#[allow(clippy::clone_on_copy)] let $captured = $captured.clone();)*
             async move {
                 let $db = &*backend;
@@ -197,14 +197,14 @@ impl PostgresStore {
             }
         };
         tracing::info!(database = %backend.location, node = backend.node_name, "store opened");
-        Ok(Self { backend, handle, running: Mutex::new(Some(RunningStore { runtime, queue, ended })) })
+        Ok(Self { backend, handle, running: Mutex::new(Some(PostgresWriterRuntime { runtime, queue, ended })) })
     }
 
     /// Runs `work` on the store's own runtime, again if it collided with another transaction.
     async fn run<T, F, W>(&self, what: String, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: Fn(Arc<PostgresBackend>) -> W + Send + 'static,
+        F: Fn(Arc<PostgresStoreInner>) -> W + Send + 'static,
         W: Future<Output = Result<T, PostgresError>> + Send,
     {
         if self.backend.is_closed.load(Ordering::Acquire) {
@@ -239,13 +239,13 @@ impl PostgresStore {
     }
 
     /// Refuses further calls. Returns the writer, if it was still running.
-    fn stop_accepting(&self) -> Option<RunningStore> {
+    fn stop_accepting(&self) -> Option<PostgresWriterRuntime> {
         self.backend.is_closed.store(true, Ordering::Release);
         self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Reports on the database, for an operator.
-    pub async fn report_database(&self) -> Result<DatabaseReport, Error> {
+    pub async fn report_database(&self) -> Result<PostgresDatabaseReport, Error> {
         run_operation!(self, "reading the state of the database".to_owned(), (), |db| schema::report_database(db)).await
     }
 }
@@ -258,7 +258,7 @@ impl Drop for PostgresStore {
     }
 }
 
-impl RunningStore {
+impl PostgresWriterRuntime {
     /// Waits for queued writes and for the removal of the node, but not for ever: the database may be gone.
     fn drain_and_end(self) {
         let Self { runtime, queue, ended } = self;
@@ -270,7 +270,7 @@ impl RunningStore {
     }
 }
 
-impl PostgresBackend {
+impl PostgresStoreInner {
     async fn client(&self) -> Result<Client, PostgresError> {
         Ok(self.pool.get().await?)
     }
@@ -282,13 +282,17 @@ impl PostgresBackend {
     }
 }
 
-async fn open_backend(config: &Config, location: String, options: &PostgresOptions) -> Result<PostgresBackend, Error> {
+async fn open_backend(
+    config: &Config,
+    location: String,
+    options: &PostgresOptions,
+) -> Result<PostgresStoreInner, Error> {
     let what = format!("opening the database {location}");
     let to_error = |error: PostgresError| error.into_store_error(&what);
     let pool = build_pool(config, OPERATION_CONNECTIONS_MAX, &what)?;
     let writer_pool = build_pool(config, 1, &what)?;
     schema::migrate(&pool, &location).await?;
-    let mut backend = PostgresBackend {
+    let mut backend = PostgresStoreInner {
         pool,
         writer_pool,
         location,

@@ -4,9 +4,9 @@ const EXCERPT_CONTEXT_CHARS: usize = 40;
 
 /// A search term, prepared once.
 #[derive(Debug, Clone)]
-pub(crate) struct SearchSubstring(String);
+pub(crate) struct PreparedSearchTerm(String);
 
-impl SearchSubstring {
+impl PreparedSearchTerm {
     pub(crate) fn new(text: &str) -> Self {
         Self(lowercase(text))
     }
@@ -61,18 +61,18 @@ mod tests {
     #[test]
     fn a_match_is_shown_with_the_text_around_it() {
         let text = format!("{} the NEEDLE is here {}", "before ".repeat(20), "after ".repeat(20));
-        let excerpt = SearchSubstring::new("needle").find_excerpt(&text).expect("the text contains it");
+        let excerpt = PreparedSearchTerm::new("needle").find_excerpt(&text).expect("the text contains it");
         assert!(excerpt.contains("the NEEDLE is here"), "{excerpt}");
         assert!(excerpt.starts_with('…') && excerpt.ends_with('…'), "{excerpt}");
         assert!(excerpt.chars().count() < 100, "{excerpt}");
-        assert_eq!(SearchSubstring::new("absent").find_excerpt(&text), None);
+        assert_eq!(PreparedSearchTerm::new("absent").find_excerpt(&text), None);
     }
 
     #[test]
     fn letters_beyond_ascii_match_in_any_case() {
-        assert_eq!(SearchSubstring::new("ŻÓŁĆ").find_excerpt("zażółć gęślą").as_deref(), Some("zażółć gęślą"));
+        assert_eq!(PreparedSearchTerm::new("ŻÓŁĆ").find_excerpt("zażółć gęślą").as_deref(), Some("zażółć gęślą"));
         assert_eq!(
-            SearchSubstring::new("i̇").find_excerpt("aİb").as_deref(),
+            PreparedSearchTerm::new("i̇").find_excerpt("aİb").as_deref(),
             Some("aİb"),
             "a letter whose lowercase form is longer"
         );
@@ -82,7 +82,7 @@ mod tests {
         #[test]
         fn every_part_of_a_text_is_found_in_it(text in "\\PC{0,200}", from in 0usize..200, len in 0usize..20) {
             let part: String = text.chars().skip(from).take(len).collect();
-            prop_assert!(SearchSubstring::new(&part).find_excerpt(&text).is_some());
+            prop_assert!(PreparedSearchTerm::new(&part).find_excerpt(&text).is_some());
         }
     }
 }

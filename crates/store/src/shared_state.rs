@@ -12,16 +12,16 @@ use crate::limits::BUCKET_FILL_MS;
 
 /// The version of a record. Every write gives it a new one that it never had before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RecordVersion(pub u64);
+pub struct SharedRecordVersion(pub u64);
 
 /// What a read of a record found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordRead {
+pub enum SharedRecordRead {
     Missing,
     /// It has the version that the reader knows.
     Unchanged,
     Found {
-        version: RecordVersion,
+        version: SharedRecordVersion,
         bytes: Vec<u8>,
     },
 }
@@ -33,12 +33,12 @@ pub enum RecordCondition {
     /// If there is no such record.
     Missing,
     /// If it has this version.
-    Version(RecordVersion),
+    Version(SharedRecordVersion),
 }
 
 /// A record to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordWrite {
+pub struct SharedRecordWrite {
     pub name: String,
     pub bytes: Vec<u8>,
     pub condition: RecordCondition,
@@ -48,15 +48,15 @@ pub struct RecordWrite {
 
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordWriteOutcome {
-    Written(RecordVersion),
+pub enum SharedRecordWriteOutcome {
+    Written(SharedRecordVersion),
     /// The condition was not met; nothing was written.
     Conflict,
 }
 
 /// A request to hold one of the slots of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotRequest {
+pub struct ConcurrencySlotRequest {
     pub group: String,
     /// A holder has at most one slot of a group. Asking again extends it.
     pub holder: String,
@@ -67,29 +67,29 @@ pub struct SlotRequest {
 
 /// A slot that is held. It ends when it expires, or is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlotLease {
+pub struct ConcurrencySlotLease {
     /// By the store's clock. Identifies the lease, too: extending a slot changes it.
     pub expires_at: u64,
 }
 
 /// A request for tokens of a bucket. A bucket is full at first, and is filled again within a minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenRequest {
+pub struct RateLimitTokenRequest {
     pub bucket: String,
     pub tokens_per_minute: u32,
     /// At most this many tokens are granted.
     pub wanted: u32,
 }
 
-/// The answer to a [`TokenRequest`].
+/// The answer to a [`RateLimitTokenRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TokenGrant {
+pub struct RateLimitTokenGrant {
     pub granted: u32,
     /// When the next token is available.
     pub next_in_ms: u64,
 }
 
-impl TokenGrant {
+impl RateLimitTokenGrant {
     /// Creates the grant of `granted` tokens after which the bucket has `left`, and gains `per_ms` in a millisecond.
     pub(crate) fn new(granted: f64, left: f64, per_ms: f64) -> Self {
         let next_in_ms = if left >= 1.0 { 0.0 } else { ((1.0 - left) / per_ms).ceil() };
@@ -131,7 +131,7 @@ impl UsageAmounts {
 
 /// What a source, such as a session, has used in total.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsageReport {
+pub struct UsageAccountUpdate {
     /// The account to which the new part is added.
     pub account: String,
     pub source: String,
@@ -146,29 +146,29 @@ pub struct UsageReport {
 #[async_trait]
 pub trait SharedRecords: Send + Sync + Debug {
     /// Reads a record; without its bytes if it has the version `known`.
-    async fn read_record(&self, name: &str, known: Option<RecordVersion>) -> Result<RecordRead, Error>;
+    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error>;
 
     /// Writes a record if its condition is met. Durable when it returns.
-    async fn write_record(&self, write: RecordWrite) -> Result<RecordWriteOutcome, Error>;
+    async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, Error>;
 
     /// Deletes a record, if it exists.
     async fn delete_record(&self, name: &str) -> Result<(), Error>;
 
     /// Holds a slot, or extends the one that the holder has. None if all slots are held by others.
-    async fn hold_slot(&self, request: SlotRequest) -> Result<Option<SlotLease>, Error>;
+    async fn hold_slot(&self, request: ConcurrencySlotRequest) -> Result<Option<ConcurrencySlotLease>, Error>;
 
     /// Releases a slot, unless it was extended after `lease`.
-    async fn release_slot(&self, group: &str, holder: &str, lease: SlotLease) -> Result<(), Error>;
+    async fn release_slot(&self, group: &str, holder: &str, lease: ConcurrencySlotLease) -> Result<(), Error>;
 }
 
 /// Token buckets and sums of usage.
 #[async_trait]
 pub trait SharedMeters: Send + Sync + Debug {
     /// Takes tokens from a bucket. Several processes never get more than the bucket has.
-    async fn take_tokens(&self, request: TokenRequest) -> Result<TokenGrant, Error>;
+    async fn take_tokens(&self, request: RateLimitTokenRequest) -> Result<RateLimitTokenGrant, Error>;
 
     /// Adds to an account what a source used since its last report. The same report again adds nothing.
-    async fn report_usage(&self, report: UsageReport) -> Result<(), Error>;
+    async fn report_usage(&self, report: UsageAccountUpdate) -> Result<(), Error>;
 
     /// Returns the sum of an account.
     async fn read_usage(&self, account: &str) -> Result<UsageAmounts, Error>;

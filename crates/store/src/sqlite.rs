@@ -32,10 +32,10 @@ mod write;
 mod writer;
 
 pub use backup::{BackupError, backup_store};
-use body_index::StoreConnection;
+use body_index::SqliteStoreConnection;
 use process_lock::ProcessLivenessLock;
 use sqlite_error::{TransactionError, map_file_error, map_store_error};
-use writer::{ClosureJob, WalErasureRequirement, WriteQueue, yield_to_writer};
+use writer::{ClosureJob, WalErasureRequirement, WriteQueueSender, yield_to_writer};
 
 /// Options for opening a store.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ pub struct SqliteStore {
 
 #[derive(Debug)]
 struct WriterHandle {
-    queue: WriteQueue,
+    queue: WriteQueueSender,
     thread: JoinHandle<()>,
     node: Arc<ProcessLivenessLock>,
 }
@@ -65,7 +65,7 @@ struct WriterHandle {
 #[derive(Debug)]
 struct ReaderPool {
     path: PathBuf,
-    idle: Mutex<Vec<StoreConnection>>,
+    idle: Mutex<Vec<SqliteStoreConnection>>,
     permits: Semaphore,
 }
 
@@ -109,14 +109,14 @@ impl SqliteStore {
     ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnMut(&StoreConnection, &ProcessLivenessLock) -> Result<T, TransactionError> + Send + 'static,
+        F: FnMut(&SqliteStoreConnection, &ProcessLivenessLock) -> Result<T, TransactionError> + Send + 'static,
     {
         let (reply, reply_receiver) = oneshot::channel();
         let queue_length = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
-            let work = move |db: &StoreConnection| work(db, &node);
+            let work = move |db: &SqliteStoreConnection| work(db, &node);
             let job = ClosureJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
             writer.queue.push(Box::new(job))?
         };
@@ -132,7 +132,7 @@ impl SqliteStore {
     async fn run_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&StoreConnection, &Path) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&SqliteStoreConnection, &Path) -> Result<T, Error> + Send + 'static,
     {
         let readers = self.readers.clone();
         let _permit = readers.permits.acquire().await.map_err(|_| Error::Closed)?;
@@ -146,7 +146,7 @@ impl SqliteStore {
     async fn run_session_read<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&StoreConnection, &SessionId) -> Result<T, TransactionError> + Send + 'static,
+        F: FnOnce(&SqliteStoreConnection, &SessionId) -> Result<T, TransactionError> + Send + 'static,
     {
         let session = session.clone();
         self.run_read(move |db, _| work(db, &session).map_err(|error| error.to_session_error(&session))).await
@@ -155,7 +155,7 @@ impl SqliteStore {
     async fn run_store_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&StoreConnection) -> Result<T, TransactionError> + Send + 'static,
+        F: FnOnce(&SqliteStoreConnection) -> Result<T, TransactionError> + Send + 'static,
     {
         let to_error = |error, path: &Path| match error {
             TransactionError::Sql(sql_error) => map_store_error(&sql_error, path),
@@ -193,7 +193,10 @@ impl WriterHandle {
 }
 
 impl ReaderPool {
-    fn run_on_reader<T>(&self, work: impl FnOnce(&StoreConnection, &Path) -> Result<T, Error>) -> Result<T, Error> {
+    fn run_on_reader<T>(
+        &self,
+        work: impl FnOnce(&SqliteStoreConnection, &Path) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let idle = self.lock().pop();
         let db = match idle {
             Some(db) => db,
@@ -211,7 +214,7 @@ impl ReaderPool {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<StoreConnection>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SqliteStoreConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,7 +226,7 @@ mod tests {
     use super::process_lock::ProcessLivenessLock;
     use super::sqlite_error::TransactionError;
     use super::writer::{WalErasureRequirement, WriteJob};
-    use super::{SqliteStore, StoreConnection};
+    use super::{SqliteStore, SqliteStoreConnection};
     use crate::{Error, JournalReader, JournalWriter, StoreMaintenance};
 
     /// Does not call the panic hook, so that the test prints nothing.
@@ -237,7 +240,8 @@ mod tests {
         let store = SqliteStore::open(folder.path().join("store.db")).expect("it opens");
         let (session, other) = (SessionId::from("a"), SessionId::from("b"));
         store.create_session(&session).await.expect("created");
-        let panics = |_: &StoreConnection, _: &ProcessLivenessLock| -> Result<(), TransactionError> { panic_quietly() };
+        let panics =
+            |_: &SqliteStoreConnection, _: &ProcessLivenessLock| -> Result<(), TransactionError> { panic_quietly() };
         let (failed, neighbour) = tokio::join!(
             store.run_write(&session, 0, WalErasureRequirement::NotRequired, panics),
             store.create_session(&other)
@@ -251,7 +255,7 @@ mod tests {
     struct PanicsOnReply;
 
     impl WriteJob for PanicsOnReply {
-        fn run(&mut self, _: &StoreConnection) -> Result<(), TransactionError> {
+        fn run(&mut self, _: &SqliteStoreConnection) -> Result<(), TransactionError> {
             Ok(())
         }
 

@@ -8,14 +8,14 @@ use segue_store::conformance::shared_state::SharedStateFixture;
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
 };
-use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
+use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
 use segue_store::{Error, LeaseStore, SharedState, Store, StoreClock, TakeoverPolicy};
 
 struct MemoryFixture(MemoryDisk);
 
 impl StoreFixture for MemoryFixture {
     fn open_store(&self) -> Arc<dyn Store> {
-        Arc::new(MemoryStore::open(&self.0))
+        Arc::new(InMemoryStore::open(&self.0))
     }
 
     fn body_count(&self) -> usize {
@@ -37,7 +37,7 @@ impl ExpiringLeaseFixture for MemoryFixture {
 
 impl SharedStateFixture for MemoryFixture {
     fn open_shared_state(&self) -> Arc<dyn SharedState> {
-        Arc::new(MemoryStore::open(&self.0))
+        Arc::new(InMemoryStore::open(&self.0))
     }
 }
 
@@ -48,7 +48,7 @@ segue_store::lease_expiry_suite!(MemoryFixture(MemoryDisk::with_expiring_leases(
 #[tokio::test]
 async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() {
     let disk = MemoryDisk::new();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::open(&disk));
+    let store: Arc<dyn Store> = Arc::new(InMemoryStore::open(&disk));
     let mut a = TestJournalWriter::create_session(&store, "a").await;
     for (fault, head) in [(AppendFault::BeforeCommit, 0), (AppendFault::DiskFull, 0), (AppendFault::AfterCommit, 2)] {
         disk.inject_fault(fault);
@@ -64,7 +64,7 @@ async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() 
 #[tokio::test]
 async fn a_killed_store_holds_no_leases_although_handles_remain() {
     let disk = MemoryDisk::new();
-    let (old, new) = (Arc::new(MemoryStore::open(&disk)), MemoryStore::open(&disk));
+    let (old, new) = (Arc::new(InMemoryStore::open(&disk)), InMemoryStore::open(&disk));
     let store: Arc<dyn Store> = old.clone();
     let a = TestJournalWriter::create_session(&store, "a").await;
     old.kill();

@@ -3,7 +3,7 @@
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec, SummarizerRole,
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
@@ -91,7 +91,7 @@ impl ClosureFlow {
             Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
                 let call = view.subject.call.as_ref().map(|call| call.call);
-                let text = ReplyTextSource::Stored(answered.text);
+                let text = NewOrStoredReplyText::Stored(answered.text);
                 vec![FlowStep::Reply { text, role: Some("speaker".into()), call }, FlowStep::EndTurn(TurnOutcome::Done)]
             }
             Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } => failed(failure.to_string()),

@@ -7,8 +7,8 @@ use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
-    ChildSessionValidator, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
-    RecomputeChanges, SessionInput, decide, prepare_recomputation,
+    ChildSessionValidator, DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, InputRefusal,
+    OperatorCommand, RecomputeOverrides, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
 use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
@@ -35,13 +35,13 @@ pub struct SessionHarness {
     now: UnixMillis,
     random: u64,
     logged: usize,
-    check_mode: CheckMode,
-    dispatch: EffectDispatchMode,
+    check_mode: InvariantCheckTiming,
+    dispatch: ImmediateOrDeferredEffects,
     approval_rules: ToolApprovalRules,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CheckMode {
+enum InvariantCheckTiming {
     AfterEachInput,
     AtEnd,
 }
@@ -53,9 +53,9 @@ impl std::fmt::Debug for SessionHarness {
 }
 
 /// Accepts child sessions of all flows, unless their settings are a text, which is then the reason of the refusal.
-struct TestChildChecker;
+struct TestChildSessionValidator;
 
-impl ChildSessionValidator for TestChildChecker {
+impl ChildSessionValidator for TestChildSessionValidator {
     fn check_child(&self, _: &FlowName, settings: &serde_json::Value) -> Result<(), String> {
         settings.as_str().map_or(Ok(()), |why| Err(why.to_owned()))
     }
@@ -113,8 +113,8 @@ impl SessionHarness {
             now: UnixMillis(1_000),
             random: 7,
             logged: 0,
-            check_mode: CheckMode::AfterEachInput,
-            dispatch: EffectDispatchMode::Immediate,
+            check_mode: InvariantCheckTiming::AfterEachInput,
+            dispatch: ImmediateOrDeferredEffects::Immediate,
             approval_rules: ToolApprovalRules::default(),
         };
         harness.apply_input(SessionInput::Open(opened));
@@ -176,7 +176,7 @@ impl SessionHarness {
     /// Fails if the input is refused; then nothing changes.
     pub fn try_input(&mut self, input: SessionInput) -> Result<Decision, InputRefusal> {
         self.now = self.now.plus_ms(1);
-        if self.check_mode == CheckMode::AtEnd {
+        if self.check_mode == InvariantCheckTiming::AtEnd {
             return self.try_input_unchecked(input);
         }
         let thrifty = self.decide_fetching_texts(input.clone());
@@ -194,7 +194,7 @@ impl SessionHarness {
         let before = self.state.clone();
         self.commit_decision(&decision);
         match self.dispatch {
-            EffectDispatchMode::Immediate => invariants::assert_step_invariants(
+            ImmediateOrDeferredEffects::Immediate => invariants::assert_step_invariants(
                 &*self.flow,
                 &self.journal,
                 &before,
@@ -202,7 +202,7 @@ impl SessionHarness {
                 &self.state,
             ),
             // Deferred work violates the invariants about waiting.
-            EffectDispatchMode::Deferred => {
+            ImmediateOrDeferredEffects::Deferred => {
                 invariants::assert_state_equals_replay(&*self.flow, &self.journal, &self.state);
             }
         }
@@ -226,18 +226,18 @@ impl SessionHarness {
 
     /// Runs a long part of a test quickly: the invariants are checked once at its end.
     pub fn with_checks_at_end(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
-        self.check_mode = CheckMode::AtEnd;
+        self.check_mode = InvariantCheckTiming::AtEnd;
         play(self);
-        self.check_mode = CheckMode::AfterEachInput;
+        self.check_mode = InvariantCheckTiming::AfterEachInput;
         self.assert_invariants();
         self
     }
 
     /// Runs a part of a test in which decisions are recorded but nothing is started.
     pub fn with_deferred_dispatch(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
-        self.dispatch = EffectDispatchMode::Deferred;
+        self.dispatch = ImmediateOrDeferredEffects::Deferred;
         play(self);
-        self.dispatch = EffectDispatchMode::Immediate;
+        self.dispatch = ImmediateOrDeferredEffects::Immediate;
         self
     }
 
@@ -260,7 +260,7 @@ impl SessionHarness {
             token_counter: &WordCounter,
             texts,
             model_selector: &self.models,
-            child_checker: &TestChildChecker,
+            child_checker: &TestChildSessionValidator,
             approval_rules: &self.approval_rules,
             dispatch,
         };
@@ -411,8 +411,8 @@ impl SessionHarness {
             now: self.now,
             random: self.random,
             logged: 0,
-            check_mode: CheckMode::AfterEachInput,
-            dispatch: EffectDispatchMode::Immediate,
+            check_mode: InvariantCheckTiming::AfterEachInput,
+            dispatch: ImmediateOrDeferredEffects::Immediate,
             approval_rules: self.approval_rules.clone(),
         }
     }
@@ -429,7 +429,7 @@ impl SessionHarness {
     ///
     /// # Panics
     /// Panics if there was no such call.
-    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeChanges) -> CallId {
+    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeOverrides) -> CallId {
         let is_call = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
         let index = self.journal.iter().position(|recorded| is_call(&recorded.event)).expect("it was opened");
         let before = SessionState::fold(&*self.flow, &self.journal[..index]);

@@ -6,7 +6,7 @@ mod project;
 mod team;
 
 pub use concierge::MiniConcierge;
-pub use nodes::MiniNodes;
+pub use nodes::MiniFiveNodeFlow;
 pub use project::MiniProjectFlow;
 pub use team::MiniTeam;
 
@@ -40,5 +40,9 @@ fn message_fragment() -> FragmentSpec {
 }
 
 fn reply_step(text: impl Into<String>, role: &RoleName) -> FlowStep {
-    FlowStep::Reply { text: segue_core::flow::ReplyTextSource::New(text.into()), role: Some(role.clone()), call: None }
+    FlowStep::Reply {
+        text: segue_core::flow::NewOrStoredReplyText::New(text.into()),
+        role: Some(role.clone()),
+        call: None,
+    }
 }

@@ -4,8 +4,8 @@
 
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    CheckpointCreated, CheckpointRestored, CreateCheckpointArguments, DiffCheckpointArguments, FileChange, FileChanges,
-    RestoreCheckpointArguments,
+    CheckpointRestoreResult, CreateCheckpointArguments, CreateCheckpointResult, DiffCheckpointArguments, FileChange,
+    FileChanges, RestoreCheckpointArguments,
 };
 
 use crate::confined_folder::ConfinedFolder;
@@ -14,7 +14,7 @@ use crate::file_diff::{ContentChange, DiffedChange, cut_text, describe_change, d
 use crate::file_tools::result_with_value;
 use crate::limits::{CHECKPOINT_FILE_BYTES_MAX, CHECKPOINT_LABEL_BYTES_MAX, DIFF_TEXT_BYTES_MAX, LISTED_CHANGES_MAX};
 use crate::scan::{Manifest, ManifestEntry, scan_manifest};
-use crate::state::WorkspaceStateFolder;
+use crate::state::WorkspaceStateDatabase;
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
@@ -28,7 +28,7 @@ pub(crate) struct Checkpoint {
 /// Stores the current content of a workspace.
 pub(crate) fn save_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     label: &str,
 ) -> Result<Checkpoint, String> {
     let mut manifest = scan_manifest(&workspace.root)?;
@@ -50,26 +50,26 @@ pub(crate) fn save_checkpoint(
 
 pub(crate) fn create_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     arguments: &CreateCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let Checkpoint { id, manifest } = save_checkpoint(workspace, state, &arguments.label)?;
     let files = manifest.files.len() as u64;
-    let created = CheckpointCreated { checkpoint: id, files, bytes: manifest.bytes() };
+    let created = CreateCheckpointResult { checkpoint: id, files, bytes: manifest.bytes() };
     Ok(result_with_value(format!("checkpoint {} of {files} files", created.checkpoint), &created))
 }
 
 pub(crate) fn restore_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     arguments: &RestoreCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let target = state.load_checkpoint(&workspace.name, &arguments.checkpoint)?;
     workspace.exclusively(|| {
         let previous = save_checkpoint(workspace, state, "before a restore")?;
-        let diffed = diff_manifests(state, &previous.manifest, &target, CurrentContent::None)?;
+        let diffed = diff_manifests(state, &previous.manifest, &target, UnstoredContentSource::None)?;
         apply_manifest(workspace, state, &previous.manifest, &target)?;
-        let restored = CheckpointRestored {
+        let restored = CheckpointRestoreResult {
             checkpoint: arguments.checkpoint.clone(),
             previous: previous.id,
             changes: listed_changes(&diffed),
@@ -81,13 +81,17 @@ pub(crate) fn restore_checkpoint(
 
 pub(crate) fn diff_checkpoint(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     arguments: &DiffCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let from = state.load_checkpoint(&workspace.name, &arguments.from)?;
     let diffed = match &arguments.to {
-        Some(to) => diff_manifests(state, &from, &state.load_checkpoint(&workspace.name, to)?, CurrentContent::None)?,
-        None => diff_manifests(state, &from, &scan_manifest(&workspace.root)?, CurrentContent::In(&workspace.root))?,
+        Some(to) => {
+            diff_manifests(state, &from, &state.load_checkpoint(&workspace.name, to)?, UnstoredContentSource::None)?
+        }
+        None => {
+            diff_manifests(state, &from, &scan_manifest(&workspace.root)?, UnstoredContentSource::In(&workspace.root))?
+        }
     };
     let mut text = describe_changes(&diffed);
     for change in &diffed {
@@ -104,7 +108,7 @@ pub(crate) fn diff_checkpoint(
 /// Changes the files of a workspace from one manifest to another.
 pub(crate) fn apply_manifest(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     current: &Manifest,
     target: &Manifest,
 ) -> Result<(), String> {
@@ -130,25 +134,25 @@ pub(crate) fn apply_manifest(
 
 /// Where contents are found that are not stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum CurrentContent<'t> {
+pub(crate) enum UnstoredContentSource<'t> {
     In(&'t ConfinedFolder),
     None,
 }
 
 /// Compares two manifests file by file. A content that is not available is shown as empty.
 pub(crate) fn diff_manifests(
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     from: &Manifest,
     to: &Manifest,
-    current: CurrentContent<'_>,
+    current: UnstoredContentSource<'_>,
 ) -> Result<Vec<DiffedChange>, String> {
     let content = |path: &str, entry: &ManifestEntry| -> Result<Vec<u8>, String> {
         if let Some(stored) = state.load_file(&entry.digest)? {
             return Ok(stored);
         }
         Ok(match current {
-            CurrentContent::In(root) => root.read_entry(path, entry.mode).unwrap_or_default(),
-            CurrentContent::None => Vec::new(),
+            UnstoredContentSource::In(root) => root.read_entry(path, entry.mode).unwrap_or_default(),
+            UnstoredContentSource::None => Vec::new(),
         })
     };
     let mut diffed = Vec::new();

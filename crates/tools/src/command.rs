@@ -14,9 +14,9 @@ use tokio::time::MissedTickBehavior;
 use crate::command_line::CommandLine;
 use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, HEARTBEAT_MS, HEARTBEAT_SILENCE_MS_MAX, SUPERVISOR_REPORT_BYTES_MAX};
 use crate::sandbox::SandboxRules;
-use crate::state::{WorkspaceStateFolder, create_private_folder};
+use crate::state::{WorkspaceStateDatabase, create_private_folder};
 use crate::supervisor::{
-    CommandStopReason, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, SupervisorReport, own_program,
+    CommandEndReason, CommandExitReport, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, own_program,
 };
 use crate::workspace::{NetworkPolicy, OpenWorkspace, SandboxPolicy};
 
@@ -53,7 +53,7 @@ pub(crate) struct CommandLimits {
 /// Runs commands of one workspace.
 pub(crate) struct CommandRunner<'t> {
     pub workspace: &'t OpenWorkspace,
-    pub state: &'t WorkspaceStateFolder,
+    pub state: &'t WorkspaceStateDatabase,
     pub supervisor: &'t SupervisorProgram,
     pub progress: &'t ToolProgressSender,
 }
@@ -104,12 +104,12 @@ impl CommandRunner<'_> {
         drop(input);
         Ok(match report {
             Some(_) if is_over_limit => CommandEnd::OutputLimit,
-            Some(SupervisorReport { reason: CommandStopReason::TimedOut, .. }) => CommandEnd::TimedOut,
-            Some(SupervisorReport { reason: CommandStopReason::NotStarted, .. }) => {
+            Some(CommandExitReport { reason: CommandEndReason::TimedOut, .. }) => CommandEnd::TimedOut,
+            Some(CommandExitReport { reason: CommandEndReason::NotStarted, .. }) => {
                 return Err("the supervisor could not start the command".to_owned());
             }
-            Some(SupervisorReport { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
-            Some(SupervisorReport { signal, .. }) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
+            Some(CommandExitReport { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
+            Some(CommandExitReport { signal, .. }) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
             None => return Err("the supervisor of the command was killed".to_owned()),
         })
     }
@@ -206,7 +206,7 @@ fn hide_own_environment() {
     }
 }
 
-async fn read_report(supervisor: &mut Child) -> Option<SupervisorReport> {
+async fn read_report(supervisor: &mut Child) -> Option<CommandExitReport> {
     let mut text = String::new();
     // An incomplete report cannot be parsed, which is handled as no report.
     let _ = supervisor.stderr.take()?.take(SUPERVISOR_REPORT_BYTES_MAX).read_to_string(&mut text).await;
@@ -267,7 +267,7 @@ struct TemporaryFolder {
 }
 
 impl TemporaryFolder {
-    fn create(state: &WorkspaceStateFolder) -> Result<Self, String> {
+    fn create(state: &WorkspaceStateDatabase) -> Result<Self, String> {
         static FOLDERS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = state.folder().join("temporary").join(format!("{}-{number}", std::process::id()));

@@ -6,11 +6,11 @@
 use segue_core::tool::ToolResult;
 use segue_engine::tools::ToolInvocation;
 use segue_flows::workspace_tools::{
-    CopyCreated, CopyMerged, CreateCopyArguments, MergeConflict, MergeCopyArguments, RemoveCopyArguments,
+    CopyCreateResult, CreateCopyArguments, MergeConflict, MergeCopyArguments, MergeCopyResult, RemoveCopyArguments,
 };
 
 use crate::checkpoint::{
-    CurrentContent, apply_manifest, describe_changes, diff_manifests, listed_changes, save_checkpoint,
+    UnstoredContentSource, apply_manifest, describe_changes, diff_manifests, listed_changes, save_checkpoint,
 };
 use crate::confined_folder::ConfinedFolder;
 use crate::content::{digest_of_bytes, text_of_bytes};
@@ -18,13 +18,13 @@ use crate::file_diff::{cut_text, diff_artifacts};
 use crate::file_tools::result_with_value;
 use crate::limits::{CONFLICT_TEXT_BYTES_MAX, CONFLICT_TEXTS_MAX, COPY_NAME_BYTES_MAX, DIFF_INPUT_BYTES_MAX};
 use crate::scan::{Manifest, ManifestEntry, scan_manifest};
-use crate::state::{CopyRecord, WorkspaceStateFolder, create_private_folder};
+use crate::state::{CopyRecord, WorkspaceStateDatabase, create_private_folder};
 use crate::workspace::{OpenWorkspace, copy_folder};
 use crate::workspace_path::WorkspacePath;
 
 pub(crate) fn create_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     request: &ToolInvocation,
     arguments: &CreateCopyArguments,
 ) -> Result<ToolResult, String> {
@@ -35,11 +35,11 @@ pub(crate) fn create_copy(
         Some(copy) => copy,
         None => workspace.exclusively(|| make_copy(workspace, state, name))?,
     };
-    let created = CopyCreated { copy: copy.name, checkpoint: copy.base };
+    let created = CopyCreateResult { copy: copy.name, checkpoint: copy.base };
     Ok(result_with_value(format!("copy `{}` of the workspace `{}`", created.copy, workspace.name), &created))
 }
 
-fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateFolder, name: String) -> Result<CopyRecord, String> {
+fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateDatabase, name: String) -> Result<CopyRecord, String> {
     let base = save_checkpoint(workspace, state, &format!("copied as {name}"))?;
     let folder = copy_folder(state, &workspace.name, &name);
     let failed = |error: std::io::Error| format!("the copy `{name}` cannot be created: {error}");
@@ -70,7 +70,7 @@ fn full_copy_name(request: &ToolInvocation, name: &str) -> Result<String, String
 
 pub(crate) fn remove_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     arguments: &RemoveCopyArguments,
 ) -> Result<ToolResult, String> {
     if let Some(copy) = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)? {
@@ -87,7 +87,7 @@ pub(crate) fn remove_copy(
 
 pub(crate) fn merge_copy(
     workspace: &OpenWorkspace,
-    state: &WorkspaceStateFolder,
+    state: &WorkspaceStateDatabase,
     arguments: &MergeCopyArguments,
 ) -> Result<ToolResult, String> {
     let copy = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)?;
@@ -101,13 +101,13 @@ pub(crate) fn merge_copy(
         let merge = CopyMerge { workspace, state, copy: &root, base: &base, ours: &previous.manifest, theirs: &theirs };
         let conflicts = merge.apply()?;
         let merged = scan_manifest(&workspace.root)?;
-        let current = CurrentContent::In(&workspace.root);
+        let current = UnstoredContentSource::In(&workspace.root);
         let diffed = diff_manifests(state, &previous.manifest, &merged, current)?;
         let mut text = describe_changes(&diffed);
         for conflict in &conflicts {
             text.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.reason));
         }
-        let result = CopyMerged {
+        let result = MergeCopyResult {
             changes: listed_changes(&diffed),
             conflicts,
             content_digest: merged.digest(),
@@ -119,7 +119,7 @@ pub(crate) fn merge_copy(
 
 struct CopyMerge<'t> {
     workspace: &'t OpenWorkspace,
-    state: &'t WorkspaceStateFolder,
+    state: &'t WorkspaceStateDatabase,
     copy: &'t ConfinedFolder,
     base: &'t Manifest,
     ours: &'t Manifest,

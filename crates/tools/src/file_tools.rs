@@ -7,7 +7,7 @@ use std::io;
 
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    DeleteFileArguments, EditFileArguments, FileChanges, FileRead, MoveFileArguments, ReadFileArguments,
+    DeleteFileArguments, EditFileArguments, FileChanges, MoveFileArguments, ReadFileArguments, ReadFileResult,
     WriteFileArguments,
 };
 use serde::Serialize;
@@ -17,15 +17,15 @@ use crate::content::{FileContent, digest_of_bytes};
 use crate::exact_edit::replace_exactly;
 use crate::file_diff::{ContentChange, describe_change, diff_artifacts, diff_change};
 use crate::limits::{FILE_BYTES_MAX, READ_LINE_BYTES_MAX, READ_TEXT_BYTES_MAX};
-use crate::state::{ReaderKey, WorkspaceStateFolder};
+use crate::state::{FileReaderKey, WorkspaceStateDatabase};
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
 /// The tools on single files, for one agent.
 pub(crate) struct FileTools<'t> {
     pub workspace: &'t OpenWorkspace,
-    pub state: &'t WorkspaceStateFolder,
-    pub reader: ReaderKey,
+    pub state: &'t WorkspaceStateDatabase,
+    pub reader: FileReaderKey,
 }
 
 impl FileTools<'_> {
@@ -36,7 +36,7 @@ impl FileTools<'_> {
         self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
         let bytes = content.0.len() as u64;
         let Some(text) = content.as_text() else {
-            let read = FileRead { path: path.to_string(), digest, bytes, lines: 0, first_line: 0, last_line: 0 };
+            let read = ReadFileResult { path: path.to_string(), digest, bytes, lines: 0, first_line: 0, last_line: 0 };
             return Ok(result_with_value(
                 format!("`{path}` is a binary file of {bytes} bytes; its content is not shown"),
                 &read,
@@ -65,7 +65,7 @@ impl FileTools<'_> {
             (all, end) if first == 1 && end == all => String::new(),
             (all, end) => format!("`{path}`, lines {first} to {end} of {all}; continue with `first_line`\n"),
         };
-        let read = FileRead {
+        let read = ReadFileResult {
             path: path.to_string(),
             digest,
             bytes,
@@ -86,7 +86,7 @@ impl FileTools<'_> {
                 self.check_content_is_known(&path, before, "overwritten")?;
             }
             let after = arguments.content.clone().into_bytes();
-            self.apply_write(&path, before.map(|content| content.0), after, ReadRecord::Update)
+            self.apply_write(&path, before.map(|content| content.0), after, ReadStateUpdate::Update)
         })
     }
 
@@ -109,7 +109,7 @@ impl FileTools<'_> {
             .map_err(|why| format!("`{path}`: {why}"))?;
             // An agent that did not know the whole content before does not know it now.
             let is_known = self.state.last_read(&self.reader, path.as_str())? == Some(before.digest());
-            let record = if is_known { ReadRecord::Update } else { ReadRecord::Keep };
+            let record = if is_known { ReadStateUpdate::Update } else { ReadStateUpdate::Keep };
             self.apply_write(&path, Some(before.0), edited.into_bytes(), record)
         })
     }
@@ -156,7 +156,7 @@ impl FileTools<'_> {
         path: &WorkspacePath,
         before: Option<Vec<u8>>,
         after: Vec<u8>,
-        record: ReadRecord,
+        record: ReadStateUpdate,
     ) -> Result<ToolResult, String> {
         if after.len() as u64 > FILE_BYTES_MAX {
             return Err(format!("the content has {} bytes; the limit is {FILE_BYTES_MAX}", after.len()));
@@ -167,7 +167,7 @@ impl FileTools<'_> {
             return Ok(result_with_value(format!("`{path}` already has this content"), &FileChanges::default()));
         }
         self.workspace.root.write(path, &after, None).map_err(|error| io_message("written", path, &error))?;
-        if record == ReadRecord::Update {
+        if record == ReadStateUpdate::Update {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
         }
         Ok(changes_result(&[ContentChange { path: path.to_string(), before, after: Some(after) }]))
@@ -207,7 +207,7 @@ impl FileTools<'_> {
 
 /// Whether a write changes what the agent is known to have read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadRecord {
+enum ReadStateUpdate {
     Update,
     Keep,
 }

@@ -6,7 +6,7 @@ use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    FileListing, ListFilesArguments, SearchFilesArguments, SearchMatch, SearchResult, WorkspaceFile,
+    FileListing, FileSearchMatch, ListFilesArguments, SearchFilesArguments, SearchFilesResult, WorkspaceFile,
 };
 
 use crate::confined_folder::{FileMode, read_regular_file};
@@ -20,7 +20,7 @@ use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
 pub(crate) fn list_files(workspace: &OpenWorkspace, arguments: &ListFilesArguments) -> Result<ToolResult, String> {
-    let filter = FileFilter::new(arguments.folder.as_deref(), arguments.glob.as_deref())?;
+    let filter = FileSearchFilter::new(arguments.folder.as_deref(), arguments.glob.as_deref())?;
     let found: Vec<FoundFile> = find_files(&workspace.root)?.into_iter().filter(|file| filter.accepts(file)).collect();
     let listing = file_listing(&found);
     let mut text: String = listing.files.iter().map(|file| format!("{}\t{} bytes\n", file.path, file.bytes)).collect();
@@ -48,7 +48,7 @@ pub(crate) fn search_files(workspace: &OpenWorkspace, arguments: &SearchFilesArg
     if pattern.is_empty() || pattern.len() > SEARCH_PATTERN_BYTES_MAX {
         return Err(format!("the pattern must have 1 to {SEARCH_PATTERN_BYTES_MAX} bytes"));
     }
-    let filter = FileFilter::new(folder.as_deref(), glob.as_deref())?;
+    let filter = FileSearchFilter::new(folder.as_deref(), glob.as_deref())?;
     let matcher = RegexMatcherBuilder::new()
         .fixed_strings(*literal)
         .case_insensitive(*ignore_case)
@@ -61,7 +61,7 @@ pub(crate) fn search_files(workspace: &OpenWorkspace, arguments: &SearchFilesArg
             )
         })?;
     let mut searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
-    let mut result = SearchResult::default();
+    let mut result = SearchFilesResult::default();
     for file in find_files(&workspace.root)?.into_iter().filter(|file| filter.accepts(file)) {
         if file.mode == FileMode::Link {
             continue;
@@ -75,7 +75,7 @@ pub(crate) fn search_files(workspace: &OpenWorkspace, arguments: &SearchFilesArg
             }
             let text = text.trim_end();
             let text = text[..text.floor_char_boundary(SEARCH_LINE_BYTES_MAX)].to_owned();
-            result.matches.push(SearchMatch { path: file.path.clone(), line, text });
+            result.matches.push(FileSearchMatch { path: file.path.clone(), line, text });
             Ok(true)
         });
         searcher.search_slice(&matcher, &content, sink).map_err(|error| format!("the search failed: {error}"))?;
@@ -98,13 +98,13 @@ pub(crate) fn search_files(workspace: &OpenWorkspace, arguments: &SearchFilesArg
 }
 
 /// Which files a list or a search includes.
-struct FileFilter {
+struct FileSearchFilter {
     /// A path that ends with `/`.
     folder: Option<String>,
     glob: Option<GlobMatcher>,
 }
 
-impl FileFilter {
+impl FileSearchFilter {
     fn new(folder: Option<&str>, glob: Option<&str>) -> Result<Self, String> {
         let folder = WorkspacePath::parse_folder(folder)?.map(|folder| format!("{folder}/"));
         let glob = glob.filter(|glob| !glob.is_empty()).map(|glob| {

@@ -9,14 +9,14 @@ use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, CommandResult, CommandRun, RunChecksArguments, RunCommandArguments, WorkspaceRequest,
-    WorkspaceStatus, WorkspaceStatusArguments, WorkspaceTool,
+    ChecksResult, CommandEnd, CommandRun, RunChecksArguments, RunCommandArguments, RunCommandResult, WorkspaceStatus,
+    WorkspaceStatusArguments, WorkspaceTool, WorkspaceToolRequest,
 };
 use tokio::time::Instant;
 
 use crate::checkpoint::{
-    Checkpoint, CurrentContent, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests, listed_changes,
-    restore_checkpoint, save_checkpoint,
+    Checkpoint, UnstoredContentSource, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests,
+    listed_changes, restore_checkpoint, save_checkpoint,
 };
 use crate::command::{CommandLimits, CommandRunner, SupervisorProgram};
 use crate::command_line::CommandLine;
@@ -27,7 +27,7 @@ use crate::find_tools::{file_listing, list_files, search_files};
 use crate::git::{TeamRepository, agent_worktree, repository_for, run_repository_tool, test_result};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
 use crate::scan::{FoundFile, Manifest, scan_manifest};
-use crate::state::{ReaderKey, WorkspaceStateFolder};
+use crate::state::{FileReaderKey, WorkspaceStateDatabase};
 use crate::workspace::{OpenWorkspace, WorkspaceRegistry};
 use crate::workspace_path::WorkspacePath;
 
@@ -47,13 +47,13 @@ struct WorkspaceHostInner {
     workspaces: WorkspaceRegistry,
     state_folder: PathBuf,
     /// Opened at first use.
-    state: OnceLock<Result<Arc<WorkspaceStateFolder>, String>>,
+    state: OnceLock<Result<Arc<WorkspaceStateDatabase>, String>>,
     supervisor: SupervisorProgram,
 }
 
 impl WorkspaceHostInner {
-    fn state(&self) -> Result<Arc<WorkspaceStateFolder>, String> {
-        self.state.get_or_init(|| WorkspaceStateFolder::open(&self.state_folder).map(Arc::new)).clone()
+    fn state(&self) -> Result<Arc<WorkspaceStateDatabase>, String> {
+        self.state.get_or_init(|| WorkspaceStateDatabase::open(&self.state_folder).map(Arc::new)).clone()
     }
 }
 
@@ -98,11 +98,11 @@ impl WorkspaceToolHost {
         if is_by_model && !tool.is_for_models() {
             return Err(format!("`{name}` is not available to models"));
         }
-        let request = WorkspaceRequest::parse(tool, &invocation.opened.arguments)?;
-        let run = WorkspaceRun::open(&self.inner, invocation, context).await?.in_agent_worktree(tool)?;
+        let request = WorkspaceToolRequest::parse(tool, &invocation.opened.arguments)?;
+        let run = WorkspaceToolRun::open(&self.inner, invocation, context).await?.in_agent_worktree(tool)?;
         match request {
-            WorkspaceRequest::RunCommand(arguments) => run.run_command(&arguments).await,
-            WorkspaceRequest::RunChecks(arguments) => run.run_checks(&arguments).await,
+            WorkspaceToolRequest::RunCommand(arguments) => run.run_command(&arguments).await,
+            WorkspaceToolRequest::RunChecks(arguments) => run.run_checks(&arguments).await,
             request => run.blocking(move |run| run.run_file_tool(&request)).await,
         }
     }
@@ -122,7 +122,7 @@ impl WorkspaceToolHost {
         let request: RepositoryRequest = serde_json::from_value(invocation.opened.arguments.clone())
             .map_err(|error| format!("the arguments of `{}` are wrong: {error}", tool.name()))?;
         let agent = invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned());
-        let run = WorkspaceRun::open(&self.inner, invocation, context).await?;
+        let run = WorkspaceToolRun::open(&self.inner, invocation, context).await?;
         let repository =
             repository_for(&run.workspace.config.folder, &self.inner.state_folder, &run.invocation, &request)?;
         if tool == RepositoryTool::Test {
@@ -148,15 +148,15 @@ impl WorkspaceToolHost {
 
 /// One run of a tool, with everything that it needs.
 #[derive(Clone)]
-struct WorkspaceRun {
+struct WorkspaceToolRun {
     inner: Arc<WorkspaceHostInner>,
-    state: Arc<WorkspaceStateFolder>,
+    state: Arc<WorkspaceStateDatabase>,
     invocation: Arc<ToolInvocation>,
     context: ToolRunContext,
     workspace: OpenWorkspace,
 }
 
-impl WorkspaceRun {
+impl WorkspaceToolRun {
     async fn open(
         inner: &Arc<WorkspaceHostInner>,
         invocation: ToolInvocation,
@@ -188,7 +188,7 @@ impl WorkspaceRun {
         .await
     }
 
-    fn state(&self) -> &WorkspaceStateFolder {
+    fn state(&self) -> &WorkspaceStateDatabase {
         &self.state
     }
 
@@ -276,27 +276,27 @@ impl WorkspaceRun {
         Ok(ToolResult { value: serde_json::to_value(result).ok(), ..inspected })
     }
 
-    fn run_file_tool(&self, request: &WorkspaceRequest) -> Result<ToolResult, String> {
+    fn run_file_tool(&self, request: &WorkspaceToolRequest) -> Result<ToolResult, String> {
         let (workspace, state) = (&self.workspace, self.state());
         let agent = self.invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
-        let reader = ReaderKey { session: session_key(&self.invocation), agent, place: workspace.place() };
+        let reader = FileReaderKey { session: session_key(&self.invocation), agent, place: workspace.place() };
         let files = FileTools { workspace, state, reader };
         match request {
-            WorkspaceRequest::ReadFile(arguments) => files.read_file(arguments),
-            WorkspaceRequest::WriteFile(arguments) => files.write_file(arguments),
-            WorkspaceRequest::EditFile(arguments) => files.edit_file(arguments),
-            WorkspaceRequest::DeleteFile(arguments) => files.delete_file(arguments),
-            WorkspaceRequest::MoveFile(arguments) => files.move_file(arguments),
-            WorkspaceRequest::ListFiles(arguments) => list_files(workspace, arguments),
-            WorkspaceRequest::SearchFiles(arguments) => search_files(workspace, arguments),
-            WorkspaceRequest::Status(arguments) => self.describe_workspace(arguments),
-            WorkspaceRequest::CreateCheckpoint(arguments) => create_checkpoint(workspace, state, arguments),
-            WorkspaceRequest::RestoreCheckpoint(arguments) => restore_checkpoint(workspace, state, arguments),
-            WorkspaceRequest::DiffCheckpoint(arguments) => diff_checkpoint(workspace, state, arguments),
-            WorkspaceRequest::CreateCopy(arguments) => create_copy(workspace, state, &self.invocation, arguments),
-            WorkspaceRequest::MergeCopy(arguments) => merge_copy(workspace, state, arguments),
-            WorkspaceRequest::RemoveCopy(arguments) => remove_copy(workspace, state, arguments),
-            WorkspaceRequest::RunCommand(_) | WorkspaceRequest::RunChecks(_) => {
+            WorkspaceToolRequest::ReadFile(arguments) => files.read_file(arguments),
+            WorkspaceToolRequest::WriteFile(arguments) => files.write_file(arguments),
+            WorkspaceToolRequest::EditFile(arguments) => files.edit_file(arguments),
+            WorkspaceToolRequest::DeleteFile(arguments) => files.delete_file(arguments),
+            WorkspaceToolRequest::MoveFile(arguments) => files.move_file(arguments),
+            WorkspaceToolRequest::ListFiles(arguments) => list_files(workspace, arguments),
+            WorkspaceToolRequest::SearchFiles(arguments) => search_files(workspace, arguments),
+            WorkspaceToolRequest::Status(arguments) => self.describe_workspace(arguments),
+            WorkspaceToolRequest::CreateCheckpoint(arguments) => create_checkpoint(workspace, state, arguments),
+            WorkspaceToolRequest::RestoreCheckpoint(arguments) => restore_checkpoint(workspace, state, arguments),
+            WorkspaceToolRequest::DiffCheckpoint(arguments) => diff_checkpoint(workspace, state, arguments),
+            WorkspaceToolRequest::CreateCopy(arguments) => create_copy(workspace, state, &self.invocation, arguments),
+            WorkspaceToolRequest::MergeCopy(arguments) => merge_copy(workspace, state, arguments),
+            WorkspaceToolRequest::RemoveCopy(arguments) => remove_copy(workspace, state, arguments),
+            WorkspaceToolRequest::RunCommand(_) | WorkspaceToolRequest::RunChecks(_) => {
                 Err("commands are run elsewhere".to_owned())
             }
         }
@@ -309,7 +309,7 @@ impl WorkspaceRun {
             None => Vec::new(),
             Some(since) => {
                 let from = self.state().load_checkpoint(name, since)?;
-                diff_manifests(self.state(), &from, &manifest, CurrentContent::In(root))?
+                diff_manifests(self.state(), &from, &manifest, UnstoredContentSource::In(root))?
             }
         };
         let found: Vec<FoundFile> = manifest
@@ -367,7 +367,7 @@ impl WorkspaceRun {
             text.push_str(&format!("changed files:\n{}", describe_changes(&diffed)));
         }
         let failed = !run.passed();
-        let result = CommandResult { run, changes: listed_changes(&diffed) };
+        let result = RunCommandResult { run, changes: listed_changes(&diffed) };
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), failed, ..result_with_value(text, &result) })
     }
 
@@ -442,7 +442,7 @@ impl WorkspaceRun {
     async fn compare_with(&self, before: Checkpoint) -> Result<(Manifest, Vec<DiffedChange>), String> {
         self.blocking(move |run| {
             let after = scan_manifest(&run.workspace.root)?;
-            let current = CurrentContent::In(&run.workspace.root);
+            let current = UnstoredContentSource::In(&run.workspace.root);
             let diffed = diff_manifests(run.state(), &before.manifest, &after, current)?;
             Ok((after, diffed))
         })

@@ -17,14 +17,14 @@ use crate::scan::Manifest;
 
 /// The database.
 #[derive(Debug)]
-pub(crate) struct WorkspaceStateFolder {
+pub(crate) struct WorkspaceStateDatabase {
     connection: Mutex<Connection>,
     folder: PathBuf,
 }
 
 /// An agent of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ReaderKey {
+pub(crate) struct FileReaderKey {
     /// The session's name and opening time: a name can be used again.
     pub session: String,
     /// The agent; empty if the session has no agents.
@@ -55,7 +55,7 @@ const SCHEMA: &str = "
         PRIMARY KEY (workspace, name)) WITHOUT ROWID;
 ";
 
-impl WorkspaceStateFolder {
+impl WorkspaceStateDatabase {
     /// Opens the database in a folder, and creates both if they are missing.
     pub(crate) fn open(folder: &Path) -> Result<Self, String> {
         let failed =
@@ -119,7 +119,7 @@ impl WorkspaceStateFolder {
     }
 
     /// Returns the digest of the content that an agent last read or wrote.
-    pub(crate) fn last_read(&self, reader: &ReaderKey, path: &str) -> Result<Option<String>, String> {
+    pub(crate) fn last_read(&self, reader: &FileReaderKey, path: &str) -> Result<Option<String>, String> {
         self.lock()
             .query_row(
                 "SELECT digest FROM reads WHERE session = ?1 AND agent = ?2 AND place = ?3 AND path = ?4",
@@ -131,8 +131,8 @@ impl WorkspaceStateFolder {
     }
 
     /// Records what an agent read or wrote; `None` if it no longer knows the content.
-    pub(crate) fn set_last_read(&self, reader: &ReaderKey, path: &str, digest: Option<&str>) -> Result<(), String> {
-        let ReaderKey { session, agent, place } = reader;
+    pub(crate) fn set_last_read(&self, reader: &FileReaderKey, path: &str, digest: Option<&str>) -> Result<(), String> {
+        let FileReaderKey { session, agent, place } = reader;
         self.write(|transaction| {
             match digest {
                 Some(digest) => transaction.execute(
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn r12_a_run_with_an_older_lease_epoch_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let state = WorkspaceStateFolder::open(folder.path()).expect("the state opens");
+        let state = WorkspaceStateDatabase::open(folder.path()).expect("the state opens");
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
         assert_eq!(state.check_epoch("b", LeaseEpoch(1)), Ok(()));
@@ -339,7 +339,7 @@ mod tests {
                 .contains("another process owns the session")
         );
         // Another process has its own connection.
-        let other = WorkspaceStateFolder::open(folder.path()).expect("the state opens twice");
+        let other = WorkspaceStateDatabase::open(folder.path()).expect("the state opens twice");
         assert_eq!(other.check_epoch("a", LeaseEpoch(4)), Ok(()));
         assert!(state.check_epoch("a", LeaseEpoch(3)).is_err());
     }
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn the_oldest_checkpoints_and_their_files_are_dropped() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let state = WorkspaceStateFolder::open(folder.path()).expect("the state opens");
+        let state = WorkspaceStateDatabase::open(folder.path()).expect("the state opens");
         let base = state.save_checkpoint("w", "", &manifest("base"), &[("base".into(), vec![1])]).expect("saved");
         state.add_copy("w", "", &CopyRecord { name: "c".into(), base: base.clone() }).expect("added");
         let first = state.save_checkpoint("w", "", &manifest("first"), &[("first".into(), vec![1])]).expect("saved");

@@ -3,7 +3,7 @@
 //!
 //! The program starts itself as a supervisor. The supervisor reads one line of JSON from its input, the [`SupervisedCommand`], and after
 //! it heartbeats: single bytes. The end of the input or a missing heartbeat ends the command. The command writes to the output of the
-//! supervisor. Its last act is to write a [`SupervisorReport`] to its error output.
+//! supervisor. Its last act is to write a [`CommandExitReport`] to its error output.
 //!
 //! The command is started by a third process, the launcher, which confines itself and then becomes the command.
 
@@ -49,8 +49,8 @@ pub(crate) struct SupervisedCommand {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SupervisorReport {
-    pub reason: CommandStopReason,
+pub(crate) struct CommandExitReport {
+    pub reason: CommandEndReason,
     /// The exit code of the command, if it ended by itself.
     pub exit_code: Option<i32>,
     /// The signal that ended the command.
@@ -60,7 +60,7 @@ pub(crate) struct SupervisorReport {
 /// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum CommandStopReason {
+pub(crate) enum CommandEndReason {
     /// It ended by itself.
     Ended,
     /// It ran for too long.
@@ -87,7 +87,7 @@ pub fn run_if_supervisor(mut arguments: impl Iterator<Item = std::ffi::OsString>
     })
 }
 
-enum SupervisorEvent {
+enum SupervisorInputEvent {
     Heartbeat,
     StopRequested,
     ProgramGone,
@@ -121,18 +121,18 @@ fn supervise() -> ExitCode {
     // A process that forks at the right moment is found by the next round.
     while Instant::now() < deadline {
         match events.recv_timeout(Duration::from_millis(20)) {
-            Ok(SupervisorEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(SupervisorInputEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(_) | Err(RecvTimeoutError::Timeout) => kill_descendants(main),
         }
     }
     report(&finished)
 }
 
-fn not_started() -> SupervisorReport {
-    SupervisorReport { reason: CommandStopReason::NotStarted, exit_code: None, signal: None }
+fn not_started() -> CommandExitReport {
+    CommandExitReport { reason: CommandEndReason::NotStarted, exit_code: None, signal: None }
 }
 
-fn report(finished: &SupervisorReport) -> ExitCode {
+fn report(finished: &CommandExitReport) -> ExitCode {
     // If nobody reads the report, the program is gone, and nobody needs it.
     let _ = writeln!(std::io::stderr(), "{}", serde_json::to_string(finished).unwrap_or_default());
     ExitCode::SUCCESS
@@ -161,15 +161,15 @@ pub(crate) fn own_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn forward_heartbeats(mut input: impl Read, events: &mpsc::Sender<SupervisorEvent>) {
+fn forward_heartbeats(mut input: impl Read, events: &mpsc::Sender<SupervisorInputEvent>) {
     let mut buffer = [0; 64];
     loop {
         let event = match input.read(&mut buffer) {
-            Ok(0) | Err(_) => SupervisorEvent::ProgramGone,
-            Ok(count) if buffer[..count].contains(&STOP_BYTE) => SupervisorEvent::StopRequested,
-            Ok(_) => SupervisorEvent::Heartbeat,
+            Ok(0) | Err(_) => SupervisorInputEvent::ProgramGone,
+            Ok(count) if buffer[..count].contains(&STOP_BYTE) => SupervisorInputEvent::StopRequested,
+            Ok(_) => SupervisorInputEvent::Heartbeat,
         };
-        let is_last = matches!(event, SupervisorEvent::ProgramGone);
+        let is_last = matches!(event, SupervisorInputEvent::ProgramGone);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -177,14 +177,14 @@ fn forward_heartbeats(mut input: impl Read, events: &mpsc::Sender<SupervisorEven
 }
 
 /// Reaps all children, until there are none.
-fn forward_children(events: &mpsc::Sender<SupervisorEvent>) {
+fn forward_children(events: &mpsc::Sender<SupervisorInputEvent>) {
     loop {
         let event = match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => SupervisorEvent::ChildEnded(pid, status),
+            Ok(Some((pid, status))) => SupervisorInputEvent::ChildEnded(pid, status),
             Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => SupervisorEvent::NoChildrenLeft,
+            Err(_) => SupervisorInputEvent::NoChildrenLeft,
         };
-        let is_last = matches!(event, SupervisorEvent::NoChildrenLeft);
+        let is_last = matches!(event, SupervisorInputEvent::NoChildrenLeft);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -195,43 +195,43 @@ fn forward_children(events: &mpsc::Sender<SupervisorEvent>) {
 fn wait_for_command(
     command: &SupervisedCommand,
     main: Pid,
-    events: &mpsc::Receiver<SupervisorEvent>,
-) -> SupervisorReport {
+    events: &mpsc::Receiver<SupervisorInputEvent>,
+) -> CommandExitReport {
     let silence = Duration::from_millis(command.silence_ms_max);
-    let mut reason = CommandStopReason::Ended;
+    let mut reason = CommandEndReason::Ended;
     let mut last_heartbeat = Instant::now();
     let mut deadline = last_heartbeat + Duration::from_millis(command.run_ms_max);
     loop {
         let next = deadline.min(last_heartbeat + silence);
         let event = events.recv_timeout(next.saturating_duration_since(Instant::now()));
         match event {
-            Ok(SupervisorEvent::ChildEnded(pid, status)) if pid == main => {
-                return SupervisorReport {
+            Ok(SupervisorInputEvent::ChildEnded(pid, status)) if pid == main => {
+                return CommandExitReport {
                     reason,
                     exit_code: status.exit_status(),
                     signal: status.terminating_signal(),
                 };
             }
-            Ok(SupervisorEvent::ChildEnded(..)) => {}
-            Ok(SupervisorEvent::Heartbeat) => last_heartbeat = Instant::now(),
-            Ok(SupervisorEvent::StopRequested) if reason == CommandStopReason::Ended => {
-                reason = CommandStopReason::Requested;
+            Ok(SupervisorInputEvent::ChildEnded(..)) => {}
+            Ok(SupervisorInputEvent::Heartbeat) => last_heartbeat = Instant::now(),
+            Ok(SupervisorInputEvent::StopRequested) if reason == CommandEndReason::Ended => {
+                reason = CommandEndReason::Requested;
                 deadline = ask_to_end(main);
             }
-            Ok(SupervisorEvent::StopRequested) => {}
-            Ok(SupervisorEvent::ProgramGone | SupervisorEvent::NoChildrenLeft)
+            Ok(SupervisorInputEvent::StopRequested) => {}
+            Ok(SupervisorInputEvent::ProgramGone | SupervisorInputEvent::NoChildrenLeft)
             | Err(RecvTimeoutError::Disconnected) => {
-                return SupervisorReport { reason: CommandStopReason::Abandoned, exit_code: None, signal: None };
+                return CommandExitReport { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if last_heartbeat.elapsed() >= silence => {
-                return SupervisorReport { reason: CommandStopReason::Abandoned, exit_code: None, signal: None };
+                return CommandExitReport { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-            Err(RecvTimeoutError::Timeout) if reason == CommandStopReason::Ended => {
-                reason = CommandStopReason::TimedOut;
+            Err(RecvTimeoutError::Timeout) if reason == CommandEndReason::Ended => {
+                reason = CommandEndReason::TimedOut;
                 deadline = ask_to_end(main);
             }
-            Err(RecvTimeoutError::Timeout) => return SupervisorReport { reason, exit_code: None, signal: None },
+            Err(RecvTimeoutError::Timeout) => return CommandExitReport { reason, exit_code: None, signal: None },
         }
     }
 }

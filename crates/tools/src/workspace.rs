@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::confined_folder::ConfinedFolder;
 use crate::limits::COMMANDS_AT_ONCE_MAX;
-use crate::state::WorkspaceStateFolder;
+use crate::state::WorkspaceStateDatabase;
 
 /// The owner that stands for all owners.
 const EVERY_OWNER: &str = "*";
@@ -102,7 +102,7 @@ impl WorkspaceRegistry {
     pub(crate) fn open_for(
         &self,
         request: &ToolInvocation,
-        state: &WorkspaceStateFolder,
+        state: &WorkspaceStateDatabase,
     ) -> Result<OpenWorkspace, String> {
         let setting = |name: &str| request.settings.get(name).and_then(Value::as_str).filter(|value| !value.is_empty());
         let Some(name) = setting(WORKSPACE_SETTING) else {
@@ -152,7 +152,7 @@ impl WorkspaceConfig {
 }
 
 /// Returns the folder of a copy.
-pub(crate) fn copy_folder(state: &WorkspaceStateFolder, workspace: &str, copy: &str) -> PathBuf {
+pub(crate) fn copy_folder(state: &WorkspaceStateDatabase, workspace: &str, copy: &str) -> PathBuf {
     state.folder().join("copies").join(workspace).join(copy)
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct CrateTableRow {
     pub line: usize,
     /// The allowed dependencies, except those of tests.
     pub allowed_dependencies: AllowedDependencies,
-    pub audience: CrateAudience,
+    pub audience: AllowedCrateDependents,
     description: String,
     excluded_knowledge: String,
 }
@@ -32,7 +32,7 @@ pub(crate) enum AllowedDependencies {
 
 /// The crates that may depend on a crate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum CrateAudience {
+pub(crate) enum AllowedCrateDependents {
     /// All crates that the table allows.
     Everyone,
     /// Only crates that are for development themselves.
@@ -89,8 +89,8 @@ pub(crate) fn read_crate_table(tree: &SourceTree) -> Option<CrateTable> {
     let entries = rows.iter().map(|(line, cells)| {
         let sentence = cell_text(cells, 1).to_owned();
         let audience = match sentence.to_lowercase().contains("for development only") {
-            true => CrateAudience::Development,
-            false => CrateAudience::Everyone,
+            true => AllowedCrateDependents::Development,
+            false => AllowedCrateDependents::Everyone,
         };
         let allowed = parse_allowed_dependencies(cell_text(cells, 2), &names);
         (

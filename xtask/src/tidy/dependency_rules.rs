@@ -2,7 +2,7 @@
 //! their dependencies must be built before core can be tested.
 
 use super::crate_manifests::{self, CrateDependency, CrateManifest, DependencyKind};
-use super::crate_table::{self, AllowedDependencies, CrateAudience, CrateTable};
+use super::crate_table::{self, AllowedCrateDependents, AllowedDependencies, CrateTable};
 use super::source_tree::SourceTree;
 use super::{TidyFinding, crate_manifests::manifest_finding};
 
@@ -39,7 +39,9 @@ fn check_dependency(manifest: &CrateManifest, dependency: &CrateDependency, tabl
             let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
             format!("allowed by the table in ARCHITECTURE.md (line {}): {allowed}", row.line)
         }
-        _ if target.audience == CrateAudience::Development && row.audience == CrateAudience::Everyone => {
+        _ if target.audience == AllowedCrateDependents::Development
+            && row.audience == AllowedCrateDependents::Everyone =>
+        {
             format!("`{to}` is for development only; move it to [dev-dependencies]")
         }
         _ => return None,

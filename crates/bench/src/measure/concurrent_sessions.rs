@@ -32,7 +32,7 @@ pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
         StoreKind::Memory | StoreKind::Postgres => None,
     };
     let mut concurrent = ConcurrentSessionsBench::new(measurement, bench_engine);
-    let mut stats = ConcurrentStats::default();
+    let mut stats = ConcurrentSessionsStats::default();
     let size = if baseline.is_some() { Some(concurrent.measure_commit_size(&database_folder).await?) } else { None };
     for _ in 0..measurement.repetitions {
         let before = match (&baseline, size) {
@@ -50,7 +50,7 @@ pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
             _ => None,
         };
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let ConcurrentRun { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
+        let ConcurrentRunResult { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         stats.cpu_ms += cpu_ms() - cpu;
         stats.rates.push(turn_times_ms.len() as f64 / seconds);
@@ -104,7 +104,7 @@ pub(super) struct ConcurrentSessionsBench<'a> {
 }
 
 /// The result of one run of all sessions.
-pub(super) struct ConcurrentRun {
+pub(super) struct ConcurrentRunResult {
     pub(super) turn_times_ms: Vec<f64>,
     /// Turns per second while all sessions were working. Towards the end some have finished, while the baseline is
     /// measured at full load only.
@@ -122,7 +122,7 @@ impl<'a> ConcurrentSessionsBench<'a> {
     }
 
     /// Runs `turns` turns in each of the concurrent sessions.
-    pub(super) async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRun> {
+    pub(super) async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRunResult> {
         self.run_number += 1;
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -150,7 +150,7 @@ impl<'a> ConcurrentSessionsBench<'a> {
             all_ends.extend(ends);
         }
         let turns_before_first_end = all_ends.iter().filter(|end| **end <= first_end).count();
-        Ok(ConcurrentRun {
+        Ok(ConcurrentRunResult {
             turn_times_ms: all_times,
             saturated_rate: turns_before_first_end as f64 * 1_000.0 / first_end,
         })
@@ -172,7 +172,7 @@ impl<'a> ConcurrentSessionsBench<'a> {
 }
 
 #[derive(Default)]
-pub(super) struct ConcurrentStats {
+pub(super) struct ConcurrentSessionsStats {
     pub(super) turn_times: Vec<f64>,
     pub(super) rates: Vec<f64>,
     pub(super) saturated_rates: Vec<f64>,
@@ -184,7 +184,7 @@ pub(super) struct ConcurrentStats {
     pub(super) cpu_ms: f64,
 }
 
-impl ConcurrentStats {
+impl ConcurrentSessionsStats {
     pub(super) fn to_fields(&self, measurement: &MeasurementSpec) -> MeasurementResult {
         let fields = json!({
             "procs": 1, "sessions": measurement.sessions, "turns": measurement.turns, "reps": measurement.repetitions,

@@ -33,7 +33,7 @@ impl BenchServer {
     pub(super) async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
         let bench_engine =
             BenchEngine::start(measurement.store_kind, measurement.shape, &folder.database_file()).await?;
-        let mut options = ServerOptions::new(segue_server::ServerSharedState::from_folder(&measurement.dir));
+        let mut options = ServerOptions::new(segue_server::CrossServerSharedState::from_folder(&measurement.dir));
         options.address.set_port(0);
         options.default_flow = measurement.shape.flow_name().into();
         options.limits.requests_per_minute_max = u32::MAX;
@@ -262,9 +262,9 @@ mod tests {
     use super::*;
     use crate::bench_engine::StoreKind;
     use crate::bench_flows::BenchTurnShape;
-    use crate::measure::MeasurementKind;
+    use crate::measure::BenchWorkloadKind;
 
-    fn measurement(kind: MeasurementKind, sessions: usize, dir: &tempfile::TempDir) -> MeasurementSpec {
+    fn measurement(kind: BenchWorkloadKind, sessions: usize, dir: &tempfile::TempDir) -> MeasurementSpec {
         let dir = dir.path().to_owned();
         MeasurementSpec {
             kind,
@@ -280,7 +280,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn turns_are_measured_over_http_and_in_process() {
         let dir = tempfile::tempdir().expect("a folder");
-        let rows = measure_http_turns(&measurement(MeasurementKind::Http, 2, &dir)).await.expect("measured");
+        let rows = measure_http_turns(&measurement(BenchWorkloadKind::Http, 2, &dir)).await.expect("measured");
         let figure = |name: &str| rows[0][name].as_f64().expect("a figure");
         assert!(figure("turns_per_s") > 0.0 && figure("in_process_turns_per_s") > 0.0, "{rows:?}");
         assert!(figure("p99") >= figure("median"), "{rows:?}");
@@ -289,7 +289,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn every_stream_receives_all_events_of_its_turn() {
         let dir = tempfile::tempdir().expect("a folder");
-        let rows = measure_event_streams(&measurement(MeasurementKind::Streams, 20, &dir)).await.expect("measured");
+        let rows = measure_event_streams(&measurement(BenchWorkloadKind::Streams, 20, &dir)).await.expect("measured");
         let events = rows[0]["events"].as_u64().expect("a count");
         assert!(events > 0 && events % 20 == 0, "all receive equally many: {rows:?}");
     }

@@ -8,7 +8,9 @@ use segue_core::ids::{Seq, SessionId};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::concurrent_sessions::{BASELINE_DURATION, ConcurrentRun, ConcurrentSessionsBench, ConcurrentStats};
+use super::concurrent_sessions::{
+    BASELINE_DURATION, ConcurrentRunResult, ConcurrentSessionsBench, ConcurrentSessionsStats,
+};
 use super::memory::create_idle_sessions;
 use super::postgres_baseline::PostgresBaseline;
 use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
@@ -36,13 +38,13 @@ pub(super) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
     let mut concurrent = ConcurrentSessionsBench::new(measurement, engine);
     let row_bytes = measure_commit_bytes(measurement, &mut concurrent, &postgres).await?;
     let raw_rate = || baseline.group_commits_per_s(measurement.sessions, row_bytes, BASELINE_DURATION);
-    let mut stats = ConcurrentStats::default();
+    let mut stats = ConcurrentSessionsStats::default();
     for _ in 0..measurement.repetitions {
         // Measured before and after, because the machine may have become faster or slower meanwhile.
         let raw_before = raw_rate().await?;
         let (commits, groups) = (postgres.query_number(COMMITS_SQL)?, count_groups(&concurrent.engine).await?);
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let ConcurrentRun { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
+        let ConcurrentRunResult { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         stats.cpu_ms += cpu_ms() - cpu;
         let commits = postgres.query_number(COMMITS_SQL)? - commits;

@@ -14,7 +14,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use serde_json::json;
 
 use super::{MeasurementResult, MeasurementSpec};
@@ -36,7 +36,7 @@ const EVENTS_PAGE: usize = 512;
 pub(crate) async fn measure_prompt_sizes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let model: ScriptedModel = MODEL_SCRIPT.parse()?;
     let records = SqliteRecordsTool::in_memory(ConfiguredDomains::new(DomainSchema::built_in()));
-    let store = Arc::new(MemoryStore::with_own_disk());
+    let store = Arc::new(InMemoryStore::with_own_disk());
     let config = EngineConfig::new(
         store,
         segue_flows::built_in_flows(),

@@ -8,7 +8,7 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::growth::LONG_SESSION;
-use super::{MeasurementKind, MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchWorkloadKind, MeasurementResult, MeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::machine::rss_mb;
 use crate::stats::{median, min_and_max, round_significant};
@@ -124,7 +124,7 @@ fn repeat_in_child_processes(
     if let Value::Object(fields) = &mut fields {
         fields.extend(figures.iter().map(|name| ((*name).to_owned(), json!(round_significant(median(&figure(name)))))));
     }
-    debug_assert!(matches!(measurement.kind, MeasurementKind::ColdStart | MeasurementKind::Resume));
+    debug_assert!(matches!(measurement.kind, BenchWorkloadKind::ColdStart | BenchWorkloadKind::Resume));
     Ok(vec![measurement.metric_row(metric, fields)])
 }
 

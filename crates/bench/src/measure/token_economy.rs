@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use futures_util::{StreamExt, stream};
-use segue_core::context::{PrefixMatch, TokenCounter as _};
+use segue_core::context::{PreviousPromptComparison, TokenCounter as _};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::prompt::ModelOutputFormat;
@@ -14,7 +14,7 @@ use segue_engine::{Engine, EngineConfig, O200kTokenCounter, SessionOptions, User
 use segue_models::{
     LanguageModel, ModelDescription, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk, ReplyChunkStream,
 };
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use serde_json::json;
 
 use super::{MeasurementResult, MeasurementSpec};
@@ -99,7 +99,7 @@ fn naive_tokens(turns: f64) -> f64 {
 async fn run_conversation(turns: usize, signals: &str, batch: &str) -> Result<PromptTokens> {
     let model = PaddedRehearsal(RehearsalModel::instant());
     let config = EngineConfig::new(
-        Arc::new(MemoryStore::with_own_disk()),
+        Arc::new(InMemoryStore::with_own_disk()),
         segue_flows::built_in_flows(),
         ModelRegistry::from_single_model(Arc::new(model)),
         "rehearsal",
@@ -135,9 +135,9 @@ async fn count_prompt_tokens(engine: &Engine, session: &SessionId) -> Result<Pro
             tokens.calls += 1;
             tokens.sent += size;
             tokens.cacheable += match &opened.receipt.prefix {
-                PrefixMatch::First => 0.0,
-                PrefixMatch::Extends(previous) => sizes.get(previous).copied().unwrap_or_default(),
-                PrefixMatch::Broken { kept_tokens, .. } => f64::from(*kept_tokens),
+                PreviousPromptComparison::First => 0.0,
+                PreviousPromptComparison::Extends(previous) => sizes.get(previous).copied().unwrap_or_default(),
+                PreviousPromptComparison::Broken { kept_tokens, .. } => f64::from(*kept_tokens),
             };
             *tokens.sent_by_role.entry(opened.role.to_string()).or_default() += size;
             sizes.insert(opened.call, size);

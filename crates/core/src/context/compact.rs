@@ -177,29 +177,35 @@ mod tests {
     use crate::body::BodyId;
     use crate::ids::{CallId, ThreadId, UnixMillis};
     use crate::prompt::ToolCall;
-    use crate::scope::{ScopeTag, ThreadSlot};
-    use crate::thread::ThreadEntry;
+    use crate::scope::{ThreadKey, ThreadReuseConditions};
+    use crate::thread::ThreadMessage;
     use proptest::prelude::*;
 
-    fn entry(speaker: ChatRole, tokens: u32, calls: usize, pinned: bool) -> ThreadEntry {
+    fn entry(speaker: ChatRole, tokens: u32, calls: usize, pinned: bool) -> ThreadMessage {
         let text = TextRef { body: BodyId::hash_text(&format!("{speaker:?}{tokens}")), tokens };
         let tool_calls = (0..calls)
             .map(|n| ToolCall { id: n.to_string(), name: "t".into(), arguments: serde_json::Value::Null })
             .collect();
         let words = (speaker == ChatRole::User).then_some(text).into_iter().collect();
-        ThreadEntry {
+        ThreadMessage {
             parts: vec![text],
             tool_calls,
             pinned,
             user_texts: words,
-            ..ThreadEntry::empty(CallId(1), speaker)
+            ..ThreadMessage::empty(CallId(1), speaker)
         }
     }
 
-    fn thread(entries: Vec<ThreadEntry>) -> Thread {
-        let slot = ThreadSlot { role: "r".into(), agent: None, peer: None, model: None };
-        let mut thread =
-            Thread::new(ThreadId(1), slot.into(), ScopeTag::default(), UnixMillis(0), CallId(1), [].into());
+    fn thread(entries: Vec<ThreadMessage>) -> Thread {
+        let slot = ThreadKey { role: "r".into(), agent: None, peer: None, model: None };
+        let mut thread = Thread::new(
+            ThreadId(1),
+            slot.into(),
+            ThreadReuseConditions::default(),
+            UnixMillis(0),
+            CallId(1),
+            [].into(),
+        );
         entries.into_iter().for_each(|entry| thread.push(entry));
         thread
     }
@@ -243,7 +249,7 @@ mod tests {
         let message = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
         let budget = CompactionBudget { summarizer_input_tokens: 300, ..BUDGET };
         let folded =
-            |entries: Vec<ThreadEntry>| plan_compaction(&thread(entries), budget).expect("it is too long").folded;
+            |entries: Vec<ThreadMessage>| plan_compaction(&thread(entries), budget).expect("it is too long").folded;
         assert_eq!(
             folded(vec![message(100), message(900), message(100), message(900)]),
             [0, 1],
@@ -271,7 +277,7 @@ mod tests {
         assert_eq!(plan_compaction(&compacted, budget).expect("it is too long").folded, [0, 1]);
     }
 
-    fn any_entry() -> impl Strategy<Value = ThreadEntry> {
+    fn any_entry() -> impl Strategy<Value = ThreadMessage> {
         (0..3u8, 1..200u32, 0..3usize, proptest::bool::weighted(0.1)).prop_map(|(who, tokens, calls, pinned)| match who
         {
             0 => entry(ChatRole::User, tokens, 0, pinned),

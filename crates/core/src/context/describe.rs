@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use super::{CallThread, ContextLayer, FragmentSource, PrefixMatch};
+use super::{CallThread, ContextLayer, FragmentSource, PreviousPromptComparison};
 use crate::event::CallOpened;
-use crate::scope::{Scope, ScopeTagChange, ThreadOpenReason};
+use crate::scope::{ChangedThreadReuseCondition, Scope, ThreadOpenReason};
 
 impl CallOpened {
     /// Explains in one sentence why the call uses its thread. `scope` is the scope of its role, if known.
@@ -31,18 +31,18 @@ impl CallOpened {
     }
 }
 
-fn describe_changes(parts: &[ScopeTagChange]) -> String {
+fn describe_changes(parts: &[ChangedThreadReuseCondition]) -> String {
     let changes = parts.iter().map(|part| match part {
-        ScopeTagChange::Turn => "a new turn started",
-        ScopeTagChange::Phase => "a new phase was entered",
-        ScopeTagChange::Model => "the model changed",
-        ScopeTagChange::WorkItem => "the work item changed",
-        ScopeTagChange::Reset => "the thread was reset",
+        ChangedThreadReuseCondition::Turn => "a new turn started",
+        ChangedThreadReuseCondition::Phase => "a new phase was entered",
+        ChangedThreadReuseCondition::Model => "the model changed",
+        ChangedThreadReuseCondition::WorkItem => "the work item changed",
+        ChangedThreadReuseCondition::Reset => "the thread was reset",
     });
     changes.collect::<Vec<_>>().join(" and ")
 }
 
-impl PrefixMatch {
+impl PreviousPromptComparison {
     /// Describes how much of the prompt can be cached.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn broken_prefix_is_described_with_its_size() {
-        let broken = PrefixMatch::Broken { from: CallId(3), kept_tokens: 1_234_567, cause: "brief".into() };
+        let broken =
+            PreviousPromptComparison::Broken { from: CallId(3), kept_tokens: 1_234_567, cause: "brief".into() };
         assert_eq!(
             broken.describe(),
             "differs from the prompt of c3 at `brief`; the first 1,234,567 tokens can be cached"

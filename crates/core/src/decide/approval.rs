@@ -6,8 +6,8 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
 use crate::approval::{ApprovalRuleInputs, SessionToolApproval};
-use crate::event::{Event, ToolOutcome, ToolRunHoldReason, ToolRunResolution};
-use crate::flow::{ToolExecutionSite, UnknownOutcomePolicy};
+use crate::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunResolution};
+use crate::flow::{ToolRunnerKind, UnknownOutcomePolicy};
 use crate::ids::{RoleName, ToolRunId};
 use crate::limits::{FAILURE_MESSAGE_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 
@@ -17,7 +17,7 @@ impl DecisionDraft<'_> {
         let session = self.session();
         let Some(opened) = session.open_tool_runs.get(&run) else { return };
         let Some(declared) = self.spec().tools.get(&opened.tool) else { return };
-        if declared.runner == ToolExecutionSite::Flow {
+        if declared.runner == ToolRunnerKind::Flow {
             return;
         }
         let attributes = ApprovalRuleInputs {
@@ -73,25 +73,25 @@ impl DecisionDraft<'_> {
             reason => format!("a person denied this tool call: {reason}"),
         };
         self.record_event(Event::ToolRunDenied { run, reason });
-        self.close_tool_run(run, ToolOutcome::Refused, text);
+        self.close_tool_run(run, ToolRunOutcome::Refused, text);
         Ok(())
     }
 
     pub(crate) fn resolve_tool_run(
         &mut self,
         run: ToolRunId,
-        resolution: ToolRunResolution,
+        resolution: UnknownToolRunResolution,
         text: Option<String>,
     ) -> Result<(), InputRefusal> {
         self.check_held(run, ToolRunHoldReason::UnknownOutcome)?;
         self.record_event(Event::ToolRunResolved { run, resolution });
         match resolution {
-            ToolRunResolution::RunAgain => {}
-            ToolRunResolution::Fail => {
+            UnknownToolRunResolution::RunAgain => {}
+            UnknownToolRunResolution::Fail => {
                 let text = text.unwrap_or_else(|| UNKNOWN_OUTCOME_TEXT.to_owned());
-                self.close_tool_run(run, ToolOutcome::Failed, text);
+                self.close_tool_run(run, ToolRunOutcome::Failed, text);
             }
-            ToolRunResolution::Done => self.close_tool_run(run, ToolOutcome::Done, text.unwrap_or_default()),
+            UnknownToolRunResolution::Done => self.close_tool_run(run, ToolRunOutcome::Done, text.unwrap_or_default()),
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl DecisionDraft<'_> {
                     self.record_event(Event::ToolRunHeld { run, reason: ToolRunHoldReason::UnknownOutcome, role });
                 }
                 UnknownOutcomePolicy::Fail => {
-                    self.close_tool_run(run, ToolOutcome::Unknown, UNKNOWN_OUTCOME_TEXT.to_owned());
+                    self.close_tool_run(run, ToolRunOutcome::Unknown, UNKNOWN_OUTCOME_TEXT.to_owned());
                 }
             }
         }
@@ -128,7 +128,7 @@ impl DecisionDraft<'_> {
         for run in held {
             let reason = "inherited: the session was copied while this run waited for a person".to_owned();
             self.record_event(Event::ToolRunDenied { run, reason: reason.clone() });
-            self.close_tool_run(run, ToolOutcome::Refused, reason);
+            self.close_tool_run(run, ToolRunOutcome::Refused, reason);
         }
     }
 

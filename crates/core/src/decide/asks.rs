@@ -9,7 +9,7 @@ use crate::event::{AskOutcome, AskReceived, AskSent, ChildOutcome, Event};
 use crate::ids::{AskId, ChildId, SessionId, TurnId};
 use crate::ledger::ChildUsage;
 use crate::limits::{ASK_BYTES_MAX, OPEN_ASKS_MAX, RECEIVED_ASKS_MAX, WAIT_MS_MAX};
-use crate::submission::{Submission, SubmissionSender, SubmissionToSend};
+use crate::submission::{Submission, SubmissionSender, SubmissionToOtherSession};
 
 /// The topic by which a session requests a claim of a workspace.
 pub const CLAIM_TOPIC: &str = "claim";
@@ -33,7 +33,7 @@ impl DecisionDraft<'_> {
         let submission = Submission::Ask { reply_to: Some(ask), topic: topic.clone(), body: body.clone() };
         self.record_event(Event::AskSent(Box::new(AskSent { ask, to: to.clone(), topic, body, turn, deadline })));
         let bounce = Some(Submission::AskBounced { ask });
-        self.submissions.push(SubmissionToSend { to, expected_uid: None, submission, bounce });
+        self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce });
         ask
     }
 
@@ -54,7 +54,7 @@ impl DecisionDraft<'_> {
             Some(why) => self.refuse_step(format!("message about `{topic}` to `{to}`"), why),
             None => {
                 let submission = Submission::Ask { reply_to: None, topic, body };
-                self.submissions.push(SubmissionToSend { to, expected_uid: None, submission, bounce: None });
+                self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce: None });
             }
         }
     }
@@ -99,7 +99,12 @@ impl DecisionDraft<'_> {
 
     fn submit_reply(&mut self, to: SubmissionSender, ask: AskId, reply: AskOutcome, bounce: Option<Submission>) {
         let submission = Submission::Reply { ask, reply };
-        self.submissions.push(SubmissionToSend { to: to.session, expected_uid: Some(to.uid), submission, bounce });
+        self.submissions.push(SubmissionToOtherSession {
+            to: to.session,
+            expected_uid: Some(to.uid),
+            submission,
+            bounce,
+        });
     }
 
     /// Replies to a question from another session, or records why the reply is refused.
@@ -179,7 +184,12 @@ impl DecisionDraft<'_> {
         self.record_event(Event::ClaimReleased { workspace, name, reason: reason.to_owned() });
         let body = json!({ "name": claim.name });
         let submission = Submission::Ask { reply_to: None, topic: RELEASE_TOPIC.to_owned(), body };
-        self.submissions.push(SubmissionToSend { to: claim.workspace, expected_uid: None, submission, bounce: None });
+        self.submissions.push(SubmissionToOtherSession {
+            to: claim.workspace,
+            expected_uid: None,
+            submission,
+            bounce: None,
+        });
     }
 
     /// Ends the waits whose deadline has passed.

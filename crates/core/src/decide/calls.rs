@@ -1,22 +1,23 @@
 //! Opens calls: chooses the thread, renders the fragments of the prompt, and writes the receipt.
 
-use super::EffectDispatchMode;
+use super::ImmediateOrDeferredEffects;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
 use crate::context::{
-    CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec, PromptAskStatus,
-    PromptOutline, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix, fit_to_budget,
+    CallAnswerStatus, CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec,
+    PromptComparisonData, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix, fit_to_budget,
 };
 use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOffer};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERVE_TOKENS};
-use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ToolSpec, ToolUseRules};
+use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ModelToolSpec, ToolUseRules};
 use crate::scope::{
-    CurrentThread, PhaseVisit, ScopeInputs, ScopeTag, ThreadChoice, ThreadSlot, choose_thread, resolve_slot_and_tag,
+    CurrentThread, PhaseVisit, ThreadChoice, ThreadKey, ThreadReuseConditions, ThreadScopeInputs, choose_thread,
+    resolve_slot_and_tag,
 };
 use crate::signal::json::canonical_json;
-use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry, estimate_image_tokens};
+use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage, estimate_image_tokens};
 
 /// What a call is for, beyond the flow's request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,8 +41,8 @@ pub(super) struct CallTarget<'s> {
     pub role: &'s RoleSpec,
     pub model: ModelName,
     pub visit: Option<PhaseVisit>,
-    pub slot: ThreadSlot,
-    pub tag: ScopeTag,
+    pub slot: ThreadKey,
+    pub tag: ThreadReuseConditions,
     pub choice: ThreadChoice,
 }
 
@@ -75,7 +76,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, why);
             return None;
         }
-        if self.env.dispatch == EffectDispatchMode::Deferred {
+        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
             self.defer_call(request, NO_CALL, purpose);
             return None;
         }
@@ -101,7 +102,7 @@ impl<'a> DecisionDraft<'a> {
         let model = self.choose_model(role, request, visit.as_ref());
         let round = purpose.continues.and_then(|call| session.tool_rounds.get(&call));
         let worker = request.peer.as_ref().or(request.agent.as_ref());
-        let mut context = ScopeInputs {
+        let mut context = ThreadScopeInputs {
             role: request.role.clone(),
             agent: request.agent.clone(),
             peer: request.peer.clone(),
@@ -426,18 +427,18 @@ impl<'a> DecisionDraft<'a> {
     fn prefix_match(
         &self,
         thread: &CallThread,
-        slot: &ThreadSlot,
+        slot: &ThreadKey,
         prompt: &RenderedPromptParts<'_>,
-    ) -> crate::context::PrefixMatch {
+    ) -> crate::context::PreviousPromptComparison {
         let current = self.session().threads.get(&thread.thread_id());
-        let next = PromptOutline {
+        let next = PromptComparisonData {
             call: CallId(self.session().last_ids.call.0 + 1),
             thread: thread.thread_id(),
             compactions: current.map_or(0, |thread| thread.compactions),
             carried: prompt.carried,
             opening: current.map_or_else(|| fragment_texts(prompt.opening).into(), |thread| thread.opening.clone()),
             ask: fragment_texts(prompt.ask).into(),
-            ask_status: PromptAskStatus::Unanswered,
+            ask_status: CallAnswerStatus::Unanswered,
             tools: prompt.tools,
         };
         let before =
@@ -459,7 +460,8 @@ impl<'a> DecisionDraft<'a> {
         let parts: Vec<TextRef> = fragment_texts(prompt.ask).into_iter().map(|(_, text)| text).collect();
         if !parts.is_empty() {
             let images = prompt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
-            digest = digest.chain_hash(ThreadEntry { images, ..ThreadEntry::user_message(CallId(0), parts) }.digest());
+            digest =
+                digest.chain_hash(ThreadMessage { images, ..ThreadMessage::user_message(CallId(0), parts) }.digest());
         }
         let settings = serde_json::to_vec(&(model, prompt.tools, prompt.output, reply_tokens_max)).unwrap_or_default();
         let digest = digest.chain_hash(BodyId::hash_bytes(&settings));
@@ -472,7 +474,7 @@ impl<'a> DecisionDraft<'a> {
     /// Returns the tools that the role may use in its phase, as JSON.
     fn allowed_tools_json(&self, role: &RoleSpec, visit: Option<&PhaseVisit>) -> Option<String> {
         let spec = self.spec();
-        let tools: Vec<&ToolSpec> = role
+        let tools: Vec<&ModelToolSpec> = role
             .tools
             .iter()
             .filter(|tool| self.is_tool_allowed(visit, tool))

@@ -1,9 +1,9 @@
 //! Ends work without a result: cancelled turns, abandoned calls and tools, and work that was in flight when the process
 //! died.
 
-use super::EffectDispatchMode;
+use super::ImmediateOrDeferredEffects;
 use super::draft::DecisionDraft;
-use crate::event::{Event, RetryDecision, ToolOutcome, TurnOutcome};
+use crate::event::{Event, RetryDecision, ToolRunOutcome, TurnOutcome};
 use crate::flow::UnknownOutcomePolicy;
 use crate::ids::{CallId, Seq, SessionId, TimerId, ToolRunId, TurnId};
 use crate::limits::ATTEMPTS_PER_CALL_MAX;
@@ -65,7 +65,7 @@ impl DecisionDraft<'_> {
             self.cancel_call(call, reason.to_owned());
         }
         for run in tools {
-            self.close_tool_run(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
+            self.close_tool_run(run, ToolRunOutcome::Cancelled, format!("cancelled: {reason}"));
         }
         for deferred in deferred {
             self.record_event(Event::DeferredCallDropped { deferred_id: deferred, reason: reason.to_owned() });
@@ -111,7 +111,7 @@ impl DecisionDraft<'_> {
         let runs: Vec<ToolRunId> = runs.copied().collect();
         for run in runs {
             let text = "cancelled: the session was forked while this ran".to_owned();
-            self.close_tool_run(run, ToolOutcome::Cancelled, text);
+            self.close_tool_run(run, ToolRunOutcome::Cancelled, text);
         }
         let rounds = self.session().tool_rounds.iter();
         let incomplete = rounds.filter(|(_, round)| !round.is_complete()).map(|(call, _)| *call);
@@ -124,7 +124,7 @@ impl DecisionDraft<'_> {
 
     /// Starts the calls that were pending in a copy, if this process makes calls.
     fn resume_copied_calls(&mut self) {
-        if self.env.dispatch == EffectDispatchMode::Deferred {
+        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
             return;
         }
         let calls = self.session().open_calls.iter();

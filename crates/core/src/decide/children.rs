@@ -4,17 +4,17 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::steps::json_size_error;
 use crate::event::{ChildAllotment, ChildOutcome, ChildSpawned, Event};
-use crate::flow::ChildRequest;
+use crate::flow::SpawnChildRequest;
 use crate::ids::{ChildId, SessionId};
 use crate::ledger::ChildUsage;
 use crate::limits::{MESSAGE_BYTES_MAX, ROOT_ALLOTMENT, WAIT_MS_MAX};
 use crate::session::OpenChild;
 use crate::session_name::CHILD_SEPARATOR;
-use crate::submission::{ChildToSpawn, Submission, SubmissionSender, SubmissionToSend};
+use crate::submission::{ChildToSpawn, Submission, SubmissionSender, SubmissionToOtherSession};
 
 impl DecisionDraft<'_> {
     /// Starts a child session, or records why it is refused.
-    pub(super) fn spawn_child(&mut self, request: ChildRequest) {
+    pub(super) fn spawn_child(&mut self, request: SpawnChildRequest) {
         match self.plan_child(&request) {
             Ok(spawned) => {
                 self.record_event(Event::ChildSpawned(Box::new(spawned.clone())));
@@ -24,7 +24,7 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn plan_child(&self, request: &ChildRequest) -> Result<ChildSpawned, String> {
+    fn plan_child(&self, request: &SpawnChildRequest) -> Result<ChildSpawned, String> {
         let session = self.session();
         let Some(parent) = &session.id else { return Err("the session is not open".to_owned()) };
         if !self.spec().child_flows.contains(&request.flow) {
@@ -107,7 +107,7 @@ impl DecisionDraft<'_> {
         let to = open.spawned.session.clone();
         self.record_event(Event::ChildCloseRequested { child, reason: reason.to_owned() });
         let submission = Submission::CloseChild { child, reason: reason.to_owned() };
-        self.submissions.push(SubmissionToSend { to, expected_uid: None, submission, bounce: None });
+        self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce: None });
     }
 
     /// Takes the end of a child. If the session no longer waits for it, only its usage counts.
@@ -181,7 +181,12 @@ impl DecisionDraft<'_> {
         let usage = session.ledger.usage_with_descendants();
         self.record_event(Event::ResultReported);
         let submission = Submission::ChildEnded { child: origin.child, outcome, usage };
-        self.submissions.push(SubmissionToSend { to: origin.parent, expected_uid: None, submission, bounce: None });
+        self.submissions.push(SubmissionToOtherSession {
+            to: origin.parent,
+            expected_uid: None,
+            submission,
+            bounce: None,
+        });
         true
     }
 

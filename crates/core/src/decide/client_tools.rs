@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::body::BodyVisibility;
-use crate::event::{CallOpened, Event, ToolOutcome, ToolRunHoldReason};
+use crate::event::{CallOpened, Event, ToolRunHoldReason, ToolRunOutcome};
 use crate::flow::RoleSpec;
 use crate::ids::{ToolName, ToolRunId};
-use crate::prompt::ToolSpec;
+use crate::prompt::ModelToolSpec;
 use crate::signal::json::canonical_json;
 use crate::turn_options::{ClientToolResult, RecordedTurnOptions, TurnOptions};
 
@@ -46,7 +46,7 @@ impl DecisionDraft<'_> {
     pub(super) fn is_client_tool(&self, opened: &CallOpened, tool: &ToolName) -> bool {
         let accepts = self.spec().roles.get(&opened.role).is_some_and(|role| role.accepts_turn_options);
         let Some(tools) = opened.tools_body.filter(|_| accepts) else { return false };
-        let offered: Vec<ToolSpec> = serde_json::from_str(&self.texts.resolve(tools)).unwrap_or_default();
+        let offered: Vec<ModelToolSpec> = serde_json::from_str(&self.texts.resolve(tools)).unwrap_or_default();
         offered.iter().any(|offered| offered.name == *tool)
     }
 
@@ -77,7 +77,7 @@ impl DecisionDraft<'_> {
             self.record_event(Event::TurnOptionsChanged { turn, options: options.unwrap_or_default() });
         }
         for ClientToolResult { run, text } in results {
-            self.close_tool_run(run, ToolOutcome::Done, text);
+            self.close_tool_run(run, ToolRunOutcome::Done, text);
         }
         Ok(())
     }

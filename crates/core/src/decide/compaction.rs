@@ -4,13 +4,15 @@ use super::calls::{EngineCallPurpose, reply_tokens_limit};
 use super::draft::DecisionDraft;
 use crate::body::{BodyVisibility, TextRef};
 use crate::context::compact::{CompactionBudget, CompactionPlan, plan_compaction};
-use crate::context::{ContextLayer, FragmentFitResult, FragmentSpec, OverflowPolicy, RenderedFragment, fit_to_budget};
+use crate::context::{
+    ContextLayer, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
+};
 use crate::event::{CallOpened, CallRequest, Event, ThreadCompacted};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, SUMMARY_SPACE_PERCENT_MIN, WINDOW_RESERVE_TOKENS};
 use crate::session::OpenCall;
-use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntry};
+use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
 
 impl<'a> DecisionDraft<'a> {
     /// Makes space in `thread` for the requested call, which is then tried again. The prompt may have `space` tokens,
@@ -71,7 +73,7 @@ impl<'a> DecisionDraft<'a> {
 
     fn collect_compacted_messages(&self, thread: ThreadId, folded: &[usize]) -> CompactedMessages {
         let Some(thread) = self.session().threads.get(&thread) else { return CompactedMessages::default() };
-        let entry_text = |entry: &ThreadEntry| {
+        let entry_text = |entry: &ThreadMessage| {
             let parts: Vec<_> = entry.parts.iter().map(|text| self.texts.resolve(text.body)).collect();
             let calls = entry.tool_calls.iter().map(|call| format!("[{} {}]", call.name, call.arguments));
             parts.iter().map(ToString::to_string).chain(calls).collect::<Vec<_>>().join("\n\n")
@@ -91,13 +93,18 @@ impl<'a> DecisionDraft<'a> {
         self.replace_folded_messages(
             thread,
             &plan,
-            summary.map_or(FoldReplacement::EarlierSummary, |text| FoldReplacement::Summary(opened.call, text)),
+            summary.map_or(CompactedMessagesReplacement::EarlierSummary, |text| {
+                CompactedMessagesReplacement::Summary(opened.call, text)
+            }),
         );
     }
 
     /// Plans how to shorten the thread of a call that the vendor found too long. No model writes a summary, because the
     /// model has just shown that its window is smaller than assumed.
-    pub(crate) fn plan_shorter_thread(&self, open: &OpenCall) -> Option<(CompactionPlan, FoldReplacement)> {
+    pub(crate) fn plan_shorter_thread(
+        &self,
+        open: &OpenCall,
+    ) -> Option<(CompactionPlan, CompactedMessagesReplacement)> {
         let opened = &open.opened;
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             return None;
@@ -119,16 +126,16 @@ impl<'a> DecisionDraft<'a> {
         &mut self,
         thread: ThreadId,
         plan: &CompactionPlan,
-        replacement: FoldReplacement,
+        replacement: CompactedMessagesReplacement,
     ) {
         let Some(current) = self.session().threads.get(&thread).cloned() else { return };
         let Some(role) = self.spec().roles.get(&current.slot.role) else { return };
         let (summary, earlier) = match replacement {
-            FoldReplacement::Summary(call, text) => (Some((call, text)), None),
-            FoldReplacement::EarlierSummary => {
+            CompactedMessagesReplacement::Summary(call, text) => (Some((call, text)), None),
+            CompactedMessagesReplacement::EarlierSummary => {
                 (None, earlier_summary(&current).filter(|_| plan.folded.first() == Some(&0)))
             }
-            FoldReplacement::OmissionNotice => (None, None),
+            CompactedMessagesReplacement::OmissionNotice => (None, None),
         };
         let left_out = if earlier.is_some() { &plan.folded[1..] } else { &plan.folded };
         let mut parts: Vec<TextRef> = earlier.iter().map(|(_, text)| *text).collect();
@@ -182,7 +189,7 @@ impl<'a> DecisionDraft<'a> {
             RenderedFragment::Omitted(_) => compacted_messages.summary?,
         };
         let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, ContextLayer::Conversation)
-            .with_budget(tokens_max, OverflowPolicy::KeepStart);
+            .with_budget(tokens_max, FragmentOverflowPolicy::KeepStart);
         let tokens = self.env.token_counter.count_tokens(&content);
         let content = match fit_to_budget(&spec, &content, tokens, self.env.token_counter) {
             FragmentFitResult::Cut(cut) => cut,
@@ -194,7 +201,7 @@ impl<'a> DecisionDraft<'a> {
 
 /// The replacement of folded messages.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum FoldReplacement {
+pub(super) enum CompactedMessagesReplacement {
     /// A summary and the call that wrote it.
     Summary(CallId, TextRef),
     /// An existing summary by a model, and a notice that later messages were left out.
@@ -205,15 +212,18 @@ pub(super) enum FoldReplacement {
 
 /// Plans how to shorten a thread without a model. An earlier summary is kept, because it was paid for, if it fits
 /// together with a notice about the messages left out.
-fn plan_without_model(thread: &Thread, budget: CompactionBudget) -> Option<(CompactionPlan, FoldReplacement)> {
+fn plan_without_model(
+    thread: &Thread,
+    budget: CompactionBudget,
+) -> Option<(CompactionPlan, CompactedMessagesReplacement)> {
     let summary = earlier_summary(thread).map(|(_, text)| budget.summary_tokens.saturating_add(text.tokens));
     let with_earlier_summary = summary.and_then(|summary| {
         plan_compaction(thread, CompactionBudget { summary_tokens: summary, ..budget })
             .filter(|plan| plan.summary_tokens_max == summary)
     });
     with_earlier_summary
-        .map(|plan| (plan, FoldReplacement::EarlierSummary))
-        .or_else(|| Some((plan_compaction(thread, budget)?, FoldReplacement::OmissionNotice)))
+        .map(|plan| (plan, CompactedMessagesReplacement::EarlierSummary))
+        .or_else(|| Some((plan_compaction(thread, budget)?, CompactedMessagesReplacement::OmissionNotice)))
 }
 
 /// Returns the summary at the beginning of a thread and the call that wrote it. A notice about messages left out does

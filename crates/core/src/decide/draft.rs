@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal};
+use super::{DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, InputRefusal};
 use crate::body::{BodyId, BodyVisibility, TextRef, TextToStore};
 use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
 use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
 use crate::session::{Session, SessionState};
-use crate::submission::{ChildToSpawn, SubmissionOutcome, SubmissionToSend};
+use crate::submission::{ChildToSpawn, SubmissionOutcome, SubmissionToOtherSession};
 
 pub(super) struct DecisionDraft<'a> {
     pub flow: &'a dyn DynFlow,
@@ -31,7 +31,7 @@ pub(super) struct DecisionDraft<'a> {
     /// The tool runs opened in this decision.
     pub opened_tool_runs: Vec<ToolRunId>,
     pub submission_outcome: Option<SubmissionOutcome>,
-    pub submissions: Vec<SubmissionToSend>,
+    pub submissions: Vec<SubmissionToOtherSession>,
     pub children: Vec<ChildToSpawn>,
 }
 
@@ -219,7 +219,7 @@ impl<'a> DecisionDraft<'a> {
         if self.finish_closed_session() {
             return true;
         }
-        if self.env.dispatch == EffectDispatchMode::Deferred {
+        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
             return false;
         }
         if self.expire_phases() || self.continue_after_tools() || self.resume_deferred_call() {

@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::phase::guard::Proposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
-use crate::scope::ThreadSlot;
+use crate::scope::ThreadKey;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
 use crate::turn_options::TurnOptions;
 
@@ -352,7 +352,7 @@ impl DecisionDraft<'_> {
                     .filter(|slot| slot.role == role)
                     .filter(|slot| agent.is_none() || slot.agent == agent)
                     .filter(|slot| peer.is_none() || slot.peer == peer)
-                    .map(|slot| ThreadSlot::clone(slot))
+                    .map(|slot| ThreadKey::clone(slot))
                     .collect();
                 for slot in slots {
                     let reason = "reset on request".to_owned();

@@ -8,7 +8,7 @@ use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
 use crate::phase::guard::{GuardInputs, Proposer};
 use crate::phase::limit::expiry_transition;
-use crate::phase::ruling::{ProposalRuling, rule_on_proposal};
+use crate::phase::ruling::{PhaseProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseTransition, TransitionNote};
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
 use crate::session::PhaseGraphStatus;
@@ -24,10 +24,10 @@ impl<'a> DecisionDraft<'a> {
         let context = self.flow_context(&subject);
         let conditions = evaluate_guard_conditions(self.flow, context, graph, &phase, &status);
         match rule_on_proposal(graph, &status.state, proposal, &conditions) {
-            ProposalRuling::Enter(transition) => {
+            PhaseProposalRuling::Enter(transition) => {
                 self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }))
             }
-            ProposalRuling::Refuse(refusal) => {
+            PhaseProposalRuling::Refuse(refusal) => {
                 self.record_event(Event::PhaseTransitionRefused(PhaseTransitionRefused { graph_key: phase, refusal }))
             }
         }

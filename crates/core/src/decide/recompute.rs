@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, TextToStore};
-use crate::context::{CallThread, FragmentReceipt, PrefixMatch, RenderedFragment};
+use crate::context::{CallThread, FragmentReceipt, PreviousPromptComparison, RenderedFragment};
 use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRenderContext, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
@@ -17,7 +17,7 @@ use crate::session::{PromptMessageRef, SessionState, to_call_request};
 
 /// The changes to a call that is repeated.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct RecomputeChanges {
+pub struct RecomputeOverrides {
     /// Another model.
     pub model: Option<ModelName>,
     /// Other settings. Settings that are not given stay as they were.
@@ -49,7 +49,7 @@ pub fn prepare_recomputation(
     before: &SessionState,
     opening: &RecordedEvent,
     since: &[RecordedEvent],
-    options: &RecomputeChanges,
+    options: &RecomputeOverrides,
     texts: &dyn BodyTextLookup,
 ) -> Result<PreparedRecomputation, Vec<BodyId>> {
     let Event::CallOpened(opened) = &opening.event else { return Err(Vec::new()) };
@@ -123,7 +123,7 @@ impl DecisionDraft<'_> {
         let mut receipt = opened.receipt.clone();
         let ratio = self.session().token_ratio(&model);
         receipt.vendor_tokens_estimate = Some(ratio.to_vendor_tokens(receipt.tokens)).filter(|_| !ratio.is_unity());
-        receipt.prefix = PrefixMatch::First;
+        receipt.prefix = PreviousPromptComparison::First;
         let call = CallId(self.session().last_ids.call.0 + 1);
         let recomputation = Some(Box::new(CallRerunSpec { call: opened.call, messages, changed_fragments }));
         let repeated =

@@ -8,7 +8,7 @@ use super::inputs::shorten_to_title;
 use super::tool_runs::ToolRequester;
 use crate::body::BodyVisibility;
 use crate::event::{AgentMessageSent, Event, PhaseStateOwner, ReplySent, ToolRunOpened};
-use crate::flow::{FlowStep, ReplyTextSource};
+use crate::flow::{FlowStep, NewOrStoredReplyText};
 use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
@@ -225,10 +225,10 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn send_reply(&mut self, text: ReplyTextSource, role: Option<RoleName>, call: Option<CallId>) {
+    fn send_reply(&mut self, text: NewOrStoredReplyText, role: Option<RoleName>, call: Option<CallId>) {
         let text = match text {
-            ReplyTextSource::New(text) => self.store_text(text, BodyVisibility::Conversation),
-            ReplyTextSource::Stored(text) => text,
+            NewOrStoredReplyText::New(text) => self.store_text(text, BodyVisibility::Conversation),
+            NewOrStoredReplyText::Stored(text) => text,
         };
         let turn = self.active_cause_turn();
         self.record_event(Event::ReplySent(ReplySent { turn, text, role, call }));

@@ -6,8 +6,8 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
 use crate::body::BodyVisibility;
-use crate::event::{CallOpened, Event, ToolOutcome, ToolRunHoldReason, ToolRunOpened};
-use crate::flow::ToolExecutionSite;
+use crate::event::{CallOpened, Event, ToolRunHoldReason, ToolRunOpened, ToolRunOutcome};
+use crate::flow::ToolRunnerKind;
 use crate::ids::{AgentName, CallId, RoleName, ToolRunId, TurnId};
 use crate::limits::{
     TOOL_ARGUMENTS_BYTES_MAX, TOOL_ARTIFACT_BYTES_MAX, TOOL_ARTIFACT_NAME_BYTES_MAX, TOOL_ARTIFACTS_MAX,
@@ -97,11 +97,11 @@ impl DecisionDraft<'_> {
         let phase_allows_tool = self.is_tool_allowed(visit.as_ref(), &tool_call.name);
         let run = self.open_tool_run(requester.run_of(tool_call, visit));
         if !role_has_tool {
-            self.close_tool_run(run, ToolOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
+            self.close_tool_run(run, ToolRunOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
         } else if !phase_allows_tool {
             self.close_tool_run(
                 run,
-                ToolOutcome::Refused,
+                ToolRunOutcome::Refused,
                 format!("`{}` may not be used in this phase", tool_call.name),
             );
         } else {
@@ -124,10 +124,10 @@ impl DecisionDraft<'_> {
             if self.session().held_tool_runs.contains_key(&run) {
                 continue;
             }
-            let runner = self.spec().tools.get(&opened.tool).map_or(ToolExecutionSite::Flow, |tool| tool.runner);
-            if runner == ToolExecutionSite::Flow {
+            let runner = self.spec().tools.get(&opened.tool).map_or(ToolRunnerKind::Flow, |tool| tool.runner);
+            if runner == ToolRunnerKind::Flow {
                 let text = format!("the flow did not answer `{}`", opened.tool);
-                self.close_tool_run(run, ToolOutcome::Failed, text);
+                self.close_tool_run(run, ToolRunOutcome::Failed, text);
                 answered = true;
             }
         }
@@ -139,24 +139,24 @@ impl DecisionDraft<'_> {
         if !session.open_tool_runs.contains_key(&run) || session.held_tool_runs.contains_key(&run) {
             return Err(InputRefusal::ToolRunNotPending { run });
         }
-        let outcome = if result.failed { ToolOutcome::Failed } else { ToolOutcome::Done };
+        let outcome = if result.failed { ToolRunOutcome::Failed } else { ToolRunOutcome::Done };
         self.record_tool_run_ended(run, outcome, result);
         Ok(())
     }
 
     /// Ends a tool run with a text for the model.
-    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, text: String) {
+    pub(crate) fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolRunOutcome, text: String) {
         self.record_tool_run_ended(run, outcome, ToolResult::done(text));
     }
 
-    fn record_tool_run_ended(&mut self, run: ToolRunId, outcome: ToolOutcome, result: ToolResult) {
+    fn record_tool_run_ended(&mut self, run: ToolRunId, outcome: ToolRunOutcome, result: ToolResult) {
         let ToolResult { mut text, value, artifacts, .. } = result;
         if let Some(arguments) = self.session().edited_arguments_of_model(run) {
             text = format!("(a person changed the arguments of this call to {arguments})\n{text}");
         }
         truncate_to_bytes(&mut text, self.tool_output_bytes_max(run));
         let text = self.store_text(text, BodyVisibility::Internal);
-        let failed = outcome != ToolOutcome::Done;
+        let failed = outcome != ToolRunOutcome::Done;
         let value = self.check_tool_value(run, value);
         let artifacts = self.store_artifacts(run, artifacts);
         self.record_event(Event::ToolRunEnded { run, outcome, text, failed, value, artifacts });

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{
-    AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, ToolRunResolution,
-    TurnOutcome,
+    AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, TurnOutcome,
+    UnknownToolRunResolution,
 };
 use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
-use crate::context::{CallThread, PrefixMatch};
+use crate::context::{CallThread, PreviousPromptComparison};
 
 impl Event {
     /// Returns the event in one line. `text_of` returns a text, shortened as the caller likes.
@@ -143,9 +143,9 @@ impl Event {
             }
             Self::ToolRunResolved { run, resolution } => {
                 let decision = match resolution {
-                    ToolRunResolution::RunAgain => "run again",
-                    ToolRunResolution::Fail => "failed",
-                    ToolRunResolution::Done => "done",
+                    UnknownToolRunResolution::RunAgain => "run again",
+                    UnknownToolRunResolution::Fail => "failed",
+                    UnknownToolRunResolution::Done => "done",
                 };
                 format!("{run} resolved by an operator: {decision}")
             }
@@ -213,7 +213,7 @@ fn describe_call_opened(opened: &CallOpened) -> String {
             let _ = write!(line, ", {thread} {why}");
         }
     }
-    if let PrefixMatch::Broken { cause, kept_tokens, .. } = &opened.receipt.prefix {
+    if let PreviousPromptComparison::Broken { cause, kept_tokens, .. } = &opened.receipt.prefix {
         let _ = write!(line, "; prefix broken by {cause} after {kept_tokens} tokens");
     }
     line

@@ -13,13 +13,13 @@ pub struct Artifact {
     pub name: String,
     pub title: String,
     #[serde(flatten)]
-    pub content: ArtifactContent,
+    pub content: TypedArtifactContent,
 }
 
 impl Artifact {
     /// Creates an artifact.
     #[must_use]
-    pub fn new(name: &str, title: &str, content: ArtifactContent) -> Self {
+    pub fn new(name: &str, title: &str, content: TypedArtifactContent) -> Self {
         Self { name: name.to_owned(), title: title.to_owned(), content }
     }
 }
@@ -27,17 +27,17 @@ impl Artifact {
 /// The forms of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum ArtifactContent {
+pub enum TypedArtifactContent {
     /// Tasks in order.
     Checklist {
         /// What the tasks achieve together.
         goal: String,
-        items: Vec<ChecklistItem>,
+        items: Vec<ArtifactChecklistItem>,
     },
     /// Nodes and the relations between them.
     Graph {
-        nodes: Vec<ArtifactNode>,
-        edges: Vec<ArtifactEdge>,
+        nodes: Vec<ArtifactGraphNode>,
+        edges: Vec<ArtifactGraphEdge>,
         /// Remarks shown with the graph.
         notes: Vec<String>,
         /// Measurements of the whole graph.
@@ -51,24 +51,24 @@ pub enum ArtifactContent {
         rows: Vec<ArtifactTableRow>,
     },
     /// Texts with titles.
-    Notes { items: Vec<ArtifactNote> },
+    Notes { items: Vec<NotesArtifactItem> },
 }
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChecklistItem {
+pub struct ArtifactChecklistItem {
     pub title: String,
     /// What to do.
     pub detail: String,
     /// How to tell that the task is done.
     pub done_when: String,
-    pub status: ChecklistItemStatus,
+    pub status: ArtifactChecklistItemStatus,
 }
 
 /// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChecklistItemStatus {
+pub enum ArtifactChecklistItemStatus {
     Complete,
     Active,
     Pending,
@@ -76,7 +76,7 @@ pub enum ChecklistItemStatus {
 
 /// A node of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ArtifactNode {
+pub struct ArtifactGraphNode {
     /// The id within the graph.
     pub id: String,
     /// A short text.
@@ -95,7 +95,7 @@ pub struct ArtifactNode {
 
 /// A relation between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArtifactEdge {
+pub struct ArtifactGraphEdge {
     /// The id of the first node.
     pub from: String,
     /// The id of the second node.
@@ -138,7 +138,7 @@ pub struct ArtifactButton {
 
 /// A text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArtifactNote {
+pub struct NotesArtifactItem {
     pub title: String,
     pub text: String,
     /// The turn that the text is about.

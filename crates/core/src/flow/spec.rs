@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
 use crate::approval::ToolApprovalPolicy;
-use crate::context::{FragmentSpec, PromptRecipe};
+use crate::context::{FragmentSpec, RolePromptSpec};
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
 use crate::limits::{
@@ -13,7 +13,7 @@ use crate::limits::{
     TOOL_RUN_MS_DEFAULT, TOOL_RUN_MS_MAX,
 };
 use crate::phase::PhaseGraph;
-use crate::prompt::{ModelOutputFormat, ToolSpec};
+use crate::prompt::{ModelOutputFormat, ModelToolSpec};
 use crate::scope::{Scope, ThreadEndTrigger};
 use crate::signal::BlockSet;
 
@@ -186,10 +186,10 @@ pub struct RoleSpec {
     pub scope: Scope,
     /// The phase graph that the role follows.
     pub graph: Option<PhaseGraphName>,
-    pub recipe: PromptRecipe,
+    pub recipe: RolePromptSpec,
     pub output: ModelOutputFormat,
     pub tools: Vec<ToolName>,
-    pub visibility: AnswerVisibility,
+    pub visibility: RoleAnswerVisibility,
     /// Asks whose answers the user does not see, even if the role is visible.
     pub private_asks: BTreeSet<AskName>,
     /// Private asks that read the thread without adding to it.
@@ -251,10 +251,10 @@ impl RoleSpec {
             name: name.into(),
             scope,
             graph: None,
-            recipe: PromptRecipe::default(),
+            recipe: RolePromptSpec::default(),
             output: ModelOutputFormat::Text,
             tools: Vec::new(),
-            visibility: AnswerVisibility::Private,
+            visibility: RoleAnswerVisibility::Private,
             private_asks: BTreeSet::new(),
             detached_asks: BTreeSet::new(),
             reply_tokens_max: 4_096,
@@ -313,7 +313,7 @@ impl RoleSpec {
     /// Returns the role with answers that are streamed to the user, without the given blocks.
     #[must_use]
     pub fn visible_to_user(mut self, blocks: BlockSet) -> Self {
-        self.visibility = AnswerVisibility::User { hidden_blocks: blocks };
+        self.visibility = RoleAnswerVisibility::User { hidden_blocks: blocks };
         self
     }
 
@@ -321,8 +321,8 @@ impl RoleSpec {
     #[must_use]
     pub fn hidden_blocks(&self, ask: &AskName) -> Option<&BlockSet> {
         match &self.visibility {
-            AnswerVisibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
-            AnswerVisibility::User { .. } | AnswerVisibility::Private => None,
+            RoleAnswerVisibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
+            RoleAnswerVisibility::User { .. } | RoleAnswerVisibility::Private => None,
         }
     }
 
@@ -336,7 +336,7 @@ impl RoleSpec {
 
 /// Who sees a role's answers while they are streamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AnswerVisibility {
+pub enum RoleAnswerVisibility {
     /// The user, except for the content of some blocks.
     User { hidden_blocks: BlockSet },
     /// Only the flow.
@@ -414,8 +414,8 @@ pub struct SummarizerRole {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowToolDeclaration {
     /// The description for models.
-    pub spec: ToolSpec,
-    pub runner: ToolExecutionSite,
+    pub spec: ModelToolSpec,
+    pub runner: ToolRunnerKind,
     /// What happens to a run that was in progress when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
     /// The maximum duration of a run. After that it is stopped and has failed.
@@ -429,10 +429,10 @@ pub struct FlowToolDeclaration {
 impl FlowToolDeclaration {
     /// Declares a tool that the engine's tool host runs. A run that was in progress when the process died has failed.
     #[must_use]
-    pub fn for_host(spec: ToolSpec) -> Self {
+    pub fn for_host(spec: ModelToolSpec) -> Self {
         Self {
             spec,
-            runner: ToolExecutionSite::Host,
+            runner: ToolRunnerKind::Host,
             unknown_outcome: UnknownOutcomePolicy::Fail,
             run_ms_max: TOOL_RUN_MS_DEFAULT,
             output_bytes_max: TOOL_RESULT_BYTES_MAX,
@@ -454,7 +454,7 @@ impl FlowToolDeclaration {
 
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolExecutionSite {
+pub enum ToolRunnerKind {
     /// The flow answers it in `react`.
     Flow,
     /// The engine's tool host runs it.

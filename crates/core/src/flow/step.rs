@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::body::TextRef;
-use crate::event::{AgentMessagePriority, CallRequest, ChildAllotment, PhaseGraphKey, ToolOutcome, TurnOutcome};
+use crate::event::{AgentMessagePriority, CallRequest, ChildAllotment, PhaseGraphKey, ToolRunOutcome, TurnOutcome};
 use crate::handover::{HandoverDocument, HandoverProvenance};
 use crate::ids::{
     AgentName, AskId, CallId, ChildId, FlowName, HandoverKind, MessageId, RoleName, SessionId, ToolName, ToolRunId,
@@ -18,7 +18,7 @@ pub enum FlowStep {
     Call(CallRequest),
     /// Sends a reply to the user.
     Reply {
-        text: ReplyTextSource,
+        text: NewOrStoredReplyText,
         /// The role that replies.
         role: Option<RoleName>,
         /// The call that produced the text.
@@ -69,7 +69,7 @@ pub enum FlowStep {
     /// Answers a tool run that the flow handles itself.
     AnswerTool {
         run: ToolRunId,
-        outcome: ToolOutcome,
+        outcome: ToolRunOutcome,
         /// The result.
         text: String,
     },
@@ -103,7 +103,7 @@ pub enum FlowStep {
     /// thread, and the next call of the thread sees them.
     EndToolRound { call: CallId, reason: String },
     /// Starts a child session. The flow sees its end as an event.
-    Spawn(ChildRequest),
+    Spawn(SpawnChildRequest),
     /// Tells a child session to close.
     CloseChild { child: ChildId, reason: String },
     /// Sets the result that a child session reports to its parent when it has closed.
@@ -132,7 +132,7 @@ pub enum FlowStep {
 
 /// A request to start a child session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChildRequest {
+pub struct SpawnChildRequest {
     pub flow: FlowName,
     /// The flow's own name for the child.
     pub key: String,
@@ -148,7 +148,7 @@ pub struct ChildRequest {
 
 /// The text of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyTextSource {
+pub enum NewOrStoredReplyText {
     /// A new text.
     New(String),
     /// A text that is already stored.

@@ -17,7 +17,7 @@ pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGrap
         open.map(|(_, gate)| gate.name.clone()).collect()
     };
     for (index, gate) in graph.gates.iter().enumerate() {
-        let Some(PhaseWithGates { phase, open }) = map.find_dead_end(&before, index) else { continue };
+        let Some(PhaseWithOpenGates { phase, open }) = map.find_dead_end(&before, index) else { continue };
         errors.push(PhaseGraphError::GateDeadEnd {
             gate: gate.name.clone(),
             needs: gate.satisfied_by.clone(),
@@ -42,7 +42,7 @@ fn contains_gate(set: GateSet, index: usize) -> bool {
 
 /// A phase, by its index in the graph, and the gates that are open in it.
 #[derive(Clone, Copy)]
-struct PhaseWithGates {
+struct PhaseWithOpenGates {
     phase: usize,
     open: GateSet,
 }
@@ -68,7 +68,7 @@ type Predecessors = Vec<Option<Vec<usize>>>;
 
 impl<'g> IndexedPhaseGraph<'g> {
     fn new(graph: &'g PhaseGraph) -> Self {
-        let gates = |is_selected: &dyn Fn(&super::PhaseGate) -> bool| {
+        let gates = |is_selected: &dyn Fn(&super::PhaseEntryGate) -> bool| {
             graph
                 .gates
                 .iter()
@@ -104,12 +104,12 @@ impl<'g> IndexedPhaseGraph<'g> {
         before
     }
 
-    fn reachable(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithGates> {
+    fn reachable(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithOpenGates> {
         (0..before.len()).filter(|&index| before[index].is_some()).map(|index| self.state_at_index(index))
     }
 
     /// Returns a work phase in which the gate is open and from which it can never be satisfied.
-    fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithGates> {
+    fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithOpenGates> {
         let mut can_be_satisfied = vec![false; before.len()];
         let mut frontier: Vec<usize> = self
             .reachable(before)
@@ -129,14 +129,14 @@ impl<'g> IndexedPhaseGraph<'g> {
 
     /// Returns true if the phase can be left in a way that satisfies the gate. The fewest phases are blocked if all
     /// conditions hold.
-    fn can_leave_with_evidence(&self, PhaseWithGates { phase, open }: PhaseWithGates, gate: usize) -> bool {
+    fn can_leave_with_evidence(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates, gate: usize) -> bool {
         let node = &self.nodes[phase];
         let satisfied = open & (node.satisfies | node.may_satisfy);
         contains_gate(satisfied, gate) && node.next.iter().any(|&to| self.nodes[to].blocked_by & open & !satisfied == 0)
     }
 
-    fn successors(&self, pair: PhaseWithGates) -> Vec<PhaseWithGates> {
-        let PhaseWithGates { phase, open } = pair;
+    fn successors(&self, pair: PhaseWithOpenGates) -> Vec<PhaseWithOpenGates> {
+        let PhaseWithOpenGates { phase, open } = pair;
         let node = &self.nodes[phase];
         let mut next = Vec::new();
         for satisfied in subsets(open & node.may_satisfy) {
@@ -149,23 +149,23 @@ impl<'g> IndexedPhaseGraph<'g> {
     }
 
     /// Returns the phase that follows when the limit is reached; `None` if there is no limit or no way out.
-    fn phase_after_expiry(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> Option<usize> {
+    fn phase_after_expiry(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates) -> Option<usize> {
         let limit = self.graph.phases[phase].limit.as_ref()?;
         let exit = resolve_exit(self.graph, &limit.exit, |index, _| contains_gate(open, index))?;
         phase_index(self.graph, &exit.to.name).filter(|to| *to != phase)
     }
 
-    fn enter_phase(&self, phase: usize, open: GateSet) -> PhaseWithGates {
-        PhaseWithGates { phase, open: open | self.nodes[phase].opens }
+    fn enter_phase(&self, phase: usize, open: GateSet) -> PhaseWithOpenGates {
+        PhaseWithOpenGates { phase, open: open | self.nodes[phase].opens }
     }
 
-    fn state_index(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> usize {
+    fn state_index(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates) -> usize {
         phase << self.graph.gates.len() | open
     }
 
-    fn state_at_index(&self, index: usize) -> PhaseWithGates {
+    fn state_at_index(&self, index: usize) -> PhaseWithOpenGates {
         let gates = self.graph.gates.len();
-        PhaseWithGates { phase: index >> gates, open: index & ((1 << gates) - 1) }
+        PhaseWithOpenGates { phase: index >> gates, open: index & ((1 << gates) - 1) }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::state::PhaseState;
-use super::{PhaseGate, PhaseGraph, PhaseLimit};
+use super::state::PhaseGraphState;
+use super::{PhaseEntryGate, PhaseGraph, PhaseLimit};
 use crate::ids::PhaseName;
 
 /// Renders the graph as `stateDiagram-v2`. With a state, the current phase and open gates are marked.
 #[must_use]
-pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseState>) -> String {
+pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseGraphState>) -> String {
     let mut writer = MermaidWriter { graph, text: String::from("stateDiagram-v2\n") };
     for (index, phase) in graph.phases.iter().enumerate() {
         writer.push_line(&format!("state \"{}\" as p{index}", escape_mermaid(phase.name.as_str())));
@@ -64,7 +64,7 @@ impl MermaidWriter<'_> {
     }
 }
 
-fn format_gate_note(graph: &PhaseGraph, gate: &PhaseGate, state: Option<&PhaseState>) -> String {
+fn format_gate_note(graph: &PhaseGraph, gate: &PhaseEntryGate, state: Option<&PhaseGraphState>) -> String {
     let blocked: Vec<&str> =
         graph.phases.iter().filter(|phase| gate.blocks_phase(phase)).map(|phase| phase.name.as_str()).collect();
     let open = if state.is_some_and(|state| state.open_gates.contains(&gate.name)) { " (open)" } else { "" };

@@ -20,7 +20,7 @@ pub enum Guard {
     /// A named condition, which the flow evaluates.
     Condition(String),
     /// Only these may propose the transition.
-    ProposedBy(BTreeSet<ProposerKind>),
+    ProposedBy(BTreeSet<TransitionProposerKind>),
     /// All of these.
     All(Vec<Guard>),
     /// At least one of these.
@@ -118,14 +118,14 @@ pub enum Proposer {
 
 impl Proposer {
     #[must_use]
-    pub fn kind(&self) -> ProposerKind {
+    pub fn kind(&self) -> TransitionProposerKind {
         match self {
-            Self::User => ProposerKind::User,
-            Self::Operator => ProposerKind::Operator,
-            Self::Role(_) => ProposerKind::Role,
-            Self::Agent(_) => ProposerKind::Agent,
-            Self::Tool(_) => ProposerKind::Tool,
-            Self::Engine => ProposerKind::Engine,
+            Self::User => TransitionProposerKind::User,
+            Self::Operator => TransitionProposerKind::Operator,
+            Self::Role(_) => TransitionProposerKind::Role,
+            Self::Agent(_) => TransitionProposerKind::Agent,
+            Self::Tool(_) => TransitionProposerKind::Tool,
+            Self::Engine => TransitionProposerKind::Engine,
         }
     }
 
@@ -150,7 +150,7 @@ impl fmt::Display for Proposer {
 /// The kinds of proposers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProposerKind {
+pub enum TransitionProposerKind {
     User,
     Operator,
     Role,
@@ -159,7 +159,7 @@ pub enum ProposerKind {
     Engine,
 }
 
-impl fmt::Display for ProposerKind {
+impl fmt::Display for TransitionProposerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::User => "user",
@@ -211,7 +211,7 @@ pub enum UnmetRequirement {
     /// A named condition does not hold.
     Condition { name: String, why: String },
     /// Only these may propose the transition.
-    ProposedBy(BTreeSet<ProposerKind>),
+    ProposedBy(BTreeSet<TransitionProposerKind>),
     /// All of these are missing.
     All(Vec<UnmetRequirement>),
     /// At least one of these is needed.
@@ -232,7 +232,7 @@ impl fmt::Display for UnmetRequirement {
     }
 }
 
-fn format_proposers(kinds: &BTreeSet<ProposerKind>) -> String {
+fn format_proposers(kinds: &BTreeSet<TransitionProposerKind>) -> String {
     let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
     format!("by {}", kinds.join(" or "))
 }

@@ -3,8 +3,8 @@
 //! satisfies the gate is entered instead.
 
 use super::guard::Proposer;
-use super::state::{ExpiredPhaseLimit, PhaseState, PhaseTransition, TransitionCause, TransitionNote};
-use super::{PhaseGate, PhaseGraph, PhaseLimit, PhaseSpec};
+use super::state::{ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, TransitionCause, TransitionNote};
+use super::{PhaseEntryGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
 
 /// Returns the transition out of a visit whose turns, rounds or time are used up; `None` if its limit is not reached.
@@ -12,7 +12,7 @@ use crate::ids::{PhaseName, UnixMillis};
 #[must_use]
 pub(crate) fn expiry_transition(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     now: UnixMillis,
     waiting_since: Option<UnixMillis>,
 ) -> Option<PhaseTransition> {
@@ -26,7 +26,7 @@ pub(crate) fn expiry_transition(
         (false, false, true) => ExpiredPhaseLimit::Time,
         (false, false, false) => return None,
     };
-    let ResolvedPhaseExit { to, blocking_gates } =
+    let ExitPhaseAndBlockingGates { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn expiry_transition(
 #[must_use]
 pub(crate) fn visit_deadline(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     waiting_since: Option<UnixMillis>,
 ) -> Option<UnixMillis> {
     let limit = current_limit(graph, state)?;
@@ -55,17 +55,17 @@ pub(crate) fn visit_deadline(
 
 /// Returns true if time in which the session waits extends the current visit.
 #[must_use]
-pub(crate) fn waiting_extends_visit(graph: &PhaseGraph, state: &PhaseState) -> bool {
+pub(crate) fn waiting_extends_visit(graph: &PhaseGraph, state: &PhaseGraphState) -> bool {
     current_limit(graph, state).is_some_and(|limit| limit.ms_max.is_some() && !limit.includes_waiting)
 }
 
-fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseState) -> Option<&'g PhaseLimit> {
+fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseGraphState) -> Option<&'g PhaseLimit> {
     graph.find_phase(&state.current)?.limit.as_ref()
 }
 
-pub(super) struct ResolvedPhaseExit<'g> {
+pub(super) struct ExitPhaseAndBlockingGates<'g> {
     pub(super) to: &'g PhaseSpec,
-    pub(super) blocking_gates: Vec<&'g PhaseGate>,
+    pub(super) blocking_gates: Vec<&'g PhaseEntryGate>,
 }
 
 /// Returns the phase that the exit leads to while the given gates are open; `None` if the gates wait for each other.
@@ -73,14 +73,14 @@ pub(super) struct ResolvedPhaseExit<'g> {
 pub(super) fn resolve_exit<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
-    is_open: impl Fn(usize, &PhaseGate) -> bool,
-) -> Option<ResolvedPhaseExit<'g>> {
+    is_open: impl Fn(usize, &PhaseEntryGate) -> bool,
+) -> Option<ExitPhaseAndBlockingGates<'g>> {
     let mut to = graph.find_phase(exit)?;
     let mut blocking_gates = Vec::new();
     for _ in 0..=graph.gates.len() {
         let mut gates = graph.gates.iter().enumerate();
         let Some((_, gate)) = gates.find(|(index, gate)| is_open(*index, gate) && gate.blocks_phase(to)) else {
-            return Some(ResolvedPhaseExit { to, blocking_gates });
+            return Some(ExitPhaseAndBlockingGates { to, blocking_gates });
         };
         blocking_gates.push(gate);
         to = graph.find_phase(&gate.satisfied_by)?;

@@ -6,14 +6,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{GuardInputs, Proposer, UnmetRequirement};
-use super::state::{PhaseProposal, PhaseState, PhaseTransition, SkippedRequirement, TransitionCause};
-use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
+use super::state::{PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, TransitionCause};
+use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
 /// The ruling on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ProposalRuling {
+pub(crate) enum PhaseProposalRuling {
     /// The transition is allowed; the caller records and applies it.
     Enter(PhaseTransition),
     /// The transition is refused; the caller records the refusal and tells the proposer.
@@ -104,16 +104,16 @@ impl fmt::Display for PhaseRefusalReason {
 #[must_use]
 pub(crate) fn rule_on_proposal(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     proposal: &PhaseProposal,
     conditions: &GuardInputs,
-) -> ProposalRuling {
+) -> PhaseProposalRuling {
     match check_phase_entry(graph, state, &proposal.to, &proposal.by, conditions) {
         Ok(AllowedPhaseEntry { to, cause, closes }) => {
             let basis = (proposal.by.clone(), cause, proposal.note.clone());
-            ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &closes))
+            PhaseProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &closes))
         }
-        Err(why) => ProposalRuling::Refuse(PhaseRefusal {
+        Err(why) => PhaseProposalRuling::Refuse(PhaseRefusal {
             from: state.current.clone(),
             to: proposal.to.clone(),
             by: proposal.by.clone(),
@@ -128,7 +128,7 @@ pub(crate) fn rule_on_proposal(
 #[must_use]
 pub(crate) fn allowed_phases(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     by: &Proposer,
     conditions: &GuardInputs,
 ) -> Vec<PhaseName> {
@@ -143,12 +143,12 @@ struct AllowedPhaseEntry<'g> {
     to: &'g PhaseSpec,
     cause: TransitionCause,
     /// The gates that leaving the current phase satisfies, and those that a grant skips.
-    closes: Vec<&'g PhaseGate>,
+    closes: Vec<&'g PhaseEntryGate>,
 }
 
 fn check_phase_entry<'g>(
     graph: &'g PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     to: &PhaseName,
     by: &Proposer,
     conditions: &GuardInputs,
@@ -158,34 +158,34 @@ fn check_phase_entry<'g>(
         return Err(PhaseRefusalReason::Terminal);
     }
     let edge_check = check_edge(graph, state, &to.name, by, conditions);
-    if to.name == state.current && edge_check == EdgeCheck::NoEdge {
+    if to.name == state.current && edge_check == PhaseEdgeCheckResult::NoEdge {
         // Nothing would change, so gates do not apply.
         return Ok(AllowedPhaseEntry { to, cause: TransitionCause::SamePhase, closes: Vec::new() });
     }
     let satisfied = graph.gates_satisfied_on_leaving(state, conditions);
-    let is_satisfied = |gate: &PhaseGate| satisfied.iter().any(|satisfied| satisfied.name == gate.name);
+    let is_satisfied = |gate: &PhaseEntryGate| satisfied.iter().any(|satisfied| satisfied.name == gate.name);
     let is_blocking =
-        |gate: &&PhaseGate| state.open_gates.contains(&gate.name) && gate.blocks_phase(to) && !is_satisfied(gate);
-    let blocking: Vec<&PhaseGate> = graph.gates.iter().filter(is_blocking).collect();
-    if edge_check == EdgeCheck::Clear && blocking.is_empty() {
+        |gate: &&PhaseEntryGate| state.open_gates.contains(&gate.name) && gate.blocks_phase(to) && !is_satisfied(gate);
+    let blocking: Vec<&PhaseEntryGate> = graph.gates.iter().filter(is_blocking).collect();
+    if edge_check == PhaseEdgeCheckResult::Clear && blocking.is_empty() {
         return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Proposed, closes: satisfied });
     }
     if state.find_grant(&to.name).is_some() {
         let mut skips: Vec<SkippedRequirement> = blocking.iter().copied().map(SkippedRequirement::from_gate).collect();
         match edge_check {
-            EdgeCheck::Clear => {}
-            EdgeCheck::NoEdge => {
+            PhaseEdgeCheckResult::Clear => {}
+            PhaseEdgeCheckResult::NoEdge => {
                 skips.push(SkippedRequirement::Edge { from: state.current.clone(), to: to.name.clone() })
             }
-            EdgeCheck::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
+            PhaseEdgeCheckResult::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
         }
         let closes = satisfied.into_iter().chain(blocking).collect();
         return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Granted { skips }, closes });
     }
     Err(match edge_check {
-        EdgeCheck::NoEdge => PhaseRefusalReason::NoEdge,
-        EdgeCheck::GuardUnmet(unmet) if blocking.is_empty() => PhaseRefusalReason::GuardFailed(unmet),
-        EdgeCheck::Clear | EdgeCheck::GuardUnmet(_) => {
+        PhaseEdgeCheckResult::NoEdge => PhaseRefusalReason::NoEdge,
+        PhaseEdgeCheckResult::GuardUnmet(unmet) if blocking.is_empty() => PhaseRefusalReason::GuardFailed(unmet),
+        PhaseEdgeCheckResult::Clear | PhaseEdgeCheckResult::GuardUnmet(_) => {
             let describe = |gate| describe_blocking_gate(gate, state, conditions);
             PhaseRefusalReason::GatesOpen(blocking.into_iter().map(describe).collect())
         }
@@ -193,7 +193,7 @@ fn check_phase_entry<'g>(
 }
 
 #[derive(PartialEq)]
-enum EdgeCheck {
+enum PhaseEdgeCheckResult {
     Clear,
     GuardUnmet(UnmetRequirement),
     NoEdge,
@@ -201,22 +201,22 @@ enum EdgeCheck {
 
 fn check_edge(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     to: &PhaseName,
     by: &Proposer,
     conditions: &GuardInputs,
-) -> EdgeCheck {
-    let mut edge_check = EdgeCheck::NoEdge;
+) -> PhaseEdgeCheckResult {
+    let mut edge_check = PhaseEdgeCheckResult::NoEdge;
     for edge in graph.edges_from(&state.current).filter(|edge| edge.to == *to) {
         match edge.guard.unmet_requirement(by, conditions) {
-            None => return EdgeCheck::Clear,
-            Some(unmet) => edge_check = EdgeCheck::GuardUnmet(unmet),
+            None => return PhaseEdgeCheckResult::Clear,
+            Some(unmet) => edge_check = PhaseEdgeCheckResult::GuardUnmet(unmet),
         }
     }
     edge_check
 }
 
-fn describe_blocking_gate(gate: &PhaseGate, state: &PhaseState, conditions: &GuardInputs) -> UnmetGate {
+fn describe_blocking_gate(gate: &PhaseEntryGate, state: &PhaseGraphState, conditions: &GuardInputs) -> UnmetGate {
     let is_current = gate.satisfied_by == state.current;
     UnmetGate {
         gate: gate.name.clone(),

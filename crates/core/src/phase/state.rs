@@ -7,12 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{Proposer, UnmetRequirement};
-use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
+use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::{PhaseName, UnixMillis};
 
 /// The state of a phase graph, as far as the next ruling needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PhaseState {
+pub struct PhaseGraphState {
     pub current: PhaseName,
     pub came_from: Option<PhaseName>,
     /// The number of the visit over all phases, from 1.
@@ -34,7 +34,7 @@ pub struct PhaseState {
     pub visit_counts: BTreeMap<PhaseName, u32>,
 }
 
-impl PhaseState {
+impl PhaseGraphState {
     /// Returns the state at the graph's start.
     #[must_use]
     pub(crate) fn new(graph: &PhaseGraph, at: UnixMillis) -> Self {
@@ -173,15 +173,15 @@ impl PhaseTransition {
     /// Creates the transition into `to`, with its effect on the gates: those in `closing` are satisfied or skipped.
     pub(super) fn entering_phase(
         graph: &PhaseGraph,
-        state: &PhaseState,
+        state: &PhaseGraphState,
         to: &PhaseSpec,
         (by, cause, note): (Proposer, TransitionCause, TransitionNote),
-        closing: &[&PhaseGate],
+        closing: &[&PhaseEntryGate],
     ) -> Self {
-        let is_open = |gate: &PhaseGate| state.open_gates.contains(&gate.name);
-        let closes = |gate: &PhaseGate| closing.iter().any(|closing| closing.name == gate.name);
-        let opens = |gate: &PhaseGate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
-        let names = |is_selected: &dyn Fn(&PhaseGate) -> bool| {
+        let is_open = |gate: &PhaseEntryGate| state.open_gates.contains(&gate.name);
+        let closes = |gate: &PhaseEntryGate| closing.iter().any(|closing| closing.name == gate.name);
+        let opens = |gate: &PhaseEntryGate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
+        let names = |is_selected: &dyn Fn(&PhaseEntryGate) -> bool| {
             graph.gates.iter().filter(|gate| is_selected(gate)).map(|gate| gate.name.clone()).collect()
         };
         Self {
@@ -292,7 +292,7 @@ pub enum SkippedRequirement {
 }
 
 impl SkippedRequirement {
-    pub(super) fn from_gate(gate: &PhaseGate) -> Self {
+    pub(super) fn from_gate(gate: &PhaseEntryGate) -> Self {
         Self::Gate { gate: gate.name.clone(), phase: gate.satisfied_by.clone() }
     }
 }

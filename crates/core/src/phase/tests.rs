@@ -8,9 +8,9 @@ mod validation;
 
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer};
-use crate::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
-use crate::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
-use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
+use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, rule_on_proposal};
+use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition};
+use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 
 /// The seven phases and an end, as in a project's configuration.
 fn seven() -> PhaseGraph {
@@ -22,8 +22,8 @@ fn router() -> Proposer {
 }
 
 /// The state after `path`, with every transition proposed by the router, one second apart.
-fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
-    let mut state = PhaseState::new(graph, UnixMillis(0));
+fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseGraphState {
+    let mut state = PhaseGraphState::new(graph, UnixMillis(0));
     for (step, to) in path.iter().enumerate() {
         let at = UnixMillis(1000 * (step as u64 + 1));
         state.apply_transition(&accepted(graph, &state, to), at);
@@ -32,7 +32,7 @@ fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
 }
 
 /// The ruling if every condition holds.
-fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> ProposalRuling {
+fn ruled(graph: &PhaseGraph, state: &PhaseGraphState, to: &str) -> PhaseProposalRuling {
     rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &all_conditions_hold(graph))
 }
 
@@ -44,17 +44,17 @@ fn all_conditions_hold(graph: &PhaseGraph) -> GuardInputs {
     }
 }
 
-fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseTransition {
+fn accepted(graph: &PhaseGraph, state: &PhaseGraphState, to: &str) -> PhaseTransition {
     match ruled(graph, state, to) {
-        ProposalRuling::Enter(transition) => transition,
-        ProposalRuling::Refuse(refusal) => panic!("refused: {refusal}"),
+        PhaseProposalRuling::Enter(transition) => transition,
+        PhaseProposalRuling::Refuse(refusal) => panic!("refused: {refusal}"),
     }
 }
 
-fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseRefusal {
+fn refused(graph: &PhaseGraph, state: &PhaseGraphState, to: &str) -> PhaseRefusal {
     match ruled(graph, state, to) {
-        ProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
-        ProposalRuling::Refuse(refusal) => refusal,
+        PhaseProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
+        PhaseProposalRuling::Refuse(refusal) => refusal,
     }
 }
 
@@ -78,8 +78,8 @@ fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
     }
 }
 
-fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> PhaseGate {
-    PhaseGate {
+fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> PhaseEntryGate {
+    PhaseEntryGate {
         name: name.to_owned(),
         opened_by: opened_by.into(),
         satisfied_by: satisfied_by.into(),

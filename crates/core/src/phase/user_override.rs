@@ -2,7 +2,7 @@
 //! visit.
 
 use super::guard::Proposer;
-use super::state::{PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause, TransitionNote};
+use super::state::{PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause, TransitionNote};
 use super::{PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
@@ -13,23 +13,23 @@ use crate::ids::PhaseName;
 /// Fails if `by` is not the user or an operator, or if the grant would have no effect.
 pub(crate) fn issue_skip_grant(
     graph: &PhaseGraph,
-    state: &PhaseState,
+    state: &PhaseGraphState,
     by: &Proposer,
     to: &PhaseName,
-) -> Result<SkipGrant, GrantRefusal> {
+) -> Result<SkipGrant, SkipGrantRefusal> {
     if !by.has_user_authority() {
-        return Err(GrantRefusal::NotAuthorized { by: by.clone(), to: to.clone() });
+        return Err(SkipGrantRefusal::NotAuthorized { by: by.clone(), to: to.clone() });
     }
     let Some(phase) = graph.find_phase(to) else {
         let known = graph.phases.iter().map(|phase| phase.name.clone()).collect();
-        return Err(GrantRefusal::NoSuchPhase { to: to.clone(), known });
+        return Err(SkipGrantRefusal::NoSuchPhase { to: to.clone(), known });
     };
     if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
-        return Err(GrantRefusal::Terminal { current: state.current.clone() });
+        return Err(SkipGrantRefusal::Terminal { current: state.current.clone() });
     }
     let has_edge = graph.edges_from(&state.current).any(|edge| edge.to == *to);
     if *to == state.current && !has_edge {
-        return Err(GrantRefusal::AlreadyCurrent { to: to.clone() });
+        return Err(SkipGrantRefusal::AlreadyCurrent { to: to.clone() });
     }
     let mut skips: Vec<SkippedRequirement> =
         graph.gates.iter().filter(|gate| gate.blocks_phase(phase)).map(SkippedRequirement::from_gate).collect();
@@ -41,7 +41,7 @@ pub(crate) fn issue_skip_grant(
 
 /// Why a grant was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GrantRefusal {
+pub(crate) enum SkipGrantRefusal {
     /// The proposer is neither the user nor an operator.
     #[error("{by} cannot grant a skip to `{to}`: only the user can; ask them")]
     NotAuthorized { by: Proposer, to: PhaseName },
@@ -61,8 +61,8 @@ pub(crate) enum GrantRefusal {
 /// Fails if `by` is not the user or an operator, `past` is not in the past, or its phase is no longer in the graph.
 pub(crate) fn plan_rollback(
     graph: &PhaseGraph,
-    state: &PhaseState,
-    past: &PhaseState,
+    state: &PhaseGraphState,
+    past: &PhaseGraphState,
     by: &Proposer,
     note: TransitionNote,
 ) -> Result<PhaseTransition, PhaseRollbackRefusal> {

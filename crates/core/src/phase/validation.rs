@@ -4,7 +4,7 @@ use crate::limits::{GATES_PER_GRAPH_MAX, PHASES_PER_GRAPH_MAX};
 use std::collections::BTreeSet;
 
 use super::dead_end;
-use super::{PhaseGate, PhaseGraph, PhaseKind, PhaseSpec, format_quoted_names};
+use super::{PhaseEntryGate, PhaseGraph, PhaseKind, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
 /// An error in a graph, with a suggestion.
@@ -206,7 +206,7 @@ impl PhaseGraph {
         }
     }
 
-    fn check_gate(&self, gate: &PhaseGate, errors: &mut Vec<PhaseGraphError>) {
+    fn check_gate(&self, gate: &PhaseEntryGate, errors: &mut Vec<PhaseGraphError>) {
         let location = format!("the gate `{}`", gate.name);
         for phase in [&gate.opened_by, &gate.satisfied_by].into_iter().chain(&gate.blocks) {
             self.check_phase_exists(&location, phase, errors);

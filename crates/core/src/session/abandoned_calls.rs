@@ -1,7 +1,7 @@
 //! Keeps track of abandoned and cancelled calls until their outcome is known.
 
 use super::apply::{UnansweredAttemptOutcome, keep_newest, ledger_account};
-use super::{AbandonedCall, OpenCall, Session};
+use super::{AbandonedUnansweredCall, OpenCall, Session};
 use crate::ids::CallId;
 use crate::ledger::CallAttribution;
 use crate::limits::ABANDONED_CALLS_MAX;
@@ -11,7 +11,7 @@ impl Session {
     /// Closes a call whose answer may still arrive and be billed.
     pub(super) fn abandon_call(&mut self, call: CallId) {
         let Some(OpenCall { opened, ledger_phase, .. }) = self.open_calls.get(&call) else { return };
-        self.abandoned_calls.push_back(AbandonedCall {
+        self.abandoned_calls.push_back(AbandonedUnansweredCall {
             call,
             turn: opened.turn,
             role: opened.role.clone(),
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Removes an abandoned call, because its outcome is known now.
-    fn take_abandoned_call(&mut self, call: CallId) -> Option<AbandonedCall> {
+    fn take_abandoned_call(&mut self, call: CallId) -> Option<AbandonedUnansweredCall> {
         let index = self.abandoned_calls.iter().position(|abandoned| abandoned.call == call)?;
         let abandoned = self.abandoned_calls.remove(index)?;
         if abandoned.in_flight {
@@ -60,7 +60,7 @@ impl Session {
     }
 }
 
-impl AbandonedCall {
+impl AbandonedUnansweredCall {
     fn ledger_account(&self) -> CallAttribution<'_> {
         let Self { turn, role, model, ledger_phase, .. } = self;
         CallAttribution { role, model, phase: ledger_phase.as_deref(), turn: *turn }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
+use super::{
+    HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallWithResult, ToolRound, Turn,
+};
 use crate::body::BodyId;
-use crate::context::{CallThread, ContextLayer, PromptAskStatus, PromptOutline};
+use crate::context::{CallAnswerStatus, CallThread, ContextLayer, PromptComparisonData};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
     TurnOutcome, UsageSource, UserMessageReceived,
@@ -14,7 +16,7 @@ use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, THREADS_MAX};
 use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
-use crate::thread::{Thread, ThreadEntry};
+use crate::thread::{Thread, ThreadMessage};
 use crate::token_ratio::VendorTokenRatio;
 use crate::turn_options::RecordedTurnOptions;
 
@@ -263,14 +265,14 @@ impl Session {
             thread.active_call = Some(opened.call);
             thread.last_used_at = at;
             let ask = opened.receipt.ask.iter().filter_map(|fragment| Some((fragment.name.clone(), fragment.text?)));
-            let outline = Arc::new(PromptOutline {
+            let outline = Arc::new(PromptComparisonData {
                 call: opened.call,
                 thread: thread_id,
                 compactions: thread.compactions,
                 carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
                 ask: ask.collect(),
-                ask_status: PromptAskStatus::Unanswered,
+                ask_status: CallAnswerStatus::Unanswered,
                 tools: opened.tools_body,
             });
             // The next prompt of the thread continues the last one that stays in it.
@@ -365,30 +367,30 @@ impl Session {
                 let foreign = opened.receipt.ask.iter().filter(|fragment| is_foreign(fragment.layer));
                 let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();
                 let images = opened.receipt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
-                thread.push(ThreadEntry {
+                thread.push(ThreadMessage {
                     pinned,
                     user_texts,
                     foreign_texts,
                     images,
-                    ..ThreadEntry::user_message(opened.call, parts)
+                    ..ThreadMessage::user_message(opened.call, parts)
                 });
             }
             if let Some(outline) = thread.last_prompt.as_mut().filter(|outline| outline.call == opened.call) {
-                Arc::make_mut(outline).ask_status = PromptAskStatus::Answered;
+                Arc::make_mut(outline).ask_status = CallAnswerStatus::Answered;
                 let slot_prompt =
                     self.last_prompts.get_mut(&thread.slot).filter(|slot_prompt| slot_prompt.call == opened.call);
                 slot_prompt.into_iter().for_each(|slot_prompt| slot_prompt.clone_from(outline));
             }
-            thread.push(ThreadEntry {
+            thread.push(ThreadMessage {
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),
                 vendor_state: answered.vendor_state,
-                ..ThreadEntry::empty(opened.call, ChatRole::Assistant)
+                ..ThreadMessage::empty(opened.call, ChatRole::Assistant)
             });
             thread.last_used_at = at;
         }
         if waits_for_tools {
-            let results = answered.tool_calls.iter().map(ToolCallResult::from_tool_call).collect();
+            let results = answered.tool_calls.iter().map(ToolCallWithResult::from_tool_call).collect();
             let round = ToolRound {
                 request: super::to_call_request(opened),
                 turn: opened.turn,
@@ -519,9 +521,9 @@ impl Session {
         let kept: Vec<usize> = compacted.kept_indices.iter().map(|index| *index as usize).collect();
         let summary = (!compacted.summary.is_empty()).then(|| {
             let call = compacted.summary_call.unwrap_or(thread.opened_by);
-            ThreadEntry {
+            ThreadMessage {
                 user_texts: compacted.user_texts.clone(),
-                ..ThreadEntry::user_message(call, compacted.summary.clone())
+                ..ThreadMessage::user_message(call, compacted.summary.clone())
             }
         });
         thread.compact(summary, &kept);

@@ -10,7 +10,7 @@ use crate::flow::FlowSpec;
 use crate::ids::{AgentName, RoleName, UnixMillis};
 use crate::limits::PAST_PHASE_STATES_MAX;
 use crate::phase::limit::waiting_extends_visit;
-use crate::phase::state::PhaseState;
+use crate::phase::state::PhaseGraphState;
 use crate::phase::{PhaseGraph, PhaseGraphOwnerKind};
 use crate::scope::PhaseVisit;
 
@@ -56,7 +56,7 @@ impl Session {
     #[must_use]
     pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStatus {
         self.phase_graphs.get(key).map(|status| PhaseGraphStatus::clone(status)).unwrap_or_else(|| PhaseGraphStatus {
-            state: PhaseState::new(graph, self.last_event_at),
+            state: PhaseGraphState::new(graph, self.last_event_at),
             past_states: VecDeque::new(),
             handover_kinds: BTreeSet::new(),
             counted_turn: None,

@@ -13,7 +13,7 @@ use crate::flow::BodyTextLookup;
 use crate::ids::CallId;
 use crate::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptImage, PromptMessage, ToolCall};
 use crate::session::Session;
-use crate::thread::{ThreadEntries, ThreadEntry};
+use crate::thread::{ThreadEntries, ThreadMessage};
 
 /// A prompt whose texts are not loaded yet. It shares the thread's messages, so it is cheap to create.
 #[derive(Debug, Clone, PartialEq)]
@@ -196,7 +196,7 @@ impl UnloadedPrompt {
         }
         let skipped_entries = skip_count.saturating_sub(usize::from(!opening.is_empty()));
         for entry in (skipped_entries..entries.len()).filter_map(|index| entries.get(index)) {
-            let ThreadEntry { chat_role, tool_calls, tool_call_id, failed, images, vendor_state, .. } = &**entry;
+            let ThreadMessage { chat_role, tool_calls, tool_call_id, failed, images, vendor_state, .. } = &**entry;
             let (chat_role, tool_call_id, failed, vendor_state) =
                 (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
             let header = PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };

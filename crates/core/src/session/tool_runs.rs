@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Session, ToolCallResult, ToolRound};
+use super::{Session, ToolCallWithResult, ToolRound};
 use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
 use crate::event::ToolRunHoldReason;
 use crate::ids::{CallId, RoleName, ToolRunId};
 use crate::prompt::{ChatRole, ToolCall};
-use crate::thread::ThreadEntry;
+use crate::thread::ThreadMessage;
 
 impl Session {
     /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
@@ -77,12 +77,12 @@ impl Session {
 
     pub(super) fn push_tool_results(&mut self, call: CallId, round: &ToolRound) {
         let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
-        for ToolCallResult { tool_call_id: id, text, failed } in &round.tool_results {
-            thread.push(ThreadEntry {
+        for ToolCallWithResult { tool_call_id: id, text, failed } in &round.tool_results {
+            thread.push(ThreadMessage {
                 parts: text.iter().copied().collect(),
                 tool_call_id: Some(id.clone()),
                 failed: *failed,
-                ..ThreadEntry::empty(call, ChatRole::Tool)
+                ..ThreadMessage::empty(call, ChatRole::Tool)
             });
         }
     }
@@ -96,7 +96,7 @@ impl ToolRound {
     }
 }
 
-impl ToolCallResult {
+impl ToolCallWithResult {
     pub(super) fn from_tool_call(tool_call: &ToolCall) -> Self {
         Self { tool_call_id: tool_call.id.clone(), text: None, failed: false }
     }

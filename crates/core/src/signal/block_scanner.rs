@@ -3,8 +3,8 @@
 
 use super::markdown_lines::MarkdownTracker;
 use super::near_miss::{self, CodeFenceMarker, NearMissMarkerMatch};
-use super::user_quotes::{UserQuoteMatch, UserQuoteMatcher};
-use super::visible_text::VisibleText;
+use super::user_quotes::{QuotedMarkerMatcher, UserQuoteMatch};
+use super::visible_text::VisibleTextBuffer;
 use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint, shorten_excerpt};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
 
@@ -15,9 +15,9 @@ pub(super) const END_MARKER_NAME: &str = "END";
 #[derive(Debug)]
 pub(super) struct BlockScanner {
     names: BlockSet,
-    quotes: UserQuoteMatcher,
+    quotes: QuotedMarkerMatcher,
     lines: MarkdownTracker,
-    visible: VisibleText,
+    visible: VisibleTextBuffer,
     /// Text that may become a marker.
     candidate: Option<MarkerCandidate>,
     /// Text from the beginning of a line that may become a near-miss marker.
@@ -70,7 +70,7 @@ enum BlockMarker {
     End,
 }
 
-enum MarkerMatch {
+enum BlockMarkerMatch {
     /// The text may still become a marker.
     Partial,
     /// The text is this marker.
@@ -80,12 +80,12 @@ enum MarkerMatch {
 }
 
 impl BlockScanner {
-    pub(super) fn new(names: BlockSet, quotes: UserQuoteMatcher) -> Self {
+    pub(super) fn new(names: BlockSet, quotes: QuotedMarkerMatcher) -> Self {
         Self {
             names,
             quotes,
             lines: MarkdownTracker::default(),
-            visible: VisibleText::default(),
+            visible: VisibleTextBuffer::default(),
             candidate: None,
             held_line: None,
             fence_to_close: None,
@@ -244,15 +244,15 @@ impl BlockScanner {
         if let Some(mut candidate) = self.candidate.take() {
             candidate.text.push(c);
             match self.match_marker(&candidate.text) {
-                MarkerMatch::Partial => {
+                BlockMarkerMatch::Partial => {
                     self.candidate = Some(candidate);
                     return;
                 }
-                MarkerMatch::Complete(marker) => {
+                BlockMarkerMatch::Complete(marker) => {
                     self.handle_marker(marker, candidate);
                     return;
                 }
-                MarkerMatch::NoMatch => {
+                BlockMarkerMatch::NoMatch => {
                     candidate.text.pop();
                 }
             }
@@ -279,33 +279,37 @@ impl BlockScanner {
 
     /// Returns whether `text`, which begins with `<`, is a marker or may become one. It is never longer than the
     /// longest marker.
-    fn match_marker(&self, text: &str) -> MarkerMatch {
+    fn match_marker(&self, text: &str) -> BlockMarkerMatch {
         let Some(inner) = text.strip_prefix("<<<") else {
             return if text.len() < 3 && text.bytes().all(|byte| byte == b'<') {
-                MarkerMatch::Partial
+                BlockMarkerMatch::Partial
             } else {
-                MarkerMatch::NoMatch
+                BlockMarkerMatch::NoMatch
             };
         };
         let named = inner.trim_start_matches(is_blank);
         let (label, closing) = named.split_at(named.find('>').unwrap_or(named.len()));
         let label = collapse_blanks(label).filter(|_| inner.len() - named.len() <= MARKER_SPACES_MAX);
-        let Some(label) = label else { return MarkerMatch::NoMatch };
+        let Some(label) = label else { return BlockMarkerMatch::NoMatch };
         let name = label.trim_end_matches(is_blank);
         if closing.is_empty() {
             let begins =
                 |known: &str, start: &str| known.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
             let may_be = |known: &str| begins(known, &label) || known.eq_ignore_ascii_case(name);
-            return if self.marker_labels().any(may_be) { MarkerMatch::Partial } else { MarkerMatch::NoMatch };
+            return if self.marker_labels().any(may_be) {
+                BlockMarkerMatch::Partial
+            } else {
+                BlockMarkerMatch::NoMatch
+            };
         }
         let index = self.marker_labels().position(|known| known.eq_ignore_ascii_case(name));
         match (index, closing) {
-            (Some(_), ">" | ">>") => MarkerMatch::Partial,
+            (Some(_), ">" | ">>") => BlockMarkerMatch::Partial,
             (Some(index), ">>>") => match self.names.names().nth(index) {
-                Some(name) => MarkerMatch::Complete(BlockMarker::Start(name.to_owned())),
-                None => MarkerMatch::Complete(BlockMarker::End),
+                Some(name) => BlockMarkerMatch::Complete(BlockMarker::Start(name.to_owned())),
+                None => BlockMarkerMatch::Complete(BlockMarker::End),
             },
-            _ => MarkerMatch::NoMatch,
+            _ => BlockMarkerMatch::NoMatch,
         }
     }
 

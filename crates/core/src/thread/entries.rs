@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ThreadEntry;
+use super::ThreadMessage;
 use crate::limits::UNSHARED_ENTRIES_MAX;
 
 /// The messages of a thread, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ThreadEntries {
-    shared: imbl::Vector<Arc<ThreadEntry>>,
-    newest: Vec<Arc<ThreadEntry>>,
+    shared: imbl::Vector<Arc<ThreadMessage>>,
+    newest: Vec<Arc<ThreadMessage>>,
 }
 
 impl ThreadEntries {
@@ -26,7 +26,7 @@ impl ThreadEntries {
 
     /// Returns the message at `index`.
     #[must_use]
-    pub(crate) fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
+    pub(crate) fn get(&self, index: usize) -> Option<&Arc<ThreadMessage>> {
         match index.checked_sub(self.shared.len()) {
             Some(index) => self.newest.get(index),
             None => self.shared.get(index),
@@ -35,7 +35,7 @@ impl ThreadEntries {
 
     /// Returns the oldest message.
     #[must_use]
-    pub(crate) fn first(&self) -> Option<&Arc<ThreadEntry>> {
+    pub(crate) fn first(&self) -> Option<&Arc<ThreadMessage>> {
         self.get(0)
     }
 
@@ -45,7 +45,7 @@ impl ThreadEntries {
     }
 
     /// Appends a message.
-    pub(crate) fn push(&mut self, entry: Arc<ThreadEntry>) {
+    pub(crate) fn push(&mut self, entry: Arc<ThreadMessage>) {
         if self.newest.len() == UNSHARED_ENTRIES_MAX {
             self.shared.extend(self.newest.drain(..));
         }
@@ -55,12 +55,12 @@ impl ThreadEntries {
 
 /// An iterator over the messages of a thread, oldest first.
 pub(crate) type ThreadEntriesIter<'e> = Chain<
-    imbl::vector::Iter<'e, Arc<ThreadEntry>, imbl::shared_ptr::DefaultSharedPtr>,
-    slice::Iter<'e, Arc<ThreadEntry>>,
+    imbl::vector::Iter<'e, Arc<ThreadMessage>, imbl::shared_ptr::DefaultSharedPtr>,
+    slice::Iter<'e, Arc<ThreadMessage>>,
 >;
 
 impl<'e> IntoIterator for &'e ThreadEntries {
-    type Item = &'e Arc<ThreadEntry>;
+    type Item = &'e Arc<ThreadMessage>;
     type IntoIter = ThreadEntriesIter<'e>;
 
     fn into_iter(self) -> ThreadEntriesIter<'e> {
@@ -68,16 +68,16 @@ impl<'e> IntoIterator for &'e ThreadEntries {
     }
 }
 
-impl FromIterator<Arc<ThreadEntry>> for ThreadEntries {
-    fn from_iter<I: IntoIterator<Item = Arc<ThreadEntry>>>(entries: I) -> Self {
+impl FromIterator<Arc<ThreadMessage>> for ThreadEntries {
+    fn from_iter<I: IntoIterator<Item = Arc<ThreadMessage>>>(entries: I) -> Self {
         Self { shared: entries.into_iter().collect(), newest: Vec::new() }
     }
 }
 
 impl Index<usize> for ThreadEntries {
-    type Output = Arc<ThreadEntry>;
+    type Output = Arc<ThreadMessage>;
 
-    fn index(&self, index: usize) -> &Arc<ThreadEntry> {
+    fn index(&self, index: usize) -> &Arc<ThreadMessage> {
         self.get(index).expect("the index is in range")
     }
 }
@@ -97,7 +97,7 @@ impl Serialize for ThreadEntries {
 
 impl<'de> Deserialize<'de> for ThreadEntries {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Vec::<Arc<ThreadEntry>>::deserialize(from)?.into_iter().collect())
+        Ok(Vec::<Arc<ThreadMessage>>::deserialize(from)?.into_iter().collect())
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
     use crate::ids::CallId;
     use crate::prompt::ChatRole;
 
-    fn entry(call: u32) -> Arc<ThreadEntry> {
-        Arc::new(ThreadEntry::empty(CallId(call), ChatRole::User))
+    fn entry(call: u32) -> Arc<ThreadMessage> {
+        Arc::new(ThreadMessage::empty(CallId(call), ChatRole::User))
     }
 
     #[test]

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{
     AgentMessagePriority, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
-    RetryDecision, SessionOpened, ToolOutcome, TurnOutcome,
+    RetryDecision, SessionOpened, ToolRunOutcome, TurnOutcome,
 };
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, ReplyTextSource, RoleSpec,
-    SummarizerRole, ToolExecutionSite, UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, NewOrStoredReplyText, RoleSpec,
+    SummarizerRole, ToolRunnerKind, UnknownOutcomePolicy,
 };
 use segue_core::handover::{
     HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverFieldValue,
@@ -19,10 +19,10 @@ use segue_core::handover::{
 };
 use segue_core::ids::{CallId, FragmentName};
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionNote};
 use segue_core::prompt::{
-    CallFailure, FailureKind, ModelOutputFormat, ModelReply, StopReason, TokenUsage, ToolCall, ToolSpec,
+    CallFailure, FailureKind, ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, TokenUsage, ToolCall,
 };
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_testkit::SessionHarness;
@@ -56,7 +56,7 @@ fn graph() -> PhaseGraph {
             edge("test", "end", Guard::Always),
             edge("test", "draft", Guard::Always),
         ],
-        gates: vec![PhaseGate {
+        gates: vec![PhaseEntryGate {
             name: "tested".into(),
             opened_by: "review".into(),
             satisfied_by: "test".into(),
@@ -66,15 +66,16 @@ fn graph() -> PhaseGraph {
     }
 }
 
-fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
-    let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
+fn tool(name: &str, runs: ToolRunnerKind) -> FlowToolDeclaration {
+    let spec = ModelToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
     FlowToolDeclaration { runner: runs, ..FlowToolDeclaration::for_host(spec) }
 }
 
 impl All {
     pub(crate) fn new() -> Self {
-        let said =
-            || FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, OverflowPolicy::KeepStart);
+        let said = || {
+            FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, FragmentOverflowPolicy::KeepStart)
+        };
         let note = || FragmentSpec::changing("note", ContextLayer::Task);
         let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
@@ -105,8 +106,8 @@ impl All {
             .with_role(expert)
             .with_role(coder)
             .with_role(scribe)
-            .with_tool(tool("look", ToolExecutionSite::Host))
-            .with_tool(tool("tick", ToolExecutionSite::Flow));
+            .with_tool(tool("look", ToolRunnerKind::Host))
+            .with_tool(tool("tick", ToolRunnerKind::Flow));
         Self { spec }
     }
 }
@@ -130,7 +131,7 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
             metadata: order[2].clone(),
             ..CallRequest::new("expert", "note")
         }),
-        "say" => FlowStep::Reply { text: ReplyTextSource::New(word(1).to_owned()), role: None, call: None },
+        "say" => FlowStep::Reply { text: NewOrStoredReplyText::New(word(1).to_owned()), role: None, call: None },
         "end" => FlowStep::EndTurn(TurnOutcome::Done),
         "fail" => FlowStep::EndTurn(TurnOutcome::Failed { reason: word(1).to_owned() }),
         "go" => {
@@ -197,7 +198,7 @@ impl Flow for All {
                 orders.filter_map(|order| step_for_order(view, &order)).collect()
             }
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
-                let text = ReplyTextSource::Stored(answered.text);
+                let text = NewOrStoredReplyText::Stored(answered.text);
                 let call = view.subject.call.as_ref();
                 let by = call.map(|call| call.role.clone());
                 let mut steps = vec![FlowStep::Reply { text, role: by, call: call.map(|call| call.call) }];
@@ -213,7 +214,7 @@ impl Flow for All {
                 vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: failure.to_string() })]
             }
             Event::ToolRunOpened(opened) if opened.tool == "tick" => {
-                vec![FlowStep::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text: "tock".into() }]
+                vec![FlowStep::AnswerTool { run: opened.run, outcome: ToolRunOutcome::Done, text: "tock".into() }]
             }
             _ => Vec::new(),
         }

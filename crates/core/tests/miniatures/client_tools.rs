@@ -2,7 +2,7 @@
 
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::ids::ToolRunId;
-use segue_core::prompt::{ToolChoice, ToolSpec, ToolUseRules};
+use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
 use segue_core::scope::Scope;
 use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -15,7 +15,8 @@ pub(crate) fn flow() -> ClosureFlow {
 
 pub(crate) fn play() -> SessionHarness {
     let mut harness = SessionHarness::open(flow());
-    let tool = ToolSpec { name: "look".into(), description: "looks".into(), parameters: json!({"type": "object"}) };
+    let tool =
+        ModelToolSpec { name: "look".into(), description: "looks".into(), parameters: json!({"type": "object"}) };
     let choice = ToolChoice::Tool("look".into());
     let forced = TurnOptions {
         tools: vec![tool],

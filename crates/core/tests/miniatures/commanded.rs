@@ -4,7 +4,7 @@ use segue_core::context::RenderedFragment;
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{
-    Flow, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource,
+    Flow, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText,
 };
 use segue_core::ids::FragmentName;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -38,7 +38,8 @@ impl Flow for Bell {
     }
 
     fn react(&self, view: &FlowContext<'_, u32>, event: &RecordedEvent) -> Vec<FlowStep> {
-        let say = |text: &str| FlowStep::Reply { text: ReplyTextSource::New(text.to_owned()), role: None, call: None };
+        let say =
+            |text: &str| FlowStep::Reply { text: NewOrStoredReplyText::New(text.to_owned()), role: None, call: None };
         match &event.event {
             Event::TurnStarted { .. } => vec![say("it is quiet"), FlowStep::EndTurn(TurnOutcome::Done)],
             Event::CommandIssued { .. } => vec![say(&format!("rung {} times", view.state))],

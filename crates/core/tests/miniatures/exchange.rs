@@ -2,7 +2,7 @@
 
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{AskOutcome, ChildAllotment, ChildOrigin, ChildOutcome, Event, SessionOpened, TurnOutcome};
-use segue_core::flow::{ChildRequest, FlowContext, FlowStep};
+use segue_core::flow::{FlowContext, FlowStep, SpawnChildRequest};
 use segue_core::ids::{AskId, ChildId, SessionUid, SubmissionId};
 use segue_core::ledger::ChildUsage;
 use segue_core::submission::{InboxInput, Submission, SubmissionSender};
@@ -30,7 +30,7 @@ fn steps_for_turn(view: &FlowContext<'_, ()>) -> Vec<FlowStep> {
     let turn = view.session.current_turn.as_ref().expect("a turn has started");
     let done = FlowStep::EndTurn(TurnOutcome::Done);
     match &*view.read_text(turn.messages[0].text) {
-        "spawn" => vec![FlowStep::Spawn(ChildRequest {
+        "spawn" => vec![FlowStep::Spawn(SpawnChildRequest {
             flow: "helper".into(),
             key: "left".into(),
             title: Some("the left part".into()),

@@ -15,7 +15,7 @@ use segue_core::ids::{CallId, Seq, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
 use segue_core::session::{LastIds, SessionState};
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProjectFlow, MiniTeam};
+use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
@@ -30,7 +30,7 @@ struct Golden {
 
 const FORMAT_1: [Golden; 16] = [
     Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
-    Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
+    Golden { name: "nodes", flow: || Box::new(MiniFiveNodeFlow::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProjectFlow::new()), play: project },
     Golden { name: "team", flow: || Box::new(MiniTeam::new()), play: team },
     Golden { name: "all", flow: || Box::new(All::new()), play: play_all },
@@ -106,7 +106,7 @@ fn cancelled() -> SessionHarness {
 }
 
 fn nodes() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniNodes::new());
+    let mut harness = SessionHarness::open(MiniFiveNodeFlow::new());
     harness.send_message("plan meals").answer_call("understand", "ok").answer_call("think", "{\"steps\": 2}");
     harness.answer_call("act", "rice beans").answer_call("act", "a b c d e f g").answer_call("reply", "Rice?");
     harness

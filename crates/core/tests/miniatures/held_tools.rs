@@ -4,7 +4,7 @@ use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::flow::{FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::ToolRunId;
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::Scope;
 use segue_core::tool::{ToolArtifact, ToolArtifactKind, ToolResult};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 /// A chat whose role writes files: each run is approved first, and one that a crash interrupts is decided by a person.
 pub(crate) fn flow() -> ClosureFlow {
-    let spec = ToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
+    let spec =
+        ModelToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
     let write = FlowToolDeclaration {
         approval: ToolApprovalPolicy::Required,
         unknown_outcome: UnknownOutcomePolicy::AskOperator,
@@ -45,7 +46,7 @@ pub(crate) fn play() -> SessionHarness {
     harness.run_command(approve(3, None, true)).crash_and_recover();
     harness.run_command(OperatorCommand::ResolveToolRun {
         run: ToolRunId(3),
-        resolution: segue_core::event::ToolRunResolution::Done,
+        resolution: segue_core::event::UnknownToolRunResolution::Done,
         text: Some("d is there".to_owned()),
     });
     harness.answer_call("speaker", "c and d are written");

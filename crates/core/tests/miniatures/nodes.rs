@@ -1,14 +1,14 @@
 //! Tests of the sample flow with five nodes per turn and no lasting threads.
 
 use expect_test::expect;
-use segue_core::context::PrefixMatch;
+use segue_core::context::PreviousPromptComparison;
 use segue_core::prompt::FailureKind;
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::MiniNodes;
+use segue_testkit::sample_flows::MiniFiveNodeFlow;
 
 #[test]
 fn each_node_sees_only_its_own_layers() {
-    let mut harness = SessionHarness::open(MiniNodes::new());
+    let mut harness = SessionHarness::open(MiniFiveNodeFlow::new());
     harness
         .send_message("plan meals")
         .answer_call("understand", "ok")
@@ -38,7 +38,7 @@ fn each_node_sees_only_its_own_layers() {
 
 #[test]
 fn fresh_role_keeps_its_stable_prefix_and_names_the_first_difference() {
-    let mut harness = SessionHarness::open(MiniNodes::new());
+    let mut harness = SessionHarness::open(MiniFiveNodeFlow::new());
     harness
         .send_message("one")
         .answer_call("understand", "ok")
@@ -49,7 +49,7 @@ fn fresh_role_keeps_its_stable_prefix_and_names_the_first_difference() {
     let (call, _) = harness.oldest_open_call("understand");
     let receipt = &harness.session().open_calls[&call].opened.receipt;
     assert!(
-        matches!(&receipt.prefix, PrefixMatch::Broken { kept_tokens: 2, cause, .. } if cause == "conversation"),
+        matches!(&receipt.prefix, PreviousPromptComparison::Broken { kept_tokens: 2, cause, .. } if cause == "conversation"),
         "{:?}",
         receipt.prefix
     );
@@ -57,7 +57,7 @@ fn fresh_role_keeps_its_stable_prefix_and_names_the_first_difference() {
 
 #[test]
 fn a_layer_over_its_budget_is_cut_and_the_receipt_says_so() {
-    let mut harness = SessionHarness::open(MiniNodes::new());
+    let mut harness = SessionHarness::open(MiniFiveNodeFlow::new());
     harness.send_message("one").answer_call("understand", "ok").answer_call("think", "{\"steps\": 1}");
     harness.answer_call("act", "a b c d e f g").answer_call("reply", "r").answer_call("summarize", "1 2 3 4 5 6 7 8 9");
     harness.send_message("two").answer_call("understand", "ok");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::phase::{
-    ConditionVerdict, Guard, PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
+    ConditionVerdict, Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
     PhaseProposal, PhaseSpec, Proposer,
 };
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -25,7 +25,7 @@ pub(crate) fn flow() -> ClosureFlow {
         start: "build".into(),
         phases: vec![build, PhaseSpec::new("check"), end],
         edges: vec![edge("build", "check"), edge("check", "build"), edge("check", "end")],
-        gates: vec![PhaseGate {
+        gates: vec![PhaseEntryGate {
             name: "checked".into(),
             opened_by: "build".into(),
             satisfied_by: "check".into(),

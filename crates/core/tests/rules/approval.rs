@@ -2,8 +2,8 @@
 
 use segue_core::approval::{ToolApprovalPolicy, ToolApprovalRules};
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, MidTurnPolicy, ToolOutcome};
-use segue_core::flow::{FlowSpec, FlowToolDeclaration, ToolExecutionSite};
+use segue_core::event::{Event, MidTurnPolicy, ToolRunOutcome};
+use segue_core::flow::{FlowSpec, FlowToolDeclaration, ToolRunnerKind};
 use segue_core::ids::ToolRunId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::scope::Scope;
@@ -16,7 +16,7 @@ use super::{events, outcomes, tool};
 
 fn flow_with(approval: ToolApprovalPolicy) -> ClosureFlow {
     let role = ClosureFlow::test_role("speaker", Scope::per_session()).with_tool("look");
-    let look = FlowToolDeclaration { approval, ..tool("look", ToolExecutionSite::Host) };
+    let look = FlowToolDeclaration { approval, ..tool("look", ToolRunnerKind::Host) };
     ClosureFlow::new(ClosureFlow::spec_with_role(role).with_tool(look), ClosureFlow::react_as_chat)
 }
 
@@ -91,7 +91,7 @@ fn denied_run_is_a_failed_result_with_the_persons_reason() {
     assert!(last.failed && last.text() == "a person denied this tool call: not on Sundays", "{}", last.text());
     let recorded = events(&harness, |event| match event {
         Event::ToolRunDenied { reason, .. } => Some(reason.clone()),
-        Event::ToolRunEnded { outcome: ToolOutcome::Refused, .. } => Some("refused".to_owned()),
+        Event::ToolRunEnded { outcome: ToolRunOutcome::Refused, .. } => Some("refused".to_owned()),
         _ => None,
     });
     assert_eq!(recorded, ["not on Sundays", "refused"]);

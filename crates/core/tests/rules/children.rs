@@ -2,7 +2,7 @@
 
 use segue_core::decide::{Decision, InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{ChildAllotment, ChildOrigin, ChildOutcome, Event, SessionOpened, TurnOutcome};
-use segue_core::flow::{ChildRequest, FlowStep};
+use segue_core::flow::{FlowStep, SpawnChildRequest};
 use segue_core::ids::{ChildId, Seq, SessionUid, SubmissionId};
 use segue_core::ledger::ChildUsage;
 use segue_core::submission::{InboxInput, Submission, SubmissionSender};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{events, outcomes, refused_steps};
 
-fn request(key: &str) -> ChildRequest {
-    ChildRequest {
+fn request(key: &str) -> SpawnChildRequest {
+    SpawnChildRequest {
         flow: "helper".into(),
         key: key.to_owned(),
         title: None,
@@ -24,7 +24,7 @@ fn request(key: &str) -> ChildRequest {
 }
 
 /// A session that starts the given children in each turn and ends the turn when the first of them has ended.
-fn parent(children: Vec<ChildRequest>) -> SessionHarness {
+fn parent(children: Vec<SpawnChildRequest>) -> SessionHarness {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_child_flow("helper");
     SessionHarness::open(ClosureFlow::new(spec, move |view, event| match &event.event {
         Event::TurnStarted { .. } => children.iter().cloned().map(FlowStep::Spawn).collect(),
@@ -51,7 +51,7 @@ fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
 }
 
 /// A child session that starts children itself, and ends its turn at once.
-fn child(allotment: ChildAllotment, children: Vec<ChildRequest>) -> SessionHarness {
+fn child(allotment: ChildAllotment, children: Vec<SpawnChildRequest>) -> SessionHarness {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_child_flow("helper");
     let flow = ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::UserMessageReceived(_) => children.iter().cloned().map(FlowStep::Spawn).collect(),
@@ -123,7 +123,7 @@ fn r16_children_stay_within_the_allotment() {
     assert_eq!(refused_steps(&harness), ["child `c` of flow `helper`: 2 children are open, which is the maximum"]);
     let mut greedy = child(
         allotment(Some(100), 1, 8, 8),
-        vec![ChildRequest { allotment: Some(allotment(Some(101), 0, 0, 0)), ..request("greedy") }],
+        vec![SpawnChildRequest { allotment: Some(allotment(Some(101), 0, 0, 0)), ..request("greedy") }],
     );
     greedy.send_message("go");
     assert_eq!(
@@ -151,8 +151,8 @@ fn r16_a_child_makes_no_call_beyond_its_money() {
 
 #[test]
 fn a_flow_that_is_not_declared_and_settings_that_are_invalid_are_refused() {
-    let undeclared = ChildRequest { flow: "unknown".into(), ..request("a") };
-    let invalid = ChildRequest { settings: json!("there is no such setting"), ..request("b") };
+    let undeclared = SpawnChildRequest { flow: "unknown".into(), ..request("a") };
+    let invalid = SpawnChildRequest { settings: json!("there is no such setting"), ..request("b") };
     let mut harness = parent(vec![undeclared, invalid, request("c"), request("c")]);
     harness.send_message("go");
     assert_eq!(

@@ -3,7 +3,9 @@
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, ToolRunHoldReason};
 use segue_core::ids::ToolRunId;
-use segue_core::prompt::{ModelOutputFormat, ModelReply, StopReason, ToolCall, ToolChoice, ToolSpec, ToolUseRules};
+use segue_core::prompt::{
+    ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, ToolCall, ToolChoice, ToolUseRules,
+};
 use segue_core::scope::Scope;
 use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -17,7 +19,7 @@ fn flow() -> ClosureFlow {
 }
 
 fn options(tools: &[&str]) -> TurnOptions {
-    let tool = |name: &&str| ToolSpec {
+    let tool = |name: &&str| ModelToolSpec {
         name: (*name).into(),
         description: String::new(),
         parameters: json!({"type": "object"}),

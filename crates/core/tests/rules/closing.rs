@@ -2,7 +2,7 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, SessionOpened, TurnOutcome};
-use segue_core::flow::{FlowStep, ToolExecutionSite};
+use segue_core::flow::{FlowStep, ToolRunnerKind};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -31,7 +31,7 @@ fn closing_cancels_work_outside_turns_and_nothing_new_starts() {
     let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(worker)
         .with_role(ClosureFlow::speaker_role())
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
             FlowStep::EndTurn(TurnOutcome::Done),

@@ -1,10 +1,10 @@
 //! Threads that no longer fit: which messages are folded, which are kept, who writes the summary, and what happens
 //! without one.
 
-use segue_core::context::{ContextLayer, FragmentSpec, PrefixMatch};
+use segue_core::context::{ContextLayer, FragmentSpec, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnOutcome};
-use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolExecutionSite};
+use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolRunnerKind};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
@@ -76,7 +76,9 @@ fn summarizer_writes_a_summary_and_the_deferred_call_resumes() {
     assert_eq!(shown.last().map(String::as_str), Some("question 7 w0"), "its own question comes last");
     let receipt = harness.session().open_calls.values().next().expect("it is open").opened.receipt.clone();
     assert!(receipt.tokens < WINDOW / 2 + 100);
-    assert!(matches!(&receipt.prefix, PrefixMatch::Broken { cause, kept_tokens: 2, .. } if cause == "compaction"));
+    assert!(
+        matches!(&receipt.prefix, PreviousPromptComparison::Broken { cause, kept_tokens: 2, .. } if cause == "compaction")
+    );
     let compacted = &compactions(&harness)[0];
     assert!(compacted.summary_call.is_some());
     assert_eq!(compacted.tokens_after, harness.session().threads.values().next().expect("the thread exists").tokens);
@@ -84,7 +86,7 @@ fn summarizer_writes_a_summary_and_the_deferred_call_resumes() {
     assert_eq!(outcomes(&harness).last().map(String::as_str), Some("done"));
     harness.send_message("more?");
     let receipt = &harness.session().open_calls.values().next().expect("it is open").opened.receipt;
-    assert!(matches!(receipt.prefix, PrefixMatch::Extends(_)), "from then on it extends again");
+    assert!(matches!(receipt.prefix, PreviousPromptComparison::Extends(_)), "from then on it extends again");
 }
 
 #[test]
@@ -415,7 +417,7 @@ fn a_long_run_of_tools_is_compacted_between_its_rounds() {
     for scribe in [true, false] {
         let worker = speaker().with_tool("look");
         let spec = if scribe { with_summarizer(worker) } else { ClosureFlow::spec_with_role(worker) };
-        let mut harness = harness(spec.with_tool(tool("look", ToolExecutionSite::Host)));
+        let mut harness = harness(spec.with_tool(tool("look", ToolRunnerKind::Host)));
         harness.send_message("look around");
         for _ in 0..14 {
             harness.answer_with_tool_call("speaker", "look", json!({})).finish_tool("look", Ok(&words(200)));
@@ -437,7 +439,7 @@ fn a_long_run_of_tools_is_compacted_between_its_rounds() {
 
 #[test]
 fn call_requested_during_a_compacted_round_waits_until_the_round_ends() {
-    let spec = with_summarizer(speaker().with_tool("look")).with_tool(tool("look", ToolExecutionSite::Host));
+    let spec = with_summarizer(speaker().with_tool("look")).with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::ThreadCompacted(_) => vec![super::note("speaker", "by the way")],
         Event::CallAnswered(_) => Vec::new(),
@@ -459,7 +461,7 @@ fn call_requested_during_a_compacted_round_waits_until_the_round_ends() {
 #[test]
 fn tool_call_is_never_separated_from_its_result() {
     let worker = speaker().with_tool("look");
-    let mut harness = harness(ClosureFlow::spec_with_role(worker).with_tool(tool("look", ToolExecutionSite::Host)));
+    let mut harness = harness(ClosureFlow::spec_with_role(worker).with_tool(tool("look", ToolRunnerKind::Host)));
     for turn in 0..24 {
         harness.send_message("look");
         harness

@@ -1,7 +1,7 @@
 //! Private questions that read a thread without adding to it, answers with a schema of their own, and turns that a command
 //! starts.
 
-use segue_core::context::{ContextLayer, FragmentSpec, PrefixMatch};
+use segue_core::context::{ContextLayer, FragmentSpec, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::{FlowCommandSpec, FlowStep};
@@ -63,7 +63,7 @@ fn prompt_after_a_detached_question_still_continues_the_cached_prefix() {
         _ => None,
     });
     let prefix = opened.expect("a call is open").receipt.prefix.clone();
-    assert!(matches!(prefix, PrefixMatch::Extends(_)), "{prefix:?}");
+    assert!(matches!(prefix, PreviousPromptComparison::Extends(_)), "{prefix:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Forks made while calls outside turns were in flight. The fork has made none of them: it makes them once it is
 //! started, and the original's cost is not counted in it.
 
-use segue_core::decide::{OperatorCommand, RecomputeChanges};
+use segue_core::decide::{OperatorCommand, RecomputeOverrides};
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::flow::{FlowStep, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::flow::{FlowStep, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::FailureKind;
@@ -131,7 +131,7 @@ fn call_awaiting_an_operator_is_resolved_in_the_fork() {
 fn repeated_call_is_not_made_in_the_fork() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     harness.send_message("hi").answer_call("speaker", "yes");
-    harness.recompute_call(CallId(1), &RecomputeChanges::default());
+    harness.recompute_call(CallId(1), &RecomputeOverrides::default());
     let before = harness.session().ledger.total;
     harness.fork();
     assert_eq!(since_the_fork(&mut harness), "forked from test at event 9\nc2 cancelled: the session was forked\n");
@@ -141,7 +141,7 @@ fn repeated_call_is_not_made_in_the_fork() {
 /// A session whose worker, after the turn has ended, asked for two tools.
 fn worker_with_tools() -> SessionHarness {
     let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
-    let spec = ClosureFlow::spec_with_role(worker).with_tool(super::tool("look", ToolExecutionSite::Host));
+    let spec = ClosureFlow::spec_with_role(worker).with_tool(super::tool("look", ToolRunnerKind::Host));
     let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done), note("worker", "dig")],
         _ => Vec::new(),

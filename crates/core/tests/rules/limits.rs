@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{outcomes, refused_steps, tool, wants};
 use segue_core::event::CallRequest;
-use segue_core::flow::{RoleLimits, ToolExecutionSite};
+use segue_core::flow::{RoleLimits, ToolRunnerKind};
 use segue_core::handover::{
     HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverProvenance, HandoverSpec,
 };
@@ -20,7 +20,7 @@ fn once(steps: impl Fn() -> Vec<FlowStep> + Send + Sync + 'static) -> SessionHar
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
         .with_role(ClosureFlow::test_role("expert", Scope::per_peer()))
         .with_handover(HandoverSpec { kind: "intent".into(), fields: Vec::new(), repairs_max: 0 })
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => steps(),
         _ => Vec::new(),
@@ -168,7 +168,7 @@ fn values_of_a_flow_are_limited_in_size() {
 #[test]
 fn oversized_tool_call_is_dropped_and_the_others_run() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message("look");
     let giant =
@@ -251,7 +251,7 @@ fn each_role_has_its_own_limits() {
     let with_limits = |limits| {
         let mut speaker = ClosureFlow::speaker_role().with_tool("look");
         speaker.limits = limits;
-        ClosureFlow::spec_with_role(speaker).with_tool(tool("look", ToolExecutionSite::Host))
+        ClosureFlow::spec_with_role(speaker).with_tool(tool("look", ToolRunnerKind::Host))
     };
     let look = |harness: &mut SessionHarness, times: usize| {
         let tool_calls = (0..times).map(|n| wants(&n.to_string(), "look")).collect();

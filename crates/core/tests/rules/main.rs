@@ -26,8 +26,8 @@ mod vendors;
 
 use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, RecordedEvent};
-use segue_core::flow::{FlowStep, FlowToolDeclaration, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
-use segue_core::prompt::{ToolCall, ToolSpec};
+use segue_core::flow::{FlowStep, FlowToolDeclaration, RoleSpec, ToolRunnerKind, UnknownOutcomePolicy};
+use segue_core::prompt::{ModelToolSpec, ToolCall};
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -42,8 +42,8 @@ fn note(role: &str, note: &str) -> FlowStep {
 }
 
 /// A tool that the host or the flow runs.
-fn tool(name: &str, runs: ToolExecutionSite) -> FlowToolDeclaration {
-    let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
+fn tool(name: &str, runs: ToolRunnerKind) -> FlowToolDeclaration {
+    let spec = ModelToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
     FlowToolDeclaration {
         runner: runs,
         unknown_outcome: UnknownOutcomePolicy::Retry,

@@ -7,7 +7,7 @@ use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, Turn
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
 use segue_core::phase::{ConditionVerdict, Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionCause};
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
@@ -202,7 +202,7 @@ fn t9_gate_is_closed_by_evidence_that_the_flow_sees_on_leaving() {
             edge("review", "publish", Guard::Always),
             edge("publish", "draft", Guard::Always),
         ],
-        gates: vec![PhaseGate {
+        gates: vec![PhaseEntryGate {
             name: "reviewed".into(),
             opened_by: "draft".into(),
             satisfied_by: "review".into(),
@@ -316,7 +316,7 @@ fn permanently_blocked_exit_sets_no_wake() {
             .map(|phases| phases.split_once(' ').expect("there are two phases"))
             .map(|(from, to)| edge(from, to, Guard::Always))
             .into(),
-        gates: vec![PhaseGate {
+        gates: vec![PhaseEntryGate {
             name: "first".into(),
             opened_by: "start".into(),
             satisfied_by: "a".into(),

@@ -1,8 +1,8 @@
 //! Calls and tools that were in flight when the process died.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
-use segue_core::event::{Event, RetryDecision, ToolRunResolution};
-use segue_core::flow::{RoleSpec, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::event::{Event, RetryDecision, UnknownToolRunResolution};
+use segue_core::flow::{RoleSpec, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::{CallId, ToolRunId};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{FailureKind, ModelReply};
@@ -131,7 +131,7 @@ fn running_tool_is_retried_or_its_outcome_is_unknown() {
         (UnknownOutcomePolicy::Fail, "the process died while this was running; it may or may not have taken effect"),
     ] {
         let look =
-            segue_core::flow::FlowToolDeclaration { unknown_outcome: policy, ..tool("look", ToolExecutionSite::Host) };
+            segue_core::flow::FlowToolDeclaration { unknown_outcome: policy, ..tool("look", ToolRunnerKind::Host) };
         let mut harness = SessionHarness::open(ClosureFlow::new(
             ClosureFlow::spec_with_role(worker("speaker")).with_tool(look),
             ClosureFlow::react_as_chat,
@@ -152,15 +152,15 @@ fn tool_run_of_unknown_outcome_waits_for_an_operator_if_its_declaration_says_so(
         text: text.map(str::to_owned),
     };
     let cases = [
-        (ToolRunResolution::RunAgain, None, "Tool: found it\n", false),
-        (ToolRunResolution::Fail, None, "it may or may not have taken effect\n", true),
-        (ToolRunResolution::Fail, Some("it was not sent"), "Tool: it was not sent\n", true),
-        (ToolRunResolution::Done, Some("it was sent"), "Tool: it was sent\n", false),
+        (UnknownToolRunResolution::RunAgain, None, "Tool: found it\n", false),
+        (UnknownToolRunResolution::Fail, None, "it may or may not have taken effect\n", true),
+        (UnknownToolRunResolution::Fail, Some("it was not sent"), "Tool: it was not sent\n", true),
+        (UnknownToolRunResolution::Done, Some("it was sent"), "Tool: it was sent\n", false),
     ];
     for (resolution, text, told, failed) in cases {
         let look = segue_core::flow::FlowToolDeclaration {
             unknown_outcome: UnknownOutcomePolicy::AskOperator,
-            ..tool("look", ToolExecutionSite::Host)
+            ..tool("look", ToolRunnerKind::Host)
         };
         let role = ClosureFlow::test_role("speaker", segue_core::scope::Scope::per_session()).with_tool("look");
         let spec = ClosureFlow::spec_with_role(role).with_tool(look);
@@ -174,7 +174,7 @@ fn tool_run_of_unknown_outcome_waits_for_an_operator_if_its_declaration_says_so(
         let approve = OperatorCommand::Approve { run: ToolRunId(1), arguments: None, remember: false, by: None };
         assert!(harness.try_input(SessionInput::Operator(approve)).is_err(), "nobody asked for approval");
         harness.run_command(resolve(resolution, text));
-        if resolution == ToolRunResolution::RunAgain {
+        if resolution == UnknownToolRunResolution::RunAgain {
             harness.finish_tool("look", Ok("found it"));
         }
         assert!(harness.prompt_lines("speaker").ends_with(told), "{}", harness.prompt_lines("speaker"));

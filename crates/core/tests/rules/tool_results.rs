@@ -3,7 +3,7 @@
 use segue_core::body::TextRef;
 use segue_core::decide::SessionInput;
 use segue_core::event::Event;
-use segue_core::flow::{FlowToolDeclaration, ToolExecutionSite};
+use segue_core::flow::{FlowToolDeclaration, ToolRunnerKind};
 use segue_core::ids::ToolRunId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::scope::Scope;
@@ -36,7 +36,7 @@ fn finish(harness: &mut SessionHarness, result: ToolResult) -> (TextRef, Option<
 
 #[test]
 fn value_and_artifacts_are_recorded_but_only_the_text_is_sent_to_the_model() {
-    let mut harness = session_with_open_run(tool("look", ToolExecutionSite::Host));
+    let mut harness = session_with_open_run(tool("look", ToolRunnerKind::Host));
     let result = ToolResult {
         value: Some(json!({"changed": 1})),
         artifacts: vec![diff("a.txt", "-one\n+two\n".to_owned())],
@@ -56,7 +56,7 @@ fn value_and_artifacts_are_recorded_but_only_the_text_is_sent_to_the_model() {
 
 #[test]
 fn value_and_artifacts_have_limits() {
-    let mut harness = session_with_open_run(tool("look", ToolExecutionSite::Host));
+    let mut harness = session_with_open_run(tool("look", ToolRunnerKind::Host));
     let long = "x".repeat(SESSION_LIMITS.tool_artifact_bytes_max + 1);
     let mut artifacts = vec![diff("a.txt", long.clone())];
     artifacts.resize(SESSION_LIMITS.tool_artifacts_max + 1, diff("b.txt", String::new()));
@@ -70,7 +70,7 @@ fn value_and_artifacts_have_limits() {
 
 #[test]
 fn text_is_cut_at_the_limit_of_the_tool() {
-    let declaration = FlowToolDeclaration { output_bytes_max: 10, ..tool("look", ToolExecutionSite::Host) };
+    let declaration = FlowToolDeclaration { output_bytes_max: 10, ..tool("look", ToolRunnerKind::Host) };
     let mut harness = session_with_open_run(declaration);
     let (text, ..) = finish(&mut harness, ToolResult::done("0123456789abcdef"));
     let kept = harness.stored_text(text.body);
@@ -82,12 +82,9 @@ fn limits_of_a_tool_have_limits() {
     let with = |declaration| {
         ClosureFlow::spec_with_role(ClosureFlow::test_role("speaker", Scope::per_session())).with_tool(declaration)
     };
-    let errors = with(FlowToolDeclaration {
-        run_ms_max: 0,
-        output_bytes_max: usize::MAX,
-        ..tool("look", ToolExecutionSite::Host)
-    })
-    .validation_errors();
+    let errors =
+        with(FlowToolDeclaration { run_ms_max: 0, output_bytes_max: usize::MAX, ..tool("look", ToolRunnerKind::Host) })
+            .validation_errors();
     assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(with(tool("look", ToolExecutionSite::Host)).validation_errors().is_empty());
+    assert!(with(tool("look", ToolRunnerKind::Host)).validation_errors().is_empty());
 }

@@ -1,8 +1,8 @@
 //! Tool rounds, refused tools, and two calls that need the same thread.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, ToolOutcome, TurnOutcome};
-use segue_core::flow::{FlowStep, RoleSpec, ToolExecutionSite};
+use segue_core::event::{Event, ToolRunOutcome, TurnOutcome};
+use segue_core::flow::{FlowStep, RoleSpec, ToolRunnerKind};
 use segue_core::ids::{CallId, Seq, ToolRunId, UnixMillis};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelReply;
@@ -18,7 +18,7 @@ fn user_of(tools: &[&str], scope: Scope) -> RoleSpec {
 }
 
 fn looking(scope: Scope) -> SessionHarness {
-    let spec = ClosureFlow::spec_with_role(user_of(&["look"], scope)).with_tool(tool("look", ToolExecutionSite::Host));
+    let spec = ClosureFlow::spec_with_role(user_of(&["look"], scope)).with_tool(tool("look", ToolRunnerKind::Host));
     SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
 }
 
@@ -81,7 +81,7 @@ fn failed_tool_result_is_marked_in_every_prompt() {
 fn tool_results_of_old_journals_stay_unmarked() {
     let written = r#"{"type":"tool_run_ended","run":1,"outcome":"failed","text":{"body":"00112233445566778899aabbccddeeff","tokens":2}}"#;
     let event = segue_core::codec::decode_event(Seq(1), UnixMillis(0), written.as_bytes()).expect("it is read").event;
-    assert!(matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Failed, failed: false, .. }), "{event:?}");
+    assert!(matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Failed, failed: false, .. }), "{event:?}");
     assert_eq!(String::from_utf8_lossy(&segue_core::codec::encode_event(&event)), written);
 }
 
@@ -97,7 +97,7 @@ fn tools_that_the_role_lacks_are_refused_and_the_model_is_told() {
 #[test]
 fn flow_tool_without_an_answer_fails() {
     let spec = ClosureFlow::spec_with_role(user_of(&["complete"], Scope::per_session()))
-        .with_tool(tool("complete", ToolExecutionSite::Flow));
+        .with_tool(tool("complete", ToolRunnerKind::Flow));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message("hi").answer_with_tool_call("speaker", "complete", json!({}));
     assert!(harness.prompt_lines("speaker").ends_with("Tool: the flow did not answer `complete`\n"));
@@ -105,7 +105,7 @@ fn flow_tool_without_an_answer_fails() {
         Event::ToolRunEnded { outcome, .. } => Some(*outcome),
         _ => None,
     });
-    assert_eq!(outcome, [ToolOutcome::Failed]);
+    assert_eq!(outcome, [ToolRunOutcome::Failed]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn fork_between_a_tool_call_and_its_run_has_no_tool_call_without_a_result() {
 /// Two calls per turn for one role with a thread for the session.
 fn twice() -> SessionHarness {
     let spec = ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session()))
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => vec![note("speaker", "first"), note("speaker", "second")],
         Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
@@ -222,7 +222,7 @@ fn a_cancelled_turn_drops_the_call_that_waited_in_it() {
 #[test]
 fn call_requested_during_a_round_waits_until_the_round_ends() {
     let spec = ClosureFlow::spec_with_role(user_of(&["look"], Scope::per_session()))
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::ToolRunEnded { .. } => vec![note("speaker", "by the way")],
         Event::CallAnswered(_) if view.subject.call.as_ref().is_some_and(|call| call.ask == "note") => Vec::new(),

@@ -2,7 +2,7 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{AgentMessagePriority, CallRequest, Event, TurnOutcome};
-use segue_core::flow::{FlowSpec, FlowStep, FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePolicy};
+use segue_core::flow::{FlowSpec, FlowStep, FlowToolDeclaration, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::TurnId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::FailureKind;
@@ -189,7 +189,7 @@ fn deferred_call_resumes_in_the_turn_that_requested_it() {
 #[test]
 fn tool_round_continues_in_the_turn_that_started_it() {
     let look =
-        FlowToolDeclaration { unknown_outcome: UnknownOutcomePolicy::Fail, ..tool("look", ToolExecutionSite::Host) };
+        FlowToolDeclaration { unknown_outcome: UnknownOutcomePolicy::Fail, ..tool("look", ToolRunnerKind::Host) };
     let role = |name: &str| ClosureFlow::test_role(name, Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(role("speaker")).with_role(role("worker")).with_tool(look);
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {

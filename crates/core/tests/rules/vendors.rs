@@ -5,7 +5,7 @@ use segue_core::decide::{InputRefusal, SessionInput};
 use segue_core::event::{
     CallRequest, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
 };
-use segue_core::flow::{FlowContext, FlowStep, ToolExecutionSite};
+use segue_core::flow::{FlowContext, FlowStep, ToolRunnerKind};
 use segue_core::ids::CallId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage};
@@ -138,7 +138,7 @@ fn model_requested_by_the_flow_is_not_replaced() {
 #[test]
 fn tool_rounds_continue_with_the_fallback_model() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.set_fallback_model("speaker", "spare");
     harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
@@ -259,7 +259,10 @@ fn image_stays_with_the_users_message() {
         prompt.messages.iter().map(|message| (message.chat_role, message.images.len())).collect();
     assert_eq!(shown, [(ChatRole::System, 0), (ChatRole::User, 2), (ChatRole::Assistant, 0), (ChatRole::User, 0)]);
     let second = &harness.session().open_calls.values().next().expect("open").opened.receipt;
-    assert!(matches!(second.prefix, segue_core::context::PrefixMatch::Extends(_)), "and the prefix is kept");
+    assert!(
+        matches!(second.prefix, segue_core::context::PreviousPromptComparison::Extends(_)),
+        "and the prefix is kept"
+    );
     let told: Vec<_> = harness.journal().iter().flat_map(|recorded| recorded.event.referenced_bodies()).collect();
     let image = segue_core::body::BodyId::hash_text("aWk=");
     assert!(told.iter().any(|(id, _)| *id == image), "an export takes it along");
@@ -298,7 +301,7 @@ fn invalid_or_too_many_images_are_refused() {
 #[test]
 fn vendor_state_is_dropped_if_earlier_messages_change() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
-        .with_tool(tool("look", ToolExecutionSite::Host));
+        .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.send_message(&words(300)).answer_call("speaker", &words(300)).send_message("look");
     let vendor_state = Some("sealed".to_owned());

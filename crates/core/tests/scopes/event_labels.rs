@@ -1,10 +1,10 @@
 //! Labels what an event shows about its history, to check that random histories cover all cases.
 
-use segue_core::context::{CallThread, PrefixMatch};
+use segue_core::context::{CallThread, PreviousPromptComparison};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnOutcome};
 use segue_core::phase::TransitionCause;
 use segue_core::prompt::FailureKind;
-use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
+use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
 
 /// Returns the labels of an event.
 pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
@@ -43,18 +43,20 @@ fn call_labels(opened: &CallOpened) -> Vec<&'static str> {
             ThreadOpenReason::FirstUse => labels.push("first"),
             ThreadOpenReason::TooOld => labels.push("aged"),
             ThreadOpenReason::Changed(parts) => labels.extend(parts.iter().map(|part| match part {
-                ScopeTagChange::Turn => "turn",
-                ScopeTagChange::Phase => "phase",
-                ScopeTagChange::Model => "model",
-                ScopeTagChange::WorkItem => "work",
-                ScopeTagChange::Reset => "reset",
+                ChangedThreadReuseCondition::Turn => "turn",
+                ChangedThreadReuseCondition::Phase => "phase",
+                ChangedThreadReuseCondition::Model => "model",
+                ChangedThreadReuseCondition::WorkItem => "work",
+                ChangedThreadReuseCondition::Reset => "reset",
             })),
         },
     }
     match &opened.receipt.prefix {
-        PrefixMatch::Extends(_) => labels.push("extends"),
-        PrefixMatch::Broken { cause: by, .. } if *by == "compaction" => labels.push("broken by compaction"),
-        PrefixMatch::Broken { .. } | PrefixMatch::First => {}
+        PreviousPromptComparison::Extends(_) => labels.push("extends"),
+        PreviousPromptComparison::Broken { cause: by, .. } if *by == "compaction" => {
+            labels.push("broken by compaction")
+        }
+        PreviousPromptComparison::Broken { .. } | PreviousPromptComparison::First => {}
     }
     if opened.turn.is_none() {
         labels.push("outside turns");

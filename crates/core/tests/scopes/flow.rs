@@ -13,7 +13,7 @@ use segue_core::ids::{CallId, FragmentName, TurnId};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,8 @@ impl Everything {
             role
         };
         let opened = || FragmentSpec::changing("opened", ContextLayer::Task);
-        let look = ToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
+        let look =
+            ModelToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
         let spec = FlowSpec::new("everything", "a role for every scope")
             .with_graph(graph("track", PhaseGraphOwnerKind::Session))
             .with_graph(graph("mood", PhaseGraphOwnerKind::Role))

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::context::{CallThread, PrefixMatch};
+use segue_core::context::{CallThread, PreviousPromptComparison};
 use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent};
 use segue_core::ids::{CallId, ThreadId, TurnId, UnixMillis};
 use segue_core::phase::TransitionCause;
@@ -343,16 +343,18 @@ impl Oracle {
         let tokens: u32 = prompt.messages.iter().map(message_tokens).sum();
         assert_eq!(opened.receipt.tokens, tokens + tools, "{call} counts what it is sent");
         let verdict = match self.before[&call] {
-            None => PrefixMatch::First,
+            None => PreviousPromptComparison::First,
             Some(before) => {
                 let stood = &prompts[&before];
                 let shortened = self.memory_of[&before] == self.memory_of[&call]
                     && self.compactions_before[&before] != self.compactions_before[&call];
                 // A compaction may by chance leave the same words in place; it is the cause nevertheless.
                 if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) && !shortened {
-                    PrefixMatch::Extends(before)
+                    PreviousPromptComparison::Extends(before)
                 } else {
-                    let PrefixMatch::Broken { from, kept_tokens: kept, cause: by } = &opened.receipt.prefix else {
+                    let PreviousPromptComparison::Broken { from, kept_tokens: kept, cause: by } =
+                        &opened.receipt.prefix
+                    else {
                         panic!("{call} does not extend {before}, and says {:?}", opened.receipt.prefix);
                     };
                     assert_eq!(*from, before);

@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, EmbeddedResource, ResourceContents};
 use segue_flows::assistant::domain::{DomainSchema, McpToolConfig};
-use segue_flows::assistant::tools::{DomainToolResult, RecordRow};
+use segue_flows::assistant::tools::{DomainToolResult, ToolResultRecord};
 use segue_flows::limits::RECORD_TEXT_CHARS_MAX;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn convert_tool_result(
         Some(rows) => {
             let total = u64::try_from(rows.len()).ok();
             let mut bytes = 0;
-            let fits = |row: &RecordRow| {
+            let fits = |row: &ToolResultRecord| {
                 bytes += serde_json::to_string(row).map_or(0, |row| row.len());
                 bytes <= READ_BYTES_MAX
             };
@@ -63,7 +63,7 @@ fn truncate_server_text(mut text: String) -> String {
     text
 }
 
-fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<RecordRow>> {
+fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<ToolResultRecord>> {
     let kind = domain.find_type(tool.returned_type.as_deref()?)?;
     let items = match value.pointer(&tool.at)? {
         Value::Array(items) => items.as_slice(),
@@ -88,7 +88,7 @@ fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> O
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
-        Some(RecordRow { kind: kind.name.clone(), id, label, fields })
+        Some(ToolResultRecord { kind: kind.name.clone(), id, label, fields })
     };
     Some(items.iter().filter_map(row).collect())
 }

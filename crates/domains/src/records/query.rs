@@ -8,7 +8,7 @@ use segue_flows::assistant::domain::{
 use segue_flows::assistant::tools::{DomainToolRequest, DomainToolResult, RecordKey};
 use serde_json::Value;
 
-use super::record_store::{self, SqlValue};
+use super::record_store::{self, JsonSqlParameter};
 use super::schema::{link_table_name, quote_identifier, table_name};
 use super::{RecordsError, labels, snapshot};
 use crate::limits::{GET_ROWS_MAX, READ_BYTES_MAX};
@@ -48,7 +48,7 @@ pub(super) fn execute_query(
     let total: u64 = {
         let sql = format!("SELECT COUNT(*) FROM {name} AS t{filtered}");
         connection
-            .query_row(&sql, params_from_iter(bound.iter().map(SqlValue)), |row| row.get::<_, i64>(0))?
+            .query_row(&sql, params_from_iter(bound.iter().map(JsonSqlParameter)), |row| row.get::<_, i64>(0))?
             .cast_unsigned()
     };
     let sql = format!(
@@ -58,7 +58,7 @@ pub(super) fn execute_query(
     );
     let mut statement = connection.prepare(&sql)?;
     let ids: Vec<String> = statement
-        .query_map(params_from_iter(bound.iter().map(SqlValue)), |row| row.get(0))?
+        .query_map(params_from_iter(bound.iter().map(JsonSqlParameter)), |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let fields: Vec<&RecordField> = match (query.full, kind.summary.is_empty()) {
         (false, false) => kind.summary_fields(),

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::schema::{column_fields, link_table_name, quote_identifier, table_name};
 
 /// A JSON value as an SQL parameter.
-pub(super) struct SqlValue<'v>(pub(super) &'v Value);
+pub(super) struct JsonSqlParameter<'v>(pub(super) &'v Value);
 
-impl ToSql for SqlValue<'_> {
+impl ToSql for JsonSqlParameter<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self.0 {
             Value::Null => ToSqlOutput::Borrowed(ValueRef::Null),
@@ -108,8 +108,8 @@ pub(super) fn upsert_record(
         "INSERT INTO {} (id{names}) VALUES (?{placeholders}) ON CONFLICT (id) DO {on_conflict}",
         quote_identifier(&table_name(domain, kind))
     );
-    let stored: Vec<SqlValue<'_>> =
-        fields.iter().map(|field| SqlValue(values.get(&field.name).unwrap_or(&Value::Null))).collect();
+    let stored: Vec<JsonSqlParameter<'_>> =
+        fields.iter().map(|field| JsonSqlParameter(values.get(&field.name).unwrap_or(&Value::Null))).collect();
     let mut bound: Vec<&dyn ToSql> = vec![&id];
     bound.extend(stored.iter().map(|value| value as &dyn ToSql));
     connection.prepare_cached(&sql)?.execute(bound.as_slice())?;

@@ -2,8 +2,10 @@
 
 use rusqlite::Connection;
 use segue_core::body::BodyId;
-use segue_flows::assistant::domain::{DomainSchema, RecordQuery, RecordType, SnapshotParameters, TitledQuery};
-use segue_flows::assistant::tools::{DomainSnapshot, DomainToolRequest, DomainToolResult, SnapshotSection};
+use segue_flows::assistant::domain::{DomainSchema, DomainSnapshotParameters, RecordQuery, RecordType, TitledQuery};
+use segue_flows::assistant::tools::{
+    DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult,
+};
 use segue_flows::limits::READ_ROWS_MAX;
 use serde_json::Value;
 
@@ -17,9 +19,9 @@ pub(super) fn take_snapshot(
     domain: &DomainSchema,
     request: &DomainToolRequest,
 ) -> Result<DomainToolResult, RecordsError> {
-    let parameters: SnapshotParameters = serde_json::from_value(Value::Object(request.parameters.clone()))
+    let parameters: DomainSnapshotParameters = serde_json::from_value(Value::Object(request.parameters.clone()))
         .map_err(|why| RecordsError::refused(format!("invalid snapshot: {why}")))?;
-    let mut snapshot = DomainSnapshot::default();
+    let mut snapshot = DomainRecordsOverview::default();
     for kind in &domain.types {
         let sql = format!("SELECT COUNT(*) FROM {}", quote_identifier(&table_name(domain, kind)));
         let count = connection.query_row(&sql, [], |row| row.get::<_, i64>(0))?;
@@ -27,7 +29,11 @@ pub(super) fn take_snapshot(
     }
     for TitledQuery { title, query } in parameters.queries {
         let found = execute_query(connection, domain, &query)?;
-        snapshot.sections.push(SnapshotSection { title, total: found.total.unwrap_or_default(), rows: found.rows });
+        snapshot.sections.push(DomainSnapshotSection {
+            title,
+            total: found.total.unwrap_or_default(),
+            rows: found.rows,
+        });
     }
     let mut result = DomainToolResult { snapshot: Some(snapshot), ..DomainToolResult::default() };
     for kind in parameters.versions_of.iter().filter_map(|name| domain.find_type(name)) {

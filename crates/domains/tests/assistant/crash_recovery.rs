@@ -13,7 +13,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use super::support::events;
 
@@ -38,7 +38,7 @@ impl Tool for SilentRecordsTool {
     }
 }
 
-async fn start(store: Arc<MemoryStore>, tool: Arc<dyn Tool>) -> Engine {
+async fn start(store: Arc<InMemoryStore>, tool: Arc<dyn Tool>) -> Engine {
     let model: ScriptedModel = include_str!("four_turns.toml").parse().expect("a sound script");
     let setup = EngineConfig::new(
         store,
@@ -58,7 +58,7 @@ async fn interrupted_write_is_not_executed_twice() {
     let disk = MemoryDisk::new();
     let (done, mut written) = tokio::sync::mpsc::unbounded_channel();
     let silent_tool = SilentRecordsTool { inner: records.clone(), writes: AtomicU32::new(0), done };
-    let store = Arc::new(MemoryStore::open(&disk));
+    let store = Arc::new(InMemoryStore::open(&disk));
     let one = start(store.clone(), Arc::new(silent_tool)).await;
     let session = one.open_session(&"assistant".into(), SessionOptions::default()).await.expect("it opens");
     for said in ["help me plan meals", "3 days, dinners only", "no cod this week"] {
@@ -73,7 +73,7 @@ async fn interrupted_write_is_not_executed_twice() {
     };
     assert_eq!(count().expect("readable"), 2);
     store.kill();
-    let two = start(Arc::new(MemoryStore::open(&disk)), Arc::new(records.clone())).await;
+    let two = start(Arc::new(InMemoryStore::open(&disk)), Arc::new(records.clone())).await;
     let mut listener = two.subscribe(&session, segue_core::ids::Seq(0)).await.expect("it exists");
     let mut ended = 0;
     while ended < 4 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::context::{FragmentReceipt, PrefixMatch};
+use segue_core::context::{FragmentReceipt, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::TurnOutcome;
 use segue_flows::assistant::tools::DomainToolRequest;
@@ -123,7 +123,7 @@ async fn a23_every_receipt_gives_a_reason_for_each_fragment() {
     assert_eq!((pending.text, pending.why.as_str()), (None, "no question or proposal is open"));
     assert_eq!(fragment_receipt(&receipt.ask, "reasoning").why, "2 turns in full");
     // The opening is the same in every turn, so vendors can cache it.
-    let PrefixMatch::Broken { kept_tokens, cause, .. } = &receipt.prefix else {
+    let PreviousPromptComparison::Broken { kept_tokens, cause, .. } = &receipt.prefix else {
         panic!("another turn, another thread")
     };
     assert_eq!(cause.as_str(), "entities");

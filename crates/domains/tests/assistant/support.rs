@@ -12,7 +12,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{LanguageModel, ModelRegistry};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::Value;
 
 pub(crate) struct Kitchen {
@@ -89,7 +89,7 @@ pub(crate) async fn engine(
 ) -> (Engine, SqliteRecordsTool) {
     let domains = ConfiguredDomains::new(DomainSchema::built_in());
     let records = SqliteRecordsTool::in_file(file, domains);
-    let store = Arc::new(MemoryStore::open(disk));
+    let store = Arc::new(InMemoryStore::open(disk));
     let setup =
         EngineConfig::new(store, segue_flows::built_in_flows(), ModelRegistry::from_single_model(model), "scripted");
     let tools = ToolRegistry::default().with_tool(RECORDS_TOOL, Arc::new(records.clone()));

@@ -10,7 +10,7 @@ use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::MCP_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::json;
 
 use super::notes_server::{Notes, OAK};
@@ -24,7 +24,7 @@ json = '{"expressed": "wants the oak done", "references": [], "retain": [], "dem
 
 async fn open(domains: ConfiguredDomains, script: &str) -> (Engine, SessionId) {
     let model: ScriptedModel = format!("{HEARD}{script}").parse().expect("a sound script");
-    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
     let setup = EngineConfig::new(
         store,
         segue_flows::flows_with_domains(domains.clone()),

@@ -10,7 +10,7 @@ use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::{MessageId, SubmissionId};
 use segue_core::session::SessionState;
-use segue_store::{DrainedEntry, JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
+use segue_store::{HandledInboxEntry, JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
 use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
 use crate::call_policy::SessionUsageChange;
@@ -230,7 +230,7 @@ impl SessionActor {
         };
         if let Some((id, outcome)) = submission.zip(decision.submission_outcome.as_ref()) {
             let outcome = serde_json::to_vec(outcome).unwrap_or_default();
-            commit.drained.push(DrainedEntry { id, outcome });
+            commit.drained.push(HandledInboxEntry { id, outcome });
         }
         Engine::from_shared(self.shared.clone()).open_on_demand_sessions(&self.session, decision).await?;
         self.shared.add_deliveries(&mut commit, decision);

@@ -182,7 +182,7 @@ impl SessionActor {
         };
         let span =
             tracing::debug_span!(parent: &self.current_turn_span(), "tool_run", %run, tool = %task.request.opened.tool);
-        self.tools.insert(run, InFlightTool(tokio::spawn(run_tool(task).instrument(span))));
+        self.tools.insert(run, InFlightToolRun(tokio::spawn(run_tool(task).instrument(span))));
     }
 
     /// Waits while the store fails. Callers that ask for something meanwhile get the error; results of calls and tools
@@ -211,9 +211,9 @@ impl SessionActor {
 }
 
 /// The task of a tool run. Dropping it aborts the run.
-pub(super) struct InFlightTool(JoinHandle<()>);
+pub(super) struct InFlightToolRun(JoinHandle<()>);
 
-impl Drop for InFlightTool {
+impl Drop for InFlightToolRun {
     fn drop(&mut self) {
         self.0.abort();
     }

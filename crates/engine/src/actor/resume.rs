@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
-use segue_store::{InboxStatus, Lease};
+use segue_store::{InboxEmptiness, Lease};
 
 use crate::engine::EngineShared;
 use crate::error::Error;
@@ -15,7 +15,7 @@ use crate::text_cache::TextCache;
 
 /// Where a resumed session's state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResumedStateSource {
+pub(super) enum ResumedFromMemoryOrStore {
     /// This process kept it, so none of its pending effects is running anywhere.
     Memory,
     /// The store. Its effects may have been running when another process lost the session.
@@ -24,12 +24,12 @@ pub(super) enum ResumedStateSource {
 
 /// A session that this process holds.
 pub(super) struct ResumedSession {
-    pub source: ResumedStateSource,
+    pub source: ResumedFromMemoryOrStore,
     pub flow: Arc<dyn DynFlow>,
     pub cached: Box<CachedSession>,
     pub epoch: LeaseEpoch,
     /// Whether it has entries that arrived before this process held it. Later ones are found by polling.
-    pub inbox: InboxStatus,
+    pub inbox: InboxEmptiness,
 }
 
 pub(super) async fn resume_session(
@@ -41,7 +41,7 @@ pub(super) async fn resume_session(
         Some(cached) if cached.lease_epoch.is_some() => {
             let flow = find_parked_flow(shared, session, &cached).await?;
             let epoch = cached.lease_epoch.unwrap_or_default();
-            let (source, inbox) = (ResumedStateSource::Memory, InboxStatus::Empty);
+            let (source, inbox) = (ResumedFromMemoryOrStore::Memory, InboxEmptiness::Empty);
             return Ok(ResumedSession { source, flow, cached, epoch, inbox });
         }
         parked => parked,
@@ -56,7 +56,7 @@ pub(super) async fn resume_session(
     {
         let flow = find_parked_flow(shared, session, &cached).await?;
         return Ok(ResumedSession {
-            source: ResumedStateSource::Memory,
+            source: ResumedFromMemoryOrStore::Memory,
             flow,
             cached,
             epoch: lease.epoch,
@@ -67,7 +67,7 @@ pub(super) async fn resume_session(
     let (state, snapshot_seq) = load_state(&*shared.store, &*flow, session).await?;
     let cached = CachedSession { state, texts: TextCache::default(), lease_epoch: Some(lease.epoch), snapshot_seq };
     Ok(ResumedSession {
-        source: ResumedStateSource::Store,
+        source: ResumedFromMemoryOrStore::Store,
         flow,
         cached: Box::new(cached),
         epoch: lease.epoch,

@@ -1,8 +1,8 @@
 //! The five checkpoints of the flow's specification, checked by the receipts of its calls.
 
-use segue_core::context::{CallThread, FragmentSource, PrefixMatch};
+use segue_core::context::{CallThread, FragmentSource, PreviousPromptComparison};
 use segue_core::ids::HandoverId;
-use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
+use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
 use serde_json::Value;
 
 use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN, fragment_layout};
@@ -31,7 +31,7 @@ async fn s27_checkpoint_2_the_starter_persists_into_turn_2_and_hands_over() {
     let concierge = harness.calls("concierge").await;
     let [first, second] = concierge.as_slice() else { panic!("one call a turn") };
     assert_eq!(second.receipt.thread, CallThread::Continued(first.receipt.thread.thread_id()));
-    assert_eq!(second.receipt.prefix, PrefixMatch::Extends(first.call));
+    assert_eq!(second.receipt.prefix, PreviousPromptComparison::Extends(first.call));
     let exchange = harness.conversation_texts(second.call).await;
     assert!(exchange[0].ends_with("\nrent or buy?"), "after the guidance: {}", exchange[0]);
     assert_eq!(exchange[1], "Rent, unless you stay for long.");
@@ -51,7 +51,9 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     let (explorer, second) = (&concierge[2], &concierge[3]);
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
-        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
+        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => {
+            assert_eq!(parts, &[ChangedThreadReuseCondition::Phase])
+        }
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     assert_eq!(fragment_layout(explorer), "identity never part handover | message");

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::flow::{Artifact, ArtifactContent};
+use segue_core::flow::{Artifact, TypedArtifactContent};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, Subscription, UserMessage};
 use segue_models::{LanguageModel, ModelRegistry, RehearsalModel, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 async fn engine(model: Arc<dyn LanguageModel>, name: &str) -> Engine {
-    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
     Engine::start(EngineConfig::new(
         store,
         segue_flows::built_in_flows(),
@@ -139,14 +139,14 @@ async fn the_plan_and_the_maps_are_artifacts_at_any_time() {
 fn describe_artifact(artifact: &Artifact) -> String {
     let name = &artifact.name;
     match &artifact.content {
-        ArtifactContent::Checklist { items, .. } => {
+        TypedArtifactContent::Checklist { items, .. } => {
             format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
         }
-        ArtifactContent::Graph { nodes, metrics, .. } => {
+        TypedArtifactContent::Graph { nodes, metrics, .. } => {
             assert!(!nodes.is_empty() && metrics.iter().any(|metric| metric.name == "shape"));
             format!("{name}: {} nodes", nodes.len())
         }
-        ArtifactContent::Table { .. } | ArtifactContent::Notes { .. } => panic!("unexpected artifact"),
+        TypedArtifactContent::Table { .. } | TypedArtifactContent::Notes { .. } => panic!("unexpected artifact"),
     }
 }
 

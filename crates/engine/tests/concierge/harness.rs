@@ -11,7 +11,7 @@ use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::Value;
 
 /// The replies of all roles if nothing goes wrong. A test puts its special replies before them.
@@ -28,7 +28,7 @@ pub(crate) struct ConciergeHarness {
 
 async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
     let model: ScriptedModel = format!("{special_replies}\n{DEFAULT_REPLIES}").parse().expect("a sound script");
-    let store = Arc::new(MemoryStore::open(disk));
+    let store = Arc::new(InMemoryStore::open(disk));
     let base = EngineConfig::new(
         store,
         segue_flows::built_in_flows(),

@@ -1,6 +1,6 @@
 //! Running a past call again and comparing both answers; the conversation does not change.
 
-use segue_core::decide::RecomputeChanges;
+use segue_core::decide::RecomputeOverrides;
 use segue_core::ids::CallId;
 use segue_engine::RecomputeResult;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ contains = "wants their view to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 
-async fn recompute(harness: &ConciergeHarness, call: CallId, change: RecomputeChanges) -> RecomputeResult {
+async fn recompute(harness: &ConciergeHarness, call: CallId, change: RecomputeOverrides) -> RecomputeResult {
     harness.engine.recompute_call(&harness.session, call, &change).await.expect("the call is run again")
 }
 
@@ -36,9 +36,12 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let (_, before) = harness.engine.load_session(&harness.session).await.expect("it can be read");
     let (replies, handovers) = (harness.replies().await, harness.handovers().await);
 
-    let map =
-        recompute(&harness, mapper.call, RecomputeChanges { model: Some("owl".into()), ..RecomputeChanges::default() })
-            .await;
+    let map = recompute(
+        &harness,
+        mapper.call,
+        RecomputeOverrides { model: Some("owl".into()), ..RecomputeOverrides::default() },
+    )
+    .await;
     let (original, rerun) = (map.original.answer.expect("it was answered"), map.rerun.answer.expect("it is answered"));
     assert!(original.text.contains("rent first") && rerun.text.contains("wait"));
     let (original, rerun) =
@@ -53,7 +56,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let stance = recompute(
         &harness,
         starter.call,
-        RecomputeChanges { settings: json!({"stance": "challenge"}), ..RecomputeChanges::default() },
+        RecomputeOverrides { settings: json!({"stance": "challenge"}), ..RecomputeOverrides::default() },
     )
     .await;
     assert_eq!(stance.original.answer.expect("it was answered").text, "Rent, unless you stay for long.");
@@ -68,7 +71,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let concierge = recompute(
         &harness,
         starter.call,
-        RecomputeChanges { model: Some("dog".into()), ..RecomputeChanges::default() },
+        RecomputeOverrides { model: Some("dog".into()), ..RecomputeOverrides::default() },
     )
     .await;
     assert_eq!((concierge.original.model.as_str(), concierge.rerun.model.as_str()), ("scripted", "dog"));
@@ -98,20 +101,20 @@ async fn s32_an_invalid_rerun_is_refused_and_costs_nothing() {
     harness.send("rent or buy?").await;
     let mapper = harness.calls("mapper").await[0].call;
     let before = harness.events().await.len();
-    let refused = async |call: CallId, change: RecomputeChanges| {
+    let refused = async |call: CallId, change: RecomputeOverrides| {
         let error = harness.engine.recompute_call(&harness.session, call, &change).await.expect_err("it is refused");
         (error.code(), error.to_string())
     };
-    assert_eq!(refused(CallId(99), RecomputeChanges::default()).await.0, "no-such-call");
+    assert_eq!(refused(CallId(99), RecomputeOverrides::default()).await.0, "no-such-call");
     let (code, message) =
-        refused(mapper, RecomputeChanges { settings: json!({"stanze": "decide"}), ..RecomputeChanges::default() })
+        refused(mapper, RecomputeOverrides { settings: json!({"stanze": "decide"}), ..RecomputeOverrides::default() })
             .await;
     assert!(code == "bad-settings" && message.contains("`stanze` is not a setting"), "{message}");
     assert_eq!(harness.events().await.len(), before);
     harness.send("I stay five years").await;
     let second = harness.calls("concierge").await[1].call;
     let (code, message) =
-        refused(second, RecomputeChanges { settings: json!({"stance": "decide"}), ..RecomputeChanges::default() })
+        refused(second, RecomputeOverrides { settings: json!({"stance": "decide"}), ..RecomputeOverrides::default() })
             .await;
     assert_eq!(
         (code, message.as_str()),

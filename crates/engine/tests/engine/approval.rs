@@ -7,15 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::{InputRefusal, OperatorCommand};
-use segue_core::event::{Event, ToolOutcome, ToolRunHoldReason, ToolRunResolution};
+use segue_core::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunResolution};
 use segue_core::flow::{DynFlow, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::{SessionId, ToolRunId};
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::limits::PARKED_LEASE_MS_MAX;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, Error, PendingWorkStatus, SessionQuery, UserMessage};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -25,7 +25,7 @@ use crate::harness::{
 
 fn chat_with_tool(approval: ToolApprovalPolicy, unknown_outcome: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
     let parameters = serde_json::json!({"type": "object"});
-    let spec = ToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
+    let spec = ModelToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
     let look = FlowToolDeclaration { approval, unknown_outcome, ..FlowToolDeclaration::for_host(spec) };
     let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look")).with_tool(look);
     Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
@@ -49,7 +49,7 @@ impl Tool for CountingTool {
 }
 
 async fn start(disk: &MemoryDisk, flow: Arc<dyn DynFlow>, tool: &Arc<CountingTool>) -> (Engine, ReceivedCalls) {
-    let (base, calls) = engine_config(MemoryStore::open(disk), flow);
+    let (base, calls) = engine_config(InMemoryStore::open(disk), flow);
     let tools = ToolRegistry::default().with_tool("look", tool.clone());
     (Engine::start(EngineConfig { tools, ..base }).await.expect("it starts"), calls)
 }
@@ -195,13 +195,16 @@ async fn tool_run_of_unknown_outcome_waits_for_an_operator() {
     let held = |event: &&Event| matches!(event, Event::ToolRunHeld { reason: ToolRunHoldReason::UnknownOutcome, .. });
     assert_eq!(read_events(&two, &session).await.iter().filter(held).count(), 1);
     assert_eq!((two.active_session_count(), tool.runs.load(Ordering::Relaxed)), (0, 1), "it is not repeated");
-    let again =
-        OperatorCommand::ResolveToolRun { run: ToolRunId(1), resolution: ToolRunResolution::RunAgain, text: None };
+    let again = OperatorCommand::ResolveToolRun {
+        run: ToolRunId(1),
+        resolution: UnknownToolRunResolution::RunAgain,
+        text: None,
+    };
     two.apply_command(&session, again).await.expect("it waits for a decision");
     let call = calls.next().await;
     assert_eq!(call.last_message(), "looked with {\"at\":1}");
     call.answer("I see");
     let events = read_events(&two, &session).await;
-    let done = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Done, .. });
+    let done = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Done, .. });
     assert_eq!(events.iter().filter(done).count(), 1);
 }

@@ -8,7 +8,7 @@ use segue_core::flow::RetryPolicy;
 use segue_core::prompt::{CallFailure, FailureKind, StopReason};
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunkStream};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use crate::harness::{
     advance_ms, chat_engine, chat_flow, chat_with_role, engine_config, engine_with_flow, open_session, read_events,
@@ -156,7 +156,7 @@ impl LanguageModel for PanickingModel {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_adapter_fails_only_its_call() {
     let disk = MemoryDisk::new();
-    let (base, _calls) = engine_config(MemoryStore::open(&disk), chat_flow());
+    let (base, _calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     let models = std::sync::Arc::new(ModelRegistry::from_single_model(std::sync::Arc::new(PanickingModel)));
     let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
     let session = open_session(&engine).await;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, TurnOutcome};
-use segue_core::flow::{ChildRequest, DynFlow, FlowSpec, FlowStep, ReplyTextSource};
+use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, SpawnChildRequest};
 use segue_core::ids::SessionId;
 use segue_engine::{Engine, Error, SessionOptions};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 
@@ -25,15 +25,15 @@ fn parent_flow() -> Arc<dyn DynFlow> {
             text.split_whitespace().map(|word| FlowStep::Spawn(request(word))).collect()
         }
         Event::ChildEnded { .. } if view.session.open_children.is_empty() && view.session.current_turn.is_some() => {
-            let text = ReplyTextSource::New("all children have ended".to_owned());
+            let text = NewOrStoredReplyText::New("all children have ended".to_owned());
             vec![FlowStep::Reply { text, role: None, call: None }, FlowStep::EndTurn(TurnOutcome::Done)]
         }
         _ => Vec::new(),
     }))
 }
 
-fn request(key: &str) -> ChildRequest {
-    ChildRequest {
+fn request(key: &str) -> SpawnChildRequest {
+    SpawnChildRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -78,7 +78,7 @@ fn asking_flow() -> Arc<dyn DynFlow> {
 }
 
 async fn family_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
-    let (mut config, calls) = engine_config(MemoryStore::open(disk), parent_flow());
+    let (mut config, calls) = engine_config(InMemoryStore::open(disk), parent_flow());
     config.flows.extend([worker_flow(), asking_flow()]);
     (Engine::start(config).await.expect("the engine starts"), calls)
 }

@@ -9,7 +9,7 @@ use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::{Engine, SessionOptions};
-use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
+use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
 
 use crate::harness::{
     FaultyStore, InjectedFaults, ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, load_state,
@@ -195,8 +195,8 @@ async fn recovery_is_retried_while_the_store_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_closed_store_ends_the_work_and_loses_nothing() {
     let disk = MemoryDisk::new();
-    let store = std::sync::Arc::new(MemoryStore::open(&disk));
-    let (mut base, mut calls) = engine_config(MemoryStore::open(&disk), chat_flow());
+    let store = std::sync::Arc::new(InMemoryStore::open(&disk));
+    let (mut base, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     base.store = store.clone();
     let one = Engine::start(base).await.expect("it starts");
     let session = open_session(&one).await;

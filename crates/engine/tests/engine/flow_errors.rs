@@ -6,7 +6,7 @@ use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep, RoleSpec};
 use segue_core::scope::Scope;
 use segue_engine::Engine;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -98,7 +98,7 @@ async fn a_flow_that_fails_can_be_cancelled() {
 async fn an_invalid_flow_is_refused_at_the_start() {
     let spec = ClosureFlow::spec_with_role(RoleSpec::new("speaker", Scope::per_session()).with_tool("nothing"));
     let (config, _calls) =
-        engine_config(MemoryStore::with_own_disk(), Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat)));
+        engine_config(InMemoryStore::with_own_disk(), Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat)));
     let error = Engine::start(config).await.expect_err("it is invalid");
     assert_eq!(error.code(), "invalid-flow");
     assert!(error.to_string().contains("there is no tool `nothing`"), "{error}");
@@ -110,7 +110,7 @@ async fn a_missing_flow_is_named() {
     let (one, _calls) = engine_with_flow(&disk, faulty_chat(panics)).await;
     let session = open_session(&one).await;
     one.shutdown().await;
-    let (base, _calls) = engine_config(MemoryStore::open(&disk), Arc::new(segue_flows::chat::ChatFlow::new()));
+    let (base, _calls) = engine_config(InMemoryStore::open(&disk), Arc::new(segue_flows::chat::ChatFlow::new()));
     let two = Engine::start(base).await.expect("it starts");
     let error = two.send_message(&session, "hello".into()).await.expect_err("its flow is not there");
     assert_eq!(error.code(), "no-such-flow");

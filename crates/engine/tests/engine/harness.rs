@@ -21,12 +21,12 @@ use segue_models::{
     CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream,
     ReplyFinish,
 };
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_store::{
-    ChangeCursor, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, Store,
-    StoreMaintenance, SubmissionStatus, TakeoverPolicy,
+    ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader, JournalRecord,
+    JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
+    SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot,
+    Store, StoreMaintenance, SubmissionStatus, TakeoverPolicy,
 };
 use segue_testkit::{ClosureFlow, WordCounter};
 use tokio::sync::mpsc;
@@ -179,7 +179,7 @@ pub(crate) fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>)
 
 /// Starts an engine with a flow on a disk.
 pub(crate) async fn engine_with_flow(disk: &MemoryDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
-    let (config, calls) = engine_config(MemoryStore::open(disk), flow);
+    let (config, calls) = engine_config(InMemoryStore::open(disk), flow);
     (Engine::start(config).await.expect("the engine starts"), calls)
 }
 
@@ -248,7 +248,7 @@ pub(crate) async fn advance_ms(ms: u64) {
 /// A memory store that counts reads, and fails on request in ways that memory never does.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
-    inner: MemoryStore,
+    inner: InMemoryStore,
     pub faults: Arc<InjectedFaults>,
 }
 
@@ -278,7 +278,7 @@ pub(crate) struct InjectedFaults {
 impl FaultyStore {
     pub(crate) fn open(disk: &MemoryDisk) -> (Self, Arc<InjectedFaults>) {
         let faults = Arc::new(InjectedFaults::default());
-        (Self { inner: MemoryStore::open(disk), faults: faults.clone() }, faults)
+        (Self { inner: InMemoryStore::open(disk), faults: faults.clone() }, faults)
     }
 }
 
@@ -361,12 +361,12 @@ impl LeaseStore for FaultyStore {
         self.inner.lease_ms()
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> StoreResult<LeaseRenewal> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> StoreResult<LeaseRenewalResult> {
         fail_if_requested(&self.faults.failing_renewals)?;
         self.inner.renew_leases(held).await
     }
 
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<InboxStatus> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> StoreResult<InboxEmptiness> {
         self.inner.release_lease(session, epoch).await
     }
 }
@@ -390,7 +390,7 @@ impl InboxStore for FaultyStore {
         self.inner.read_outcome(session, submission).await
     }
 
-    async fn held_sessions_with_entries(&self, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+    async fn held_sessions_with_entries(&self, limit: usize) -> StoreResult<Vec<SessionNameAndUid>> {
         self.inner.held_sessions_with_entries(limit).await
     }
 }
@@ -401,11 +401,11 @@ impl SessionCatalog for FaultyStore {
         self.inner.list_sessions(query).await
     }
 
-    async fn parent_of(&self, session: &SessionId) -> StoreResult<Option<SessionAddress>> {
+    async fn parent_of(&self, session: &SessionId) -> StoreResult<Option<SessionNameAndUid>> {
         self.inner.parent_of(session).await
     }
 
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> StoreResult<Vec<SessionNameAndUid>> {
         self.inner.children_of(parent, limit).await
     }
 
@@ -413,11 +413,11 @@ impl SessionCatalog for FaultyStore {
         self.inner.sessions_with_pending_work(query).await
     }
 
-    async fn sessions_to_delete(&self, limit: usize) -> StoreResult<Vec<SessionAddress>> {
+    async fn sessions_to_delete(&self, limit: usize) -> StoreResult<Vec<SessionNameAndUid>> {
         self.inner.sessions_to_delete(limit).await
     }
 
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> StoreResult<SessionChangePage> {
+    async fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize) -> StoreResult<SessionChangePage> {
         self.inner.changes_after(after, limit).await
     }
 }

@@ -4,7 +4,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::TurnId;
 use segue_engine::{Error, SubmissionResult, UserMessage};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_store::{InboxStore as _, NewSubmission};
 
 use crate::harness::{
@@ -89,7 +89,7 @@ async fn r4_an_entry_is_pending_work_by_itself() {
     run_turn(&engine, &mut calls, &session, "one", "to one").await;
     // The session is parked and its lease released when a process that then dies submits.
     advance_ms(2_000).await;
-    let store = MemoryStore::open(&disk);
+    let store = InMemoryStore::open(&disk);
     let message = segue_core::submission::Submission::Message {
         text: "two".into(),
         idempotency_key: None,
@@ -114,7 +114,7 @@ async fn an_entry_that_is_no_submission_is_refused_and_kept_in_the_journal() {
     let disk = MemoryDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
-    let store = MemoryStore::open(&disk);
+    let store = InMemoryStore::open(&disk);
     let id = segue_core::ids::SubmissionId(9);
     let entry = NewSubmission { id, at: engine.now(), bytes: b"nonsense".to_vec(), exempt_from_limit: false };
     store.submit(&session, None, entry).await.expect("submitted");

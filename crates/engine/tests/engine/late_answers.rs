@@ -14,7 +14,7 @@ use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, SessionUpdate, TurnReport};
-use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
+use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -247,7 +247,7 @@ async fn an_abandoned_call_times_out() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_call_is_aborted_if_another_call_needs_its_slot() {
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 2, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -268,7 +268,7 @@ async fn an_abandoned_call_is_aborted_if_another_call_needs_its_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_abandoned_while_another_waits_for_its_model() {
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 2, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -287,7 +287,7 @@ async fn a_call_is_not_abandoned_while_another_waits_for_its_model() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_calls_are_limited() {
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 1_000, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");

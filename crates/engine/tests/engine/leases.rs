@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use segue_engine::{Engine, EngineConfig, Error};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use crate::harness::{
     FaultyStore, InjectedFaults, ReceivedCall, ReceivedCalls, advance_ms, chat_flow, engine_config, open_session,
@@ -137,7 +137,7 @@ async fn r17_a_caller_of_a_node_that_lost_the_session_gets_its_answer() {
 #[tokio::test(start_paused = true)]
 async fn r15_a_node_that_drains_records_the_calls_in_flight() {
     let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
-    let (config, mut calls) = engine_config(MemoryStore::open(&disk), chat_flow());
+    let (config, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     let one = Engine::start(EngineConfig { drain_ms_max: 60_000, ..config }).await.expect("starts");
     let session = open_session(&one).await;
     one.send_message(&session, "hello".into()).await.expect("accepted");

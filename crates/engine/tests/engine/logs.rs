@@ -9,7 +9,7 @@ use segue_core::ids::Seq;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::Engine;
 use segue_engine::limits::{BREAKER_FAILURES_MAX, PARKED_LEASE_MS_MAX, UPDATES_BUFFERED_MAX};
-use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
+use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
 use segue_store::{LeaseStore, TakeoverPolicy};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
@@ -140,7 +140,7 @@ async fn log_tells_that_a_lease_was_lost() {
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    let other = MemoryStore::open(&disk);
+    let other = InMemoryStore::open(&disk);
     other.acquire_lease(&session, TakeoverPolicy::Force).await.expect("taken over");
     call.answer("too late");
     advance_ms(1_000).await;

@@ -6,7 +6,7 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_engine::limits::SNAPSHOT_EVENTS_MIN;
 use segue_engine::{Engine, Error, UserMessage};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use crate::harness::{
     advance_ms, chat_engine, chat_flow, engine_config, load_state, open_named_session, open_session, read_events,
@@ -70,8 +70,8 @@ async fn another_session_of_the_same_name_and_length_is_not_confused_with_the_ol
 #[tokio::test(start_paused = true)]
 async fn work_of_a_dead_process_is_resumed_by_a_live_one() {
     let disk = MemoryDisk::new();
-    let dying = Arc::new(MemoryStore::open(&disk));
-    let (mut base, mut calls) = engine_config(MemoryStore::open(&disk), chat_flow());
+    let dying = Arc::new(InMemoryStore::open(&disk));
+    let (mut base, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     base.store = dying.clone();
     let engine_dying = Engine::start(base).await.expect("it starts");
     let (_alive, mut calls_alive) = chat_engine(&disk).await;
@@ -114,7 +114,7 @@ async fn a_long_session_is_restored_from_its_snapshot() {
         run_turn(&one, &mut calls, &session, "hello", "yes").await;
     }
     advance_ms(10).await;
-    let store = MemoryStore::open(&disk);
+    let store = InMemoryStore::open(&disk);
     let snapshot = segue_store::JournalReader::load_snapshot(&store, &session).await.expect("it can be read");
     let snapshot = snapshot.expect("one was kept");
     let (_, folded) =
@@ -158,7 +158,7 @@ async fn two_callers_that_open_the_same_name_and_send_at_once_both_succeed() {
 async fn many_senders_at_once_lose_nothing() {
     const SENDERS: u32 = 8;
     const MESSAGES: u32 = 25;
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
     let engine = Engine::start(base).await.expect("it starts");
     let session = open_session(&engine).await;
     let model = tokio::spawn(async move {

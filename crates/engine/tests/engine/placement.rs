@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::event::SessionOpened;
 use segue_engine::{Engine, EngineConfig, SessionPlacement};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use crate::harness::{
     ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, open_named_session, run_turn, send_in_background,
@@ -20,7 +20,7 @@ impl SessionPlacement for NoBuilder {
 }
 
 async fn engine_without_builder(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
-    let (config, calls) = engine_config(MemoryStore::open(disk), chat_flow());
+    let (config, calls) = engine_config(InMemoryStore::open(disk), chat_flow());
     let config = EngineConfig { placement: Some(Arc::new(NoBuilder)), ..config };
     (Engine::start(config).await.expect("the engine starts"), calls)
 }

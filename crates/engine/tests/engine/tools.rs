@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_core::event::{Event, ToolOutcome};
+use segue_core::event::{Event, ToolRunOutcome};
 use segue_core::flow::{DynFlow, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::{Seq, ToolRunId};
 use segue_core::limits::TOOL_RUN_MS_DEFAULT;
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::limits::{TOOL_PROGRESS_BYTES_MAX, TOOL_PROGRESS_MS_MIN};
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionUpdate};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -24,7 +24,7 @@ use crate::harness::{
 /// A chat whose role has the tool `look`.
 fn chat_with_tool(unknown: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
     let parameters = serde_json::json!({"type": "object"});
-    let spec = ToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
+    let spec = ModelToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
     let spec = ClosureFlow::spec_with_role(speaker_role().with_tool("look"))
         .with_tool(FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) });
     Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat))
@@ -76,7 +76,7 @@ async fn engine_with(
     unknown: UnknownOutcomePolicy,
     tool: Option<LookTool>,
 ) -> (Engine, ReceivedCalls) {
-    let (base, calls) = engine_config(MemoryStore::open(disk), chat_with_tool(unknown));
+    let (base, calls) = engine_config(InMemoryStore::open(disk), chat_with_tool(unknown));
     let tools = tool.into_iter().fold(ToolRegistry::default(), |tools, tool| tools.with_tool("look", Arc::new(tool)));
     (Engine::start(EngineConfig { tools, ..base }).await.expect("it starts"), calls)
 }
@@ -133,7 +133,7 @@ async fn a_tool_is_stopped_with_its_turn() {
     assert_eq!(runs.load(Ordering::Relaxed), 1);
     assert_eq!(Arc::strong_count(&runs), 2, "only the tool itself holds it, not a run");
     let events = read_events(&engine, &session).await;
-    let cancelled = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Cancelled, .. });
+    let cancelled = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Cancelled, .. });
     assert_eq!(events.iter().filter(cancelled).count(), 1);
 }
 
@@ -151,7 +151,7 @@ async fn a_tool_run_interrupted_by_a_crash_is_repeated_only_if_the_policy_allows
         let call = calls.next().await;
         assert_eq!(call.last_message() == "two files at 1", repeated == 1, "{}", call.last_message());
         let events = read_events(&two, &session).await;
-        let lost = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Unknown, .. });
+        let lost = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Unknown, .. });
         assert_eq!(events.iter().filter(lost).count(), 1 - repeated);
         call.answer("I see");
     }
@@ -174,7 +174,8 @@ async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import(
         crate::harness::advance_ms(10).await;
         assert_eq!(runs.load(Ordering::Relaxed), 0, "{imported}: the exported session runs the tool");
         let events = read_events(&other, &imported).await;
-        let cancelled = |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Cancelled, .. });
+        let cancelled =
+            |event: &&Event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Cancelled, .. });
         assert_eq!(events.iter().filter(cancelled).count(), 1, "{imported}");
         let forked = |event: &&Event| matches!(event, Event::SessionForked { .. });
         assert_eq!(events.iter().filter(forked).count(), 1, "{imported}");

@@ -10,7 +10,7 @@ use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::scope::Scope;
 use segue_engine::{Engine, EngineConfig, Error, SessionExportStream, SessionResumePolicy};
 use segue_store::SessionQuery;
-use segue_store::memory::{AppendFault, MemoryDisk, MemoryStore};
+use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -166,7 +166,7 @@ async fn a_fork_by_an_engine_without_recovery_makes_its_background_calls_when_re
     let session = open_session(&one).await;
     one.send_message(&session, "go".into()).await.expect("accepted");
     let there = calls.next().await;
-    let (config, _calls_unused) = engine_config(MemoryStore::open(&disk), background_worker_flow());
+    let (config, _calls_unused) = engine_config(InMemoryStore::open(&disk), background_worker_flow());
     let recording_engine =
         Engine::start(EngineConfig { recovery: SessionResumePolicy::Never, ..config }).await.expect("it starts");
     let fork = recording_engine.fork_session(&session, None, Some("fork".into())).await.expect("it forks");
@@ -193,7 +193,7 @@ async fn a_fork_by_an_engine_without_recovery_is_answered_when_resumed() {
     let position =
         read_events(&one, &session).await.iter().rposition(|event| matches!(event, Event::UserMessageReceived(_)));
     let at = Seq(position.expect("it was recorded") as u64 + 1);
-    let (config, _calls_unused) = engine_config(MemoryStore::open(&disk), crate::harness::chat_flow());
+    let (config, _calls_unused) = engine_config(InMemoryStore::open(&disk), crate::harness::chat_flow());
     let recording_engine =
         Engine::start(EngineConfig { recovery: SessionResumePolicy::Never, ..config }).await.expect("it starts");
     let fork = recording_engine.fork_session(&session, Some(at), Some("fork".into())).await.expect("it forks");

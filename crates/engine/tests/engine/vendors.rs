@@ -9,7 +9,7 @@ use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, TokenUsage
 use segue_core::scope::Scope;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
-use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::vendor::{
     GenerationParams, ModelCapabilities, ModelEndpoint, VendorCredentials, VendorModelClient, WireFormat,
 };
@@ -17,7 +17,7 @@ use segue_models::{
     CacheablePromptPart, LanguageModel, ModelCard, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
     ReplyChunkStream, TokenPrice,
 };
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -47,7 +47,7 @@ impl LanguageModel for ProvidedModel {
 pub(crate) async fn engine_with_provider() -> (Engine, ReceivedCalls) {
     let mut role = speaker_role();
     role.retry_policy.attempts_max = 10;
-    let (base, calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+    let (base, calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
     let model = base.models.get(&"controlled".into()).expect("it is there");
     let models = Arc::new(ModelRegistry::from_single_model(Arc::new(ProvidedModel(model))));
     (Engine::start(EngineConfig { models, ..base }).await.expect("it starts"), calls)
@@ -74,7 +74,7 @@ async fn a_long_answer_that_keeps_streaming_is_not_cut_off() {
 async fn the_silence_limit_of_a_model_overrides_the_timeout_of_the_role() {
     let mut role = speaker_role();
     role.timeout_ms = 1_000;
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
     let limits = ModelCallLimits { silence_ms_max: Some(60_000), ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -119,7 +119,7 @@ async fn an_unreachable_provider_is_not_called_until_a_probe_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn the_cost_of_a_failed_attempt_is_recorded() {
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
     let model = base.models.get(&"controlled".into()).expect("it is there");
     let card = ModelCard { price: Some(TokenPrice::flat(1_000_000, 2_000_000, 0)), ..ModelCard::unpriced(100_000) };
     let models = Arc::new(ModelRegistry::new().with_card("controlled", model, card));
@@ -140,8 +140,8 @@ async fn the_cost_of_a_failed_attempt_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fallback_model_takes_over_and_that_is_recorded() {
-    let (base, mut calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
-    let (spare_base, mut spare_calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (spare_base, mut spare_calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
     let (main, spare) = (base.models.get(&"x".into()).expect("any"), spare_base.models.get(&"x".into()).expect("any"));
     let models = Arc::new(ModelRegistry::new().with_model("main", main).with_model("spare", spare));
     let assignment = ModelAssignment::new(models.clone(), "main".into()).with_fallback("spare".into());
@@ -201,7 +201,7 @@ async fn the_caching_hint_depends_on_the_scope() {
         [(Scope::Fresh, CacheablePromptPart::SystemOnly), (Scope::per_session(), CacheablePromptPart::WholePrompt)]
     {
         let flow = chat_with_role(ClosureFlow::test_role("speaker", scope));
-        let (base, _calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), flow);
+        let (base, _calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), flow);
         let models = Arc::new(ModelRegistry::from_single_model(model.clone()));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
         let session = open_session(&engine).await;
@@ -232,7 +232,7 @@ async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
     {
         let mut role = speaker_role();
         (role.timeout_ms, role.retry_policy.attempts_max) = (400, 1);
-        let (base, _calls) = engine_config(MemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+        let (base, _calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
         let connection = ModelEndpoint {
             provider: "acme".into(),
             wire: WireFormat::Chat,
@@ -242,7 +242,8 @@ async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
             capabilities: ModelCapabilities::with_unknown_support(8_192),
             params: GenerationParams::default(),
         };
-        let vendor = VendorModelClient::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)));
+        let vendor =
+            VendorModelClient::new(connection, Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion)));
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(vendor)));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
         let session = open_session(&engine).await;

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{AskOutcome, Event, TurnOutcome};
-use segue_core::flow::{DynFlow, FlowSpec, FlowStep, ReplyTextSource};
+use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText};
 use segue_core::ids::SessionId;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionOptions, UserMessage};
 use segue_flows::workspace::WorkspaceFlow;
-use segue_flows::workspace::requests::{LessonQuery, LessonToAdd, WorkspaceQuestion, workspace_session};
+use segue_flows::workspace::requests::{LessonQuery, LessonToAdd, WorkspaceSessionRequest, workspace_session};
 use segue_store::SessionQuery;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{advance_ms, engine_config, load_state, send_in_background, speaker_role};
@@ -28,12 +28,12 @@ fn client_flow() -> Arc<dyn DynFlow> {
             let workspace = workspace_session(own_name, "shop").expect("the name is valid");
             let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
             let request = match word {
-                "learn" => WorkspaceQuestion::LessonAdd(LessonToAdd {
+                "learn" => WorkspaceSessionRequest::LessonAdd(LessonToAdd {
                     agent: "coder".to_owned(),
                     title: rest.to_owned(),
                     text: rest.to_owned(),
                 }),
-                "lessons" => WorkspaceQuestion::Lessons(LessonQuery::default()),
+                "lessons" => WorkspaceSessionRequest::Lessons(LessonQuery::default()),
                 "claim" => return vec![FlowStep::Claim { workspace, name: rest.to_owned(), wait_ms: 3_600_000 }],
                 _ => {
                     let released = FlowStep::ReleaseClaim { reason: "done".to_owned() };
@@ -47,7 +47,7 @@ fn client_flow() -> Arc<dyn DynFlow> {
                 AskOutcome::Answered { body } => body.to_string(),
                 other => format!("{other:?}"),
             };
-            let reply = FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None };
+            let reply = FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None };
             vec![reply, FlowStep::EndTurn(TurnOutcome::Done)]
         }
         _ => Vec::new(),
@@ -55,7 +55,7 @@ fn client_flow() -> Arc<dyn DynFlow> {
 }
 
 async fn workspace_engine(disk: &MemoryDisk) -> Engine {
-    let (config, calls) = engine_config(MemoryStore::open(disk), client_flow());
+    let (config, calls) = engine_config(InMemoryStore::open(disk), client_flow());
     drop(calls);
     let flows = [config.flows, vec![Arc::new(WorkspaceFlow::new())]].concat();
     // Processes choose different ids for what they submit.

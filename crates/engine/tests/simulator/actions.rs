@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::RecomputeChanges;
+use segue_core::decide::RecomputeOverrides;
 use segue_core::event::{Event, MidTurnPolicy};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
 use segue_engine::clock::TokioClock;
@@ -12,7 +12,7 @@ use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::ModelRegistry;
 use segue_store::JournalReader;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::WordCounter;
 
 use crate::plan::{ListenFrom, SendMode, SimAction, TargetProcess};
@@ -107,7 +107,7 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Recompute { session, call, model } => {
             let Some(session) = client.session(session) else { return };
-            let change = RecomputeChanges { model: model.map(Into::into), ..RecomputeChanges::default() };
+            let change = RecomputeOverrides { model: model.map(Into::into), ..RecomputeOverrides::default() };
             match client.first.recompute_call(&session, CallId(call), &change).await {
                 Ok(_) | Err(Error::NoSuchCall { .. }) => {}
                 Err(error) => client.record_error("a rerun", &error),
@@ -186,7 +186,7 @@ async fn fork_session_at(client: &SimClient, session: &SessionId, at_percent: Op
 
 /// Starts another engine on the same disk that records inputs but starts no effects.
 async fn start_recording_engine(client: &SimClient) -> Engine {
-    let store = Arc::new(MemoryStore::open(&client.world.disk));
+    let store = Arc::new(InMemoryStore::open(&client.world.disk));
     let flows = client.first.flows().cloned().collect();
     let config = EngineConfig {
         recovery: SessionResumePolicy::Never,
@@ -268,7 +268,7 @@ async fn follow_session(
 
 /// Returns how many events of a session are recorded at this moment.
 pub(crate) fn read_head(disk: &MemoryDisk, session: &SessionId) -> Seq {
-    let records = expect_ready(MemoryStore::open(disk).read_records(session, Seq(0), usize::MAX));
+    let records = expect_ready(InMemoryStore::open(disk).read_records(session, Seq(0), usize::MAX));
     Seq(records.map_or(0, |records| records.len() as u64))
 }
 

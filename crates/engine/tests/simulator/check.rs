@@ -12,7 +12,7 @@ use segue_core::ledger::UsageTotals;
 use segue_core::session::SessionState;
 use segue_core::signal::parse_reply_ignoring_quotes;
 use segue_engine::TurnReport;
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use segue_store::{JournalReader, PendingWorkStatus, SessionCatalog, SessionQuery};
 use segue_testkit::assert_invariants;
 
@@ -48,13 +48,13 @@ impl CheckedJournal {
 
 /// Reads every session on the disk.
 pub(crate) fn read_journals(world: &SimWorld, plan: &SimPlan) -> Vec<CheckedJournal> {
-    let store = MemoryStore::open(&world.disk);
+    let store = InMemoryStore::open(&world.disk);
     let page = expect_ready(store.list_sessions(&SessionQuery::newest(usize::MAX))).expect("the disk can be read");
     let flow = tuned_flow(plan.flow, SeededRandom::new(plan.seed));
     page.entries.into_iter().map(|entry| read_journal(&store, &entry.session, flow.clone())).collect()
 }
 
-fn read_journal(store: &MemoryStore, session: &SessionId, flow: Arc<dyn DynFlow>) -> CheckedJournal {
+fn read_journal(store: &InMemoryStore, session: &SessionId, flow: Arc<dyn DynFlow>) -> CheckedJournal {
     let records = expect_ready(store.read_records(session, Seq(0), usize::MAX)).expect("it is there");
     let decode = |record: &segue_store::JournalRecord| codec::decode_event(record.seq, record.at, &record.bytes);
     let events: Vec<RecordedEvent> = records.iter().map(|record| decode(record).expect("it can be read")).collect();
@@ -584,7 +584,7 @@ fn foreign_texts<'j>(journal: &'j CheckedJournal, opened: &CallOpened) -> Vec<&'
 
 /// Checks the rows of lists, which recovery uses too.
 fn check_summaries(world: &SimWorld, journals: &[CheckedJournal]) {
-    let store = MemoryStore::open(&world.disk);
+    let store = InMemoryStore::open(&world.disk);
     let page = expect_ready(store.list_sessions(&SessionQuery::newest(usize::MAX))).expect("the disk can be read");
     for entry in page.entries {
         let journal = journals.iter().find(|journal| journal.session == entry.session).expect("it is there");

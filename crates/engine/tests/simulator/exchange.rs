@@ -17,17 +17,17 @@ use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    ChildRequest, DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, UnknownOutcomePolicy,
+    DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, SpawnChildRequest, UnknownOutcomePolicy,
 };
 use segue_core::ids::{Seq, SessionId, ToolRunId};
-use segue_core::prompt::{CallFailure, FailureKind, ToolCall, ToolSpec};
+use segue_core::prompt::{CallFailure, FailureKind, ModelToolSpec, ToolCall};
 use segue_core::tool::ToolResult;
 use segue_engine::clock::{Clock, TokioClock};
 use segue_engine::random::RandomSource;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy};
 use segue_flows::workspace::WorkspaceFlow;
-use segue_flows::workspace::requests::{LessonToAdd, WorkspaceQuestion, workspace_session};
+use segue_flows::workspace::requests::{LessonToAdd, WorkspaceSessionRequest, workspace_session};
 use segue_models::{
     LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
@@ -142,7 +142,7 @@ fn boss_flow() -> Arc<dyn DynFlow> {
                     title: format!("{own_name} {turn}"),
                     text: "wait for everybody".to_owned(),
                 };
-                vec![WorkspaceQuestion::LessonAdd(lesson).into_step(workspace, WAIT_MS)]
+                vec![WorkspaceSessionRequest::LessonAdd(lesson).into_step(workspace, WAIT_MS)]
             }
             Event::AskEnded { outcome: AskOutcome::Answered { .. }, .. } => vec![
                 FlowStep::ReleaseClaim { reason: "the turn is done".to_owned() },
@@ -157,8 +157,8 @@ fn boss_flow() -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::new(spec, react))
 }
 
-fn worker_request(key: &str) -> ChildRequest {
-    ChildRequest {
+fn worker_request(key: &str) -> SpawnChildRequest {
+    SpawnChildRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -170,7 +170,8 @@ fn worker_request(key: &str) -> ChildRequest {
 }
 
 fn worker_flow() -> Arc<dyn DynFlow> {
-    let tool = ToolSpec { name: "build".into(), description: "builds".into(), parameters: json!({"type": "object"}) };
+    let tool =
+        ModelToolSpec { name: "build".into(), description: "builds".into(), parameters: json!({"type": "object"}) };
     let tool = FlowToolDeclaration {
         approval: ToolApprovalPolicy::Required,
         unknown_outcome: UnknownOutcomePolicy::Retry,

@@ -13,7 +13,7 @@ use segue_core::flow::{
 use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
 use segue_core::prompt::Prompt;
-use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProjectFlow, MiniTeam};
+use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
 use serde_json::Value;
 
 use crate::seeded_random::SeededRandom;
@@ -33,7 +33,7 @@ pub(crate) fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlo
         "chat" => Arc::new(segue_flows::chat::ChatFlow::new()),
         "concierge" => Arc::new(segue_flows::concierge::ConciergeFlow::new()),
         "mini-concierge" => Arc::new(MiniConcierge::new()),
-        "mini-nodes" => Arc::new(MiniNodes::new()),
+        "mini-nodes" => Arc::new(MiniFiveNodeFlow::new()),
         "mini-project" => Arc::new(MiniProjectFlow::new()),
         _ => Arc::new(MiniTeam::new()),
     };

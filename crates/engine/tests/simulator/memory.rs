@@ -8,7 +8,7 @@ use segue_core::flow::FlowSpec;
 use segue_core::ids::{AgentName, CallId, WorkItemName};
 use segue_core::phase::PhaseGraphOwnerKind;
 use segue_core::prompt::ChatRole;
-use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartition, ThreadSlot};
+use segue_core::scope::{Scope, ThreadEndTrigger, ThreadKey, ThreadPartitionKey};
 
 use crate::check::CheckedJournal;
 use crate::world::StartedCall;
@@ -60,7 +60,7 @@ fn parse_answer_marker(text: &str) -> Option<(CallId, u32)> {
 fn collect_calls(journal: &CheckedJournal) -> AnsweredCalls {
     let mut answered_calls = AnsweredCalls { sharing_keys: BTreeMap::new(), answered: BTreeMap::new() };
     let mut visits: BTreeMap<PhaseGraphKey, u32> = BTreeMap::new();
-    let mut resets: BTreeMap<ThreadSlot, u32> = BTreeMap::new();
+    let mut resets: BTreeMap<ThreadKey, u32> = BTreeMap::new();
     let mut work_assignments: BTreeMap<AgentName, WorkItemName> = BTreeMap::new();
     for recorded in &journal.events {
         match &recorded.event {
@@ -98,7 +98,7 @@ fn compute_sharing_key(
     journal: &CheckedJournal,
     opened: &CallOpened,
     visits: &BTreeMap<PhaseGraphKey, u32>,
-    resets: &BTreeMap<ThreadSlot, u32>,
+    resets: &BTreeMap<ThreadKey, u32>,
     work_assignments: &BTreeMap<AgentName, WorkItemName>,
 ) -> ThreadSharingKey {
     let spec = journal.flow.spec();
@@ -108,8 +108,8 @@ fn compute_sharing_key(
         Scope::Fresh => parts.push(format!("only {}", opened.call)),
         Scope::Persistent { partitions, boundaries, .. } => {
             parts.extend(partitions.iter().map(|partition| match partition {
-                ThreadPartition::Model => model.clone(),
-                ThreadPartition::Peer => format!("with {:?}", opened.peer),
+                ThreadPartitionKey::Model => model.clone(),
+                ThreadPartitionKey::Peer => format!("with {:?}", opened.peer),
             }));
             parts.extend(boundaries.iter().map(|boundary| match boundary {
                 ThreadEndTrigger::Turn => format!("in {:?}", opened.turn),
@@ -140,16 +140,16 @@ fn phase_graph_key(spec: &FlowSpec, opened: &CallOpened) -> Option<PhaseGraphKey
 }
 
 /// Returns the slot of a call's thread.
-fn thread_slot(journal: &CheckedJournal, opened: &CallOpened) -> ThreadSlot {
+fn thread_slot(journal: &CheckedJournal, opened: &CallOpened) -> ThreadKey {
     let scope = &journal.flow.spec().roles[&opened.role].scope;
-    let is_partitioned_by = |partition: ThreadPartition| match scope {
+    let is_partitioned_by = |partition: ThreadPartitionKey| match scope {
         Scope::Fresh => true,
         Scope::Persistent { partitions, .. } => partitions.contains(&partition),
     };
-    ThreadSlot {
+    ThreadKey {
         role: opened.role.clone(),
         agent: opened.agent.clone(),
-        peer: opened.peer.clone().filter(|_| is_partitioned_by(ThreadPartition::Peer)),
-        model: is_partitioned_by(ThreadPartition::Model).then(|| (opened.model.clone(), opened.sample)),
+        peer: opened.peer.clone().filter(|_| is_partitioned_by(ThreadPartitionKey::Peer)),
+        model: is_partitioned_by(ThreadPartitionKey::Model).then(|| (opened.model.clone(), opened.sample)),
     }
 }

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 use segue_store::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
-    SubmissionStatus, TakeoverPolicy,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
+    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
+    SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus, TakeoverPolicy,
 };
 use tokio::sync::{Notify, watch};
 
@@ -57,7 +57,7 @@ impl StoreFaults {
 /// The store of one process.
 #[derive(Debug)]
 pub(crate) struct SimStore {
-    inner: Arc<MemoryStore>,
+    inner: Arc<InMemoryStore>,
     world: Arc<SimWorld>,
     faults: StoreFaults,
     random: Mutex<SeededRandom>,
@@ -71,7 +71,7 @@ pub(crate) struct SimStore {
 impl SimStore {
     pub(crate) fn open(world: &Arc<SimWorld>, faults: StoreFaults, random: SeededRandom) -> Self {
         Self {
-            inner: Arc::new(MemoryStore::open(&world.disk)),
+            inner: Arc::new(InMemoryStore::open(&world.disk)),
             world: world.clone(),
             faults,
             random: Mutex::new(random),
@@ -259,12 +259,12 @@ impl LeaseStore for SimStore {
         self.inner.lease_ms()
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error> {
         self.delay_or_fail("renewing").await?;
         self.inner.renew_leases(held).await
     }
 
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         self.delay_or_fail("releasing").await?;
         self.inner.release_lease(session, epoch).await
     }
@@ -292,7 +292,7 @@ impl InboxStore for SimStore {
         self.inner.read_outcome(session, submission).await
     }
 
-    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         self.wait_while_paused().await;
         self.inner.held_sessions_with_entries(limit).await
     }
@@ -304,11 +304,11 @@ impl SessionCatalog for SimStore {
         self.inner.list_sessions(query).await
     }
 
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         self.inner.parent_of(session).await
     }
 
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         self.inner.children_of(parent, limit).await
     }
 
@@ -317,11 +317,15 @@ impl SessionCatalog for SimStore {
         self.inner.sessions_with_pending_work(query).await
     }
 
-    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         self.inner.sessions_to_delete(limit).await
     }
 
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(
+        &self,
+        after: Option<SessionChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionChangePage, Error> {
         self.inner.changes_after(after, limit).await
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::event::{Event, ToolOutcome};
+use segue_core::event::{Event, ToolRunOutcome};
 use segue_core::ids::ToolRunId;
 use segue_flows::assistant::facts::{AssistantFact, AssistantPlanStepKind, AssistantStepEndStatus, AssistantTurnPlan};
 use segue_flows::assistant::spec::{ACT_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
@@ -133,7 +133,7 @@ fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
             Event::ToolRunOpened(opened) => {
                 requests.extend(DomainToolRequest::parse(&opened.arguments).map(|request| (opened.run, request)));
             }
-            Event::ToolRunEnded { run, outcome: ToolOutcome::Done, .. } => {
+            Event::ToolRunEnded { run, outcome: ToolRunOutcome::Done, .. } => {
                 let Some((request, step)) = requests.get(run).and_then(|request| Some((request, request.step?))) else {
                     continue;
                 };

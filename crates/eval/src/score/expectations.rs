@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::event::{Event, ToolOutcome, ToolRunOpened};
+use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ToolRunId;
 use segue_core::signal::canonical_json;
 use serde_json::Value;
 
 use super::{ConversationScore, TASKS_RIGHT, failure_note};
-use crate::conversation::{Expectation, ToolExpectation};
+use crate::conversation::{Expectation, ExpectedToolRun};
 use crate::record::ConversationRecord;
 
 pub(super) fn score_expectations(record: &ConversationRecord, score: &mut ConversationScore) {
@@ -82,14 +82,14 @@ pub(super) fn is_handover_written(record: &ConversationRecord, kind: &str) -> bo
     first.is_some_and(|provenance| provenance != HandoverProvenance::Built)
 }
 
-fn has_tool_run(record: &ConversationRecord, from: usize, expected: &ToolExpectation) -> bool {
+fn has_tool_run(record: &ConversationRecord, from: usize, expected: &ExpectedToolRun) -> bool {
     let mut open: BTreeMap<ToolRunId, &ToolRunOpened> = BTreeMap::new();
     record.events_from_turn(from).any(|recorded| match &recorded.event {
         Event::ToolRunOpened(opened) => {
             open.insert(opened.run, opened);
             false
         }
-        Event::ToolRunEnded { run, outcome: ToolOutcome::Done, text, failed: false, .. } => {
+        Event::ToolRunEnded { run, outcome: ToolRunOutcome::Done, text, failed: false, .. } => {
             open.get(run).is_some_and(|opened| matches_tool_run(opened, expected) && !is_refusal(record.text(*text)))
         }
         _ => false,
@@ -101,7 +101,7 @@ fn is_refusal(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|result| result.get("refusal").is_some_and(|why| !why.is_null()))
 }
 
-fn matches_tool_run(opened: &ToolRunOpened, expected: &ToolExpectation) -> bool {
+fn matches_tool_run(opened: &ToolRunOpened, expected: &ExpectedToolRun) -> bool {
     let has_name = expected.name.as_ref().is_none_or(|name| opened.tool == *name.as_str());
     let members = expected.arguments.as_object().into_iter().flatten();
     let mut members = members.map(|(name, wanted)| (opened.arguments.get(name).unwrap_or(&Value::Null), wanted));

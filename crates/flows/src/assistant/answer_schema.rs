@@ -16,7 +16,7 @@ use crate::limits::{ASSISTANT_PLAN_STEPS_MAX, PLANNED_FILTERS_MAX, SCHEMA_REFERE
 
 /// The names that a schema lists. What is not known allows any value.
 #[derive(Debug, Default)]
-pub(super) struct KnownNames {
+pub(super) struct AnswerSchemaNames {
     references: Option<Vec<String>>,
     types: Vec<String>,
     operations: Option<Vec<String>>,
@@ -29,7 +29,7 @@ pub(super) struct KnownNames {
 /// How a message can answer an open question.
 const PENDING_ANSWERS: [&str; 4] = ["accepted", "declined", "answered", "ignored"];
 
-impl KnownNames {
+impl AnswerSchemaNames {
     /// Returns what is known in a session.
     pub(super) fn from_session(context: &AssistantSessionContext<'_>) -> Self {
         let operations = match &context.domain.server {
@@ -63,7 +63,7 @@ impl KnownNames {
 }
 
 /// Returns the schema of an answer of Understand.
-pub(super) fn understand_schema(known: &KnownNames) -> Value {
+pub(super) fn understand_schema(known: &AnswerSchemaNames) -> Value {
     let answers = known.pending_answers.unwrap_or(&PENDING_ANSWERS).iter().map(|answer| json!(answer));
     let answers: Vec<Value> = answers.chain([Value::Null]).collect();
     json!({
@@ -82,7 +82,7 @@ pub(super) fn understand_schema(known: &KnownNames) -> Value {
 }
 
 /// Returns the schema of an answer of Think.
-pub(super) fn think_schema(known: &KnownNames) -> Value {
+pub(super) fn think_schema(known: &AnswerSchemaNames) -> Value {
     let kinds: Vec<&str> = AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
     let types: Vec<&str> = known.types.iter().map(String::as_str).collect();
     let operation = match &known.operations {
@@ -137,7 +137,7 @@ pub(super) fn any_act_schema() -> Value {
 
 /// What the step of a call has done so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StepDoneSoFar {
+pub(super) struct StepReadWriteProgress {
     pub(super) is_read: bool,
     pub(super) is_written: bool,
 }
@@ -148,7 +148,7 @@ pub(super) fn act_schema(
     context: &AssistantSessionContext<'_>,
     step: &AssistantPlanStep,
     received: &[String],
-    done: StepDoneSoFar,
+    done: StepReadWriteProgress,
 ) -> Value {
     let entities = &context.state().entities.entities;
     let is_loaded = |reference: &&String| entities[*reference].detail != RecordLoadLevel::None;
@@ -191,7 +191,7 @@ pub(super) fn act_schema(
 fn possible_actions(
     context: &AssistantSessionContext<'_>,
     step: &AssistantPlanStep,
-    done: StepDoneSoFar,
+    done: StepReadWriteProgress,
 ) -> Vec<&'static str> {
     let has_tables = context.domain.server.is_none();
     let is_link = step.operation.as_deref().is_some_and(|operation| operation.ends_with("link"));

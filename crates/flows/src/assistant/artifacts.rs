@@ -1,7 +1,7 @@
 //! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
 //! are left out.
 
-use segue_core::flow::{Artifact, ArtifactButton, ArtifactContent, ArtifactNote, ArtifactTableRow};
+use segue_core::flow::{Artifact, ArtifactButton, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent};
 use segue_core::ids::TurnId;
 use serde_json::json;
 
@@ -51,25 +51,25 @@ fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> 
     });
     let (columns, rows) =
         (table_cells(["reference", "label", "saved", "loaded", "last action", "turn"]), rows.collect::<Vec<_>>());
-    (!rows.is_empty()).then(|| Artifact::new("entities", "Entities", ArtifactContent::Table { columns, rows }))
+    (!rows.is_empty()).then(|| Artifact::new("entities", "Entities", TypedArtifactContent::Table { columns, rows }))
 }
 
 /// The summary of older turns, then the newer ones turn by turn.
 fn reasoning_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let reasoning = &context.state().reasoning;
-    let compacted = reasoning.compacted.map(|compacted| ArtifactNote {
+    let compacted = reasoning.compacted.map(|compacted| NotesArtifactItem {
         title: format!("Summary up to turn {}", compacted.through_turn),
         text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
-    let items: Vec<ArtifactNote> = compacted
+    let items: Vec<NotesArtifactItem> = compacted
         .into_iter()
         .chain(reasoning.uncompacted.iter().chain(&reasoning.recent).map(turn_summary_note))
         .collect();
-    (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", ArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", TypedArtifactContent::Notes { items }))
 }
 
-fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNote {
+fn turn_summary_note(summary: &TurnDecisionSummary) -> NotesArtifactItem {
     let decision = summary.decision.map_or("nothing", |decision| decision.as_str());
     let goal = if summary.goal.is_empty() { String::new() } else { format!(" (goal: {})", summary.goal) };
     let mut lines = vec![format!("decision: {decision}{goal}")];
@@ -83,7 +83,7 @@ fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNote {
     }
     lines.extend(summary.curation.reasons.iter().map(|reason| format!("reason for {reason}")));
     lines.extend(summary.blocked_reason.iter().map(|why| format!("not completed: {why}")));
-    ArtifactNote {
+    NotesArtifactItem {
         title: format!("Turn {} ({}): {}", summary.turn, summary.phase.as_str(), summary.intent),
         text: lines.join("\n"),
         turn: Some(TurnId(summary.turn)),
@@ -93,12 +93,12 @@ fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNote {
 /// The summary of the older conversation, and the question or proposal that waits for an answer.
 fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let conversation = &context.state().conversation;
-    let compacted = conversation.compacted.map(|compacted| ArtifactNote {
+    let compacted = conversation.compacted.map(|compacted| NotesArtifactItem {
         title: format!("Summary up to turn {}", compacted.through_turn),
         text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
-    let pending = conversation.pending.as_ref().map(|pending| ArtifactNote {
+    let pending = conversation.pending.as_ref().map(|pending| NotesArtifactItem {
         title: match pending.kind {
             PendingQuestionKind::Proposal => "Open proposal".to_owned(),
             PendingQuestionKind::Question => "Open question".to_owned(),
@@ -106,8 +106,8 @@ fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifa
         text: context.state().entities.replace_references_with_labels(&pending.text),
         turn: Some(TurnId(pending.turn)),
     });
-    let items: Vec<ArtifactNote> = compacted.into_iter().chain(pending).collect();
-    (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", ArtifactContent::Notes { items }))
+    let items: Vec<NotesArtifactItem> = compacted.into_iter().chain(pending).collect();
+    (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", TypedArtifactContent::Notes { items }))
 }
 
 fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
@@ -121,7 +121,7 @@ fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let mut rows: Vec<ArtifactTableRow> = rows.collect();
     rows.sort_by(|one, other| one.group.cmp(&other.group));
     let columns = table_cells(["run", "turn", "changes"]);
-    (!rows.is_empty()).then(|| Artifact::new("writes", "Writes", ArtifactContent::Table { columns, rows }))
+    (!rows.is_empty()).then(|| Artifact::new("writes", "Writes", TypedArtifactContent::Table { columns, rows }))
 }
 
 /// A write that was not undone offers the `undo` command.

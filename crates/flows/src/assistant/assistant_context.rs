@@ -5,7 +5,7 @@ use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
-use super::answer_schema::{self, KnownNames, StepDoneSoFar};
+use super::answer_schema::{self, AnswerSchemaNames, StepReadWriteProgress};
 use super::domain::DomainSchema;
 use super::facts::AssistantFact;
 use super::settings::Settings;
@@ -72,8 +72,8 @@ impl<'a> AssistantSessionContext<'a> {
     /// Returns the schema of a node's answer; null for plain text.
     fn node_schema(&self, node: &str) -> Value {
         match node {
-            UNDERSTAND_ROLE => answer_schema::understand_schema(&KnownNames::from_session(self)),
-            THINK_ROLE => answer_schema::think_schema(&KnownNames::from_session(self)),
+            UNDERSTAND_ROLE => answer_schema::understand_schema(&AnswerSchemaNames::from_session(self)),
+            THINK_ROLE => answer_schema::think_schema(&AnswerSchemaNames::from_session(self)),
             _ => Value::Null,
         }
     }
@@ -99,7 +99,7 @@ impl<'a> AssistantSessionContext<'a> {
         let planned = running.and_then(|running| running.planned_step(step));
         let progress = running.and_then(|running| running.steps.get(&step));
         // The result that the call shows is not part of the state yet.
-        let done = StepDoneSoFar {
+        let done = StepReadWriteProgress {
             is_read: progress.is_some_and(|state| state.reads > 0)
                 || metadata.get("already_loaded").is_some()
                 || metadata.get("run").is_some(),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
 pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};
-pub use snapshot::{SnapshotParameters, SnapshotQuery, TitledQuery};
+pub use snapshot::{DomainSnapshotParameters, DomainSnapshotQuery, TitledQuery};
 
 use crate::limits::{
     DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
@@ -47,7 +47,7 @@ pub struct DomainSchema {
     pub samples: BTreeMap<String, Vec<Map<String, Value>>>,
     /// Queries whose results prompts show from the first turn on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub snapshot: Vec<SnapshotQuery>,
+    pub snapshot: Vec<DomainSnapshotQuery>,
     /// An MCP server that provides the tools, instead of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<McpServerConfig>,

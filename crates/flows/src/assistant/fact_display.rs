@@ -4,7 +4,7 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::facts::{
-    AssistantFact, AssistantMemoryLayer, AssistantStepEnd, AssistantStepEndStatus, AssistantTurnPlan,
+    AssistantFact, AssistantStepEnd, AssistantStepEndStatus, AssistantTurnPlan, CompactedMemoryKind,
     DomainToolRunOutcome, MessageUnderstanding, ThinkDecision,
 };
 use super::state::AssistantState;
@@ -49,8 +49,8 @@ pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value:
         }
         AssistantFact::CompactionFailed { layer, why } => {
             let layer = match layer {
-                AssistantMemoryLayer::Conversation => "conversation",
-                AssistantMemoryLayer::Reasoning => "reasoning",
+                CompactedMemoryKind::Conversation => "conversation",
+                CompactedMemoryKind::Reasoning => "reasoning",
             };
             FactDisplay::Detail(format!("{layer} could not be compacted: {why}"))
         }

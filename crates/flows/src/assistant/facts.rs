@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::domain::{RecordFilter, RecordSort};
 use super::reasoning::TurnDecisionSummary;
-use super::registry::{LastEntityAction, RecordDraft, RecordWithReference};
+use super::registry::{LastEntityAction, RecordDraft, RecordWithReferenceName};
 use crate::fact;
 
 /// A fact that the assistant flow records in the journal.
@@ -81,7 +81,7 @@ pub enum AssistantFact {
         text: TextRef,
     },
     /// A compaction failed; the memory stays as it was.
-    CompactionFailed { layer: AssistantMemoryLayer, why: String },
+    CompactionFailed { layer: CompactedMemoryKind, why: String },
     /// The domain's server listed its tools.
     ServerToolsListed { tools: Vec<McpToolInfo> },
     /// A write was undone.
@@ -114,7 +114,7 @@ pub struct McpToolInfo {
 /// The memory layers that are compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AssistantMemoryLayer {
+pub enum CompactedMemoryKind {
     Conversation,
     Reasoning,
 }
@@ -298,7 +298,7 @@ pub struct DomainToolRunOutcome {
     #[serde(default)]
     pub tool: String,
     #[serde(default)]
-    pub rows: Vec<RecordWithReference>,
+    pub rows: Vec<RecordWithReferenceName>,
     /// References of records that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,

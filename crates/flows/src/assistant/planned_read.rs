@@ -12,8 +12,8 @@ use super::planned_search::{describe_search, find_loosely_matching_rows};
 use super::step::{StepInProgress, into_json_object, record_step_end, run_domain_tool};
 use super::tool_runs::record_tool_failure;
 use super::tools::{
-    DomainOperation, DomainToolRequest, DomainToolResult, REFRESH_ARGUMENT, ToolRunPurpose, TranslatedToolCall,
-    translate_tool_call, translate_tool_result,
+    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolResult, REFRESH_ARGUMENT,
+    ToolRunPurpose, translate_tool_call, translate_tool_result,
 };
 use crate::limits::READ_ROWS_DEFAULT;
 
@@ -23,11 +23,11 @@ pub(super) fn start_planned_read(context: &AssistantSessionContext<'_>, planned:
     let turn = context.state().current_turn_number();
     let read = DomainOperation::Read.as_str();
     match translate_tool_call(context.domain, context.state(), (turn, planned), read, &arguments) {
-        Ok(TranslatedToolCall::Run(request)) => {
+        Ok(DomainRequestOrAlreadyLoaded::Run(request)) => {
             let request = DomainToolRequest { purpose: ToolRunPurpose::PlannedRead, ..*request };
             vec![run_domain_tool(&request, planned.step)]
         }
-        Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
+        Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(refs)) => {
             let end = StepInProgress::find(context, planned.step).map(|progress| {
                 let outcome = format!("{}, already loaded", count_records(refs.len(), &planned.subdomain));
                 end_read_step(&progress, outcome, refs.clone())

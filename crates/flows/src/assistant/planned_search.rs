@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::domain::{FilterOperator, RecordFieldKind, RecordFilter, RecordSort, RecordType};
 use super::facts::AssistantPlanStep;
-use super::tools::RecordRow;
+use super::tools::ToolResultRecord;
 use crate::limits::PLANNED_FILTERS_MAX;
 
 /// Parses the conditions of a planned read. Unusable ones are left out: the read then returns more, never less.
@@ -50,7 +50,10 @@ pub(super) fn parse_sort(kind: &RecordType, sort: Option<&Value>) -> Option<Reco
 
 /// Returns the records in which each text that the step looks for occurs in some field. Other conditions are checked in
 /// the fields that they name.
-pub(super) fn find_loosely_matching_rows<'r>(step: &AssistantPlanStep, rows: &'r [RecordRow]) -> Vec<&'r RecordRow> {
+pub(super) fn find_loosely_matching_rows<'r>(
+    step: &AssistantPlanStep,
+    rows: &'r [ToolResultRecord],
+) -> Vec<&'r ToolResultRecord> {
     rows.iter().filter(|row| step.filters.iter().all(|filter| matches_loosely(filter, &row.fields))).collect()
 }
 

@@ -11,8 +11,8 @@ use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
 pub use entity::{
-    ConversationEntity, EntityRelevanceTier, LastEntityAction, LoadedRecordSource, RecordDraft, RecordLoadLevel,
-    RecordWithReference,
+    EntityRelevanceTier, KnownRecordOrDraft, LastEntityAction, LoadedRecordSource, RecordDraft, RecordLoadLevel,
+    RecordWithReferenceName,
 };
 
 use super::domain::format_name_list;
@@ -26,7 +26,7 @@ use crate::limits::{
 #[serde(default)]
 pub struct KnownEntities {
     /// The entities by reference.
-    pub entities: BTreeMap<String, ConversationEntity>,
+    pub entities: BTreeMap<String, KnownRecordOrDraft>,
     /// The last assigned number by prefix, such as `recipe` or `gen_recipe`.
     pub counters: BTreeMap<String, u32>,
 }
@@ -34,7 +34,7 @@ pub struct KnownEntities {
 impl KnownEntities {
     /// Returns the entity behind a reference.
     #[must_use]
-    pub fn get(&self, reference: &str) -> Option<&ConversationEntity> {
+    pub fn get(&self, reference: &str) -> Option<&KnownRecordOrDraft> {
         self.entities.get(reference)
     }
 
@@ -48,7 +48,7 @@ impl KnownEntities {
 
     /// Returns the reference of a record, or the next free one. `assigned` are new references that are not in the registry yet.
     #[must_use]
-    pub fn find_or_next_reference(&self, kind: &str, id: &str, assigned: &[RecordWithReference]) -> String {
+    pub fn find_or_next_reference(&self, kind: &str, id: &str, assigned: &[RecordWithReferenceName]) -> String {
         if let Some(reference) = self.find_reference(kind, id) {
             return reference.to_owned();
         }
@@ -88,7 +88,7 @@ impl KnownEntities {
     ///
     /// # Errors
     /// The reference is unknown, or of another type.
-    pub fn expect_entity(&self, reference: &str, kind: Option<&str>) -> Result<&ConversationEntity, String> {
+    pub fn expect_entity(&self, reference: &str, kind: Option<&str>) -> Result<&KnownRecordOrDraft, String> {
         let Some(entity) = self.entities.get(reference) else {
             let known = self.entities.iter().filter(|(_, entity)| kind.is_none_or(|kind| entity.kind == kind));
             let known: Vec<&str> = known.filter(|(_, entity)| !entity.dropped).map(|(name, _)| name.as_str()).collect();
@@ -107,7 +107,7 @@ impl KnownEntities {
 
     /// Returns all references with their entities and tiers, most recently referenced first.
     #[must_use]
-    pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &ConversationEntity, EntityRelevanceTier)> {
+    pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &KnownRecordOrDraft, EntityRelevanceTier)> {
         let mut all: Vec<_> =
             self.entities.iter().map(|(name, entity)| (name.as_str(), entity, entity.tier(turn))).collect();
         all.sort_by_key(|(name, entity, _)| {
@@ -123,7 +123,7 @@ impl KnownEntities {
 
     /// Returns the relevant entities, in the order in which they became known.
     #[must_use]
-    pub fn relevant_entities(&self, turn: u32) -> Vec<(&str, &ConversationEntity, EntityRelevanceTier)> {
+    pub fn relevant_entities(&self, turn: u32) -> Vec<(&str, &KnownRecordOrDraft, EntityRelevanceTier)> {
         let mut relevant: Vec<_> =
             self.entities_by_recency(turn).into_iter().filter(|(_, _, tier)| tier.is_relevant()).collect();
         relevant.sort_by_key(|(name, entity, _)| (entity.created_turn, reference_prefix(name), reference_number(name)));
@@ -193,7 +193,7 @@ impl KnownEntities {
     /// Adds or updates records from a tool result.
     pub(super) fn upsert_records(
         &mut self,
-        rows: &[RecordWithReference],
+        rows: &[RecordWithReferenceName],
         action: LastEntityAction,
         text: TextRef,
         turn: u32,
@@ -202,7 +202,7 @@ impl KnownEntities {
             self.advance_counter(&row.reference);
             let is_new = !self.entities.contains_key(&row.reference);
             let entity =
-                self.entities.entry(row.reference.clone()).or_insert_with(|| ConversationEntity::new(&row.kind, turn));
+                self.entities.entry(row.reference.clone()).or_insert_with(|| KnownRecordOrDraft::new(&row.kind, turn));
             entity.id = Some(row.id.clone());
             if !row.label.is_empty() {
                 entity.label = shorten_label(&row.label);
@@ -247,7 +247,7 @@ impl KnownEntities {
             let entity = self
                 .entities
                 .entry(draft.reference.clone())
-                .or_insert_with(|| ConversationEntity::new(&draft.kind, turn));
+                .or_insert_with(|| KnownRecordOrDraft::new(&draft.kind, turn));
             entity.label = shorten_label(&draft.label);
             entity.last_action = LastEntityAction::Generated;
             entity.referenced_turn = turn;
@@ -274,7 +274,7 @@ impl KnownEntities {
 
     /// Marks references as used by a step. Demoted and dropped ones stay so.
     pub(super) fn refresh_relevant(&mut self, references: &[String], turn: u32) {
-        let is_relevant = |entity: &&mut ConversationEntity| entity.demoted_reason.is_none() && !entity.dropped;
+        let is_relevant = |entity: &&mut KnownRecordOrDraft| entity.demoted_reason.is_none() && !entity.dropped;
         for reference in references {
             if let Some(entity) = self.entities.get_mut(reference).filter(is_relevant) {
                 entity.referenced_turn = turn;
@@ -323,8 +323,8 @@ impl KnownEntities {
 
     /// Unloads the records of types that somebody else has changed.
     pub(super) fn unload_types(&mut self, kinds: &[String]) {
-        let is_changed = |entity: &&mut ConversationEntity| entity.is_saved() && kinds.contains(&entity.kind);
-        self.entities.values_mut().filter(is_changed).for_each(ConversationEntity::unload);
+        let is_changed = |entity: &&mut KnownRecordOrDraft| entity.is_saved() && kinds.contains(&entity.kind);
+        self.entities.values_mut().filter(is_changed).for_each(KnownRecordOrDraft::unload);
     }
 
     fn advance_counter(&mut self, reference: &str) {
@@ -334,7 +334,7 @@ impl KnownEntities {
     }
 
     fn enforce_limits(&mut self, turn: u32) {
-        let is_draft = |entity: &ConversationEntity| !entity.is_saved() && !entity.dropped;
+        let is_draft = |entity: &KnownRecordOrDraft| !entity.is_saved() && !entity.dropped;
         self.evict_least_recent(
             ENTITIES_MAX,
             |_| true,
@@ -349,7 +349,7 @@ impl KnownEntities {
             ENTITIES_CACHED_MAX,
             |entity| entity.source.is_some() && entity.is_saved(),
             |entities, oldest| {
-                entities.get_mut(oldest).into_iter().for_each(ConversationEntity::unload);
+                entities.get_mut(oldest).into_iter().for_each(KnownRecordOrDraft::unload);
             },
         );
         debug_assert!(self.entities.len() <= ENTITIES_MAX, "at turn {turn}");
@@ -359,8 +359,8 @@ impl KnownEntities {
     fn evict_least_recent(
         &mut self,
         count_max: usize,
-        is_candidate: impl Fn(&ConversationEntity) -> bool,
-        evict: impl Fn(&mut BTreeMap<String, ConversationEntity>, &str),
+        is_candidate: impl Fn(&KnownRecordOrDraft) -> bool,
+        evict: impl Fn(&mut BTreeMap<String, KnownRecordOrDraft>, &str),
     ) {
         let mut candidates: Vec<(u32, u32, String)> = self
             .entities

@@ -10,7 +10,7 @@ use super::assistant_context::AssistantSessionContext;
 use super::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
 use super::prompt_context::sample_record_and_change;
-use super::registry::{ConversationEntity, EntityRelevanceTier};
+use super::registry::{EntityRelevanceTier, KnownRecordOrDraft};
 use super::spec::{ACT_ROLE, ASK_REASONING, ASK_RESULT, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::AssistantTurnProgress;
 use super::tools::{AvailableMcpTool, list_available_tools};
@@ -96,7 +96,7 @@ impl AssistantRehearsal<'_> {
         self.context.domain
     }
 
-    fn relevant_entities(&self) -> Vec<(&str, &ConversationEntity)> {
+    fn relevant_entities(&self) -> Vec<(&str, &KnownRecordOrDraft)> {
         let state = self.context.state();
         state
             .entities
@@ -415,7 +415,7 @@ impl AssistantRehearsal<'_> {
     }
 
     fn step_complete_answer(&self, planned: &AssistantPlanStep) -> Value {
-        let own: Vec<(&str, &ConversationEntity)> =
+        let own: Vec<(&str, &KnownRecordOrDraft)> =
             self.relevant_entities().into_iter().filter(|(_, entity)| entity.kind == planned.subdomain).collect();
         let refs: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let outcome = match (planned.kind, own.len()) {

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::assistant_context::AssistantSessionContext;
 use super::calendar;
-use super::domain::SnapshotParameters;
+use super::domain::DomainSnapshotParameters;
 use super::facts::AssistantFact;
 use super::spec::THINK_ROLE;
 use super::step::into_json_object;
 use super::tool_runs::record_tool_failure;
 use super::tools::{
-    DomainOperation, DomainSnapshot, DomainToolRequest, DomainToolResult, RECORDS_TOOL, SnapshotSection,
+    DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult, RECORDS_TOOL,
     ToolRunPurpose, render_plain_row,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn request_snapshot(context: &AssistantSessionContext<'_>) -> Option<
     let today = calendar::days_since_epoch(at, offset);
     let queries = context.domain.snapshot_queries(|days| calendar::date_from_epoch_days(today.saturating_add(days)));
     let state = context.state();
-    let parameters = SnapshotParameters { queries, versions_of: state.type_versions.keys().cloned().collect() };
+    let parameters = DomainSnapshotParameters { queries, versions_of: state.type_versions.keys().cloned().collect() };
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::Snapshot,
@@ -73,8 +73,8 @@ pub(super) fn handle_snapshot(
 /// Returns the data of the fragment that shows the snapshot; `None` if there is none.
 pub(super) fn snapshot_template_data(context: &AssistantSessionContext<'_>) -> Option<Value> {
     let text = context.state().snapshot.filter(|_| context.domain.has_snapshot())?;
-    let DomainSnapshot { counts, sections } = DomainToolResult::parse(&context.view.read_text(text))?.snapshot?;
-    let section = |section: &SnapshotSection| {
+    let DomainRecordsOverview { counts, sections } = DomainToolResult::parse(&context.view.read_text(text))?.snapshot?;
+    let section = |section: &DomainSnapshotSection| {
         let lines: Vec<String> =
             section.rows.iter().map(|row| format!("- {}", render_plain_row(context.domain, row))).collect();
         let hidden = section.total.saturating_sub(u64::try_from(lines.len()).unwrap_or(u64::MAX));

@@ -1,14 +1,14 @@
 //! The declaration of the flow: its five roles, their recipes and token budgets, its tools, commands and settings. No role
 //! remembers earlier turns; its prompts show what it needs of them.
 
-use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, UnknownOutcomePolicy};
-use segue_core::prompt::{ModelOutputFormat, ToolSpec};
+use segue_core::prompt::{ModelOutputFormat, ModelToolSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use serde_json::json;
 
-use super::answer_schema::{self, KnownNames};
+use super::answer_schema::{self, AnswerSchemaNames};
 use super::settings::{self, ConfiguredDomains};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
 use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
@@ -85,7 +85,7 @@ pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
 
 fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {
     let parameters = json!({"type": "object"});
-    let spec = ToolSpec { name: name.into(), description: description.to_owned(), parameters };
+    let spec = ModelToolSpec { name: name.into(), description: description.to_owned(), parameters };
     FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) }
 }
 
@@ -100,7 +100,7 @@ fn node_role_spec(name: &str) -> RoleSpec {
         .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
         .with_opening_fragment(
             FragmentSpec::stable(DOMAIN_FRAGMENT, ContextLayer::Knowledge)
-                .with_budget(6_000, OverflowPolicy::KeepStart),
+                .with_budget(6_000, FragmentOverflowPolicy::KeepStart),
         )
         .with_ask(ASK_REPAIR, [repair])
 }
@@ -116,7 +116,7 @@ fn understand_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = ModelOutputFormat::Json(answer_schema::understand_schema(&KnownNames::default()));
+    role.output = ModelOutputFormat::Json(answer_schema::understand_schema(&AnswerSchemaNames::default()));
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
@@ -136,7 +136,7 @@ fn think_role() -> RoleSpec {
             message_fragment(),
         ],
     );
-    role.output = ModelOutputFormat::Json(answer_schema::think_schema(&KnownNames::default()));
+    role.output = ModelOutputFormat::Json(answer_schema::think_schema(&AnswerSchemaNames::default()));
     role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }

@@ -20,7 +20,7 @@ use super::facts::{
     AssistantTurnPlan, DomainToolRunOutcome, McpToolInfo, MessageUnderstanding, TurnSummarized,
 };
 use super::reasoning::{ConversationStageLabel, TurnDecisionHistory};
-use super::registry::{ConversationEntity, KnownEntities, LastEntityAction, RecordLoadLevel};
+use super::registry::{KnownEntities, KnownRecordOrDraft, LastEntityAction, RecordLoadLevel};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
@@ -36,7 +36,7 @@ pub struct AssistantState {
     /// Types of which all records have been read, and which were not changed since.
     pub fully_loaded_types: BTreeSet<String>,
     /// How many records each of these types had, and a digest of them, when they were read.
-    pub type_versions: BTreeMap<String, LoadedTypeVersion>,
+    pub type_versions: BTreeMap<String, LoadedRecordsVersion>,
     /// The newest snapshot, as the records tool returned it.
     pub snapshot: Option<TextRef>,
     /// Results of the steps of the newest turns, for `retrieve_step`.
@@ -55,7 +55,7 @@ pub struct AssistantState {
 /// The records of a type when all of them were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct LoadedTypeVersion {
+pub struct LoadedRecordsVersion {
     pub count: u64,
     /// It changes if any of the records changes; `None` if the records tool gave none.
     pub digest: Option<String>,
@@ -291,7 +291,8 @@ impl AssistantState {
         self.entities.mark_deleted(&records.removed, records.turn);
         self.forget_types(&records.changed_types);
         if let Some(kind) = records.fully_loaded_type {
-            let version = LoadedTypeVersion { count: records.total.unwrap_or_default(), digest: records.type_version };
+            let version =
+                LoadedRecordsVersion { count: records.total.unwrap_or_default(), digest: records.type_version };
             self.type_versions.insert(kind.clone(), version);
             self.fully_loaded_types.insert(kind);
         }
@@ -371,10 +372,10 @@ impl AssistantState {
     /// loaded at least at this level.
     #[must_use]
     pub fn find_loaded_type(&self, kind: &str, level: RecordLoadLevel) -> Option<Vec<String>> {
-        let is_current = |entity: &ConversationEntity| {
+        let is_current = |entity: &KnownRecordOrDraft| {
             entity.kind == kind && entity.is_saved() && entity.last_action != LastEntityAction::Deleted
         };
-        let mut known: Vec<(&String, &ConversationEntity)> =
+        let mut known: Vec<(&String, &KnownRecordOrDraft)> =
             self.entities.entities.iter().filter(|(_, entity)| is_current(entity)).collect();
         known.sort_by_key(|(reference, _)| (reference.len(), reference.as_str()));
         // The registry is limited, so it may have lost some of them.

@@ -14,7 +14,8 @@ use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};
 use super::tools::{
-    DomainOperation, DomainToolRequest, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose, TranslatedToolCall, translate_tool_call,
+    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose,
+    translate_tool_call,
 };
 use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
 
@@ -206,8 +207,8 @@ fn run_tool_call(
     }
     let step = (progress.running.turn, progress.planned);
     match translate_tool_call(progress.context.domain, progress.context.state(), step, tool, arguments) {
-        Ok(TranslatedToolCall::Run(request)) => vec![run_domain_tool(&request, progress.planned.step)],
-        Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
+        Ok(DomainRequestOrAlreadyLoaded::Run(request)) => vec![run_domain_tool(&request, progress.planned.step)],
+        Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(refs)) => {
             let metadata = json!({"already_loaded": refs});
             let next_call = progress.context.continue_act_call(progress.planned.step, metadata, &[]);
             vec![AssistantFact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), next_call]

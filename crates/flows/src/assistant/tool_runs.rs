@@ -2,7 +2,7 @@
 //! interrupted write. A run that ends after its turn is still recorded, but starts nothing new.
 
 use segue_core::body::TextRef;
-use segue_core::event::{ToolOutcome, ToolRunOpened};
+use segue_core::event::{ToolRunOpened, ToolRunOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::ToolRunId;
 use segue_core::signal::canonical_json;
@@ -27,12 +27,12 @@ use crate::limits::{
 pub(super) fn handle_tool_ended(
     context: &AssistantSessionContext<'_>,
     opened: &ToolRunOpened,
-    outcome: ToolOutcome,
+    outcome: ToolRunOutcome,
     text: TextRef,
 ) -> Vec<FlowStep> {
     let Some(request) = DomainToolRequest::parse(&opened.arguments) else { return Vec::new() };
     let output = context.view.read_text(text);
-    let result = (outcome == ToolOutcome::Done).then(|| DomainToolResult::parse(&output)).flatten();
+    let result = (outcome == ToolRunOutcome::Done).then(|| DomainToolResult::parse(&output)).flatten();
     match (request.purpose, result) {
         (ToolRunPurpose::Undo, result) => {
             super::undo::handle_undo_result(context, opened.run, &request, result, text, &output)

@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 
 pub use available_tool::{AvailableMcpTool, list_available_tools};
 pub use tool_result::{
-    DomainSnapshot, DomainToolResult, RecordChange, RecordKey, RecordRow, SnapshotSection, render_plain_row,
-    render_record_line, render_record_row, translate_tool_result,
+    DomainRecordsOverview, DomainSnapshotSection, DomainToolResult, RecordChange, RecordKey, ToolResultRecord,
+    render_plain_row, render_record_line, render_record_row, translate_tool_result,
 };
 pub(super) use translate_call::REFRESH_ARGUMENT;
-pub use translate_call::{TranslatedToolCall, translate_tool_call};
+pub use translate_call::{DomainRequestOrAlreadyLoaded, translate_tool_call};
 pub use write_binding::TABLE_WRITE_OPERATIONS;
 pub(super) use write_binding::check_planned_write;
 

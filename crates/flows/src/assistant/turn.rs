@@ -2,17 +2,17 @@
 //! once to correct it. After that the turn continues with the valid parts, and the reply says what was done and what was not.
 
 use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnOutcome};
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use serde_json::json;
 
 use super::answer;
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{
-    AnswerRepairLevel, AssistantFact, AssistantMemoryLayer, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
+    AnswerRepairLevel, AssistantFact, CompactedMemoryKind, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
     ThinkDecision, TurnSummarized, UserResponseKind,
 };
 use super::prompt_context::{PromptTurnOutcome, build_turn_execution};
-use super::reasoning::{AssistantStepSummary, EntityCurationSummary, TurnDecisionSummary};
+use super::reasoning::{AssistantStepSummary, EntityRelevanceSummary, TurnDecisionSummary};
 use super::snapshot;
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::{AssistantNextAction, AssistantTurnProgress};
@@ -40,7 +40,7 @@ pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
     let text = fill_template(include_str!("../../prompts/assistant/shared/no_domain.md"), &json!({"why": why}));
     let reason = why.to_owned();
     vec![
-        FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None },
+        FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None },
         FlowStep::EndTurn(TurnOutcome::Failed { reason }),
     ]
 }
@@ -65,7 +65,7 @@ pub(super) fn handle_node_answer(
         }
         REPLY_ROLE => {
             vec![FlowStep::Reply {
-                text: ReplyTextSource::Stored(answered.text),
+                text: NewOrStoredReplyText::Stored(answered.text),
                 role: Some(REPLY_ROLE.into()),
                 call: Some(call.call),
             }]
@@ -211,7 +211,7 @@ fn build_turn_summary(
         }
     });
     let reasons = understanding.retained.iter().chain(&understanding.demoted).filter(|one| !one.reason.is_empty());
-    let curation = EntityCurationSummary {
+    let curation = EntityRelevanceSummary {
         retained: understanding.retained.iter().map(|retained| retained.reference.clone()).collect(),
         demoted: understanding.demoted.iter().map(|demoted| demoted.reference.clone()).collect(),
         reasons: reasons.map(|one| format!("{}: {}", one.reference, one.reason)).collect(),
@@ -270,14 +270,14 @@ fn compose_fallback_reply(context: &AssistantSessionContext<'_>) -> FlowStep {
     let arguments =
         json!({"question": question, "write_summaries": write_summaries, "outcomes": outcomes, "not_done": not_done});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None }
+    FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None }
 }
 
 /// Tells the user about changes that were made after their turn was stopped.
 pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowStep {
     let arguments = json!({"question": null, "write_summaries": write_summaries, "outcomes": [], "not_done": []});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None }
+    FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None }
 }
 
 /// Starts the compaction of older turns, or ends the turn if there is nothing to compact.
@@ -314,11 +314,11 @@ fn handle_compaction_answer(
     }
     let state = context.state();
     let fact = match summarize_call_layer(call) {
-        AssistantMemoryLayer::Reasoning => {
+        CompactedMemoryKind::Reasoning => {
             let through_turn = state.reasoning.uncompacted.back().map(|summary| summary.turn);
             through_turn.map(|through_turn| AssistantFact::ReasoningCompacted { through_turn, text: answered.text })
         }
-        AssistantMemoryLayer::Conversation => {
+        CompactedMemoryKind::Conversation => {
             let through_turn = state.conversation.uncompacted.back().map(|exchange| exchange.turn);
             through_turn.map(|through_turn| AssistantFact::ConversationCompacted { through_turn, text: answered.text })
         }
@@ -332,8 +332,8 @@ fn record_compaction_failure(context: &AssistantSessionContext<'_>, call: &CallO
     std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
 }
 
-fn summarize_call_layer(call: &CallOpened) -> AssistantMemoryLayer {
-    if call.ask == *ASK_REASONING { AssistantMemoryLayer::Reasoning } else { AssistantMemoryLayer::Conversation }
+fn summarize_call_layer(call: &CallOpened) -> CompactedMemoryKind {
+    if call.ask == *ASK_REASONING { CompactedMemoryKind::Reasoning } else { CompactedMemoryKind::Conversation }
 }
 
 fn end_turn_after_compaction(context: &AssistantSessionContext<'_>) -> Option<FlowStep> {

@@ -1,7 +1,7 @@
 //! The `undo` command: restores the values that the journal recorded before a write.
 
 use segue_core::body::TextRef;
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::ids::ToolRunId;
 use serde_json::{Map, Value, json};
 
@@ -69,7 +69,7 @@ fn report_undo_failure(run: ToolRunId, why: String) -> Vec<FlowStep> {
     let text = render_undo_reply(&json!({"why": why, "write_summaries": []}));
     vec![
         AssistantFact::UndoFailed { run, why }.into_step(),
-        FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None },
+        FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None },
     ]
 }
 
@@ -95,7 +95,7 @@ pub(super) fn handle_undo_result(
     };
     let records = translate_tool_result(context.domain, &context.state().entities, undo_run, request, &result, text);
     let text = render_undo_reply(&json!({"why": null, "write_summaries": records.write_summaries}));
-    let reply = FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None };
+    let reply = FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None };
     vec![
         AssistantFact::RecordsReceived(Box::new(records)).into_step(),
         AssistantFact::WriteUndone { run }.into_step(),

@@ -36,16 +36,18 @@ mod tension;
 use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
-pub use metrics::{ClaimCluster, ClaimMetrics, ClaimSupportLevel, EvidenceGap, HubClaim, MapRatios};
+pub use metrics::{
+    ClaimCluster, ClaimMapRatios, ClaimMetrics, HubClaim, RelativeClaimSupport, WeaklySupportedKeyClaim,
+};
 pub use shape::{ClaimMapShape, ClaimMapShapeScore, SCORE_TIE_TOLERANCE};
-pub use tension::{ClaimTension, MapFragility};
+pub use tension::{ClaimMapFragility, ClaimTension};
 
 use super::claim_map::{ClaimId, ClaimMap};
 use graph::ClaimGraph;
 
 /// The result of analysing a claim map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MapAnalysis {
+pub struct ClaimMapAnalysis {
     /// The number of mapped answers.
     pub answers: u32,
     /// The number of distinct valid edges.
@@ -55,7 +57,7 @@ pub struct MapAnalysis {
     /// The metrics of each claim, sorted by id.
     pub claims: Vec<ClaimMetrics>,
     /// The ratios of the whole map.
-    pub ratios: MapRatios,
+    pub ratios: ClaimMapRatios,
     /// The connected components, sorted by their first claim.
     pub components: Vec<ClaimCluster>,
     /// The longest chain of prerequisites, from prerequisite to dependent. A link with several claims is a cycle.
@@ -69,11 +71,11 @@ pub struct MapAnalysis {
     /// Claims with low support and high leverage, sorted by id.
     pub leverage_inversions: Vec<ClaimId>,
     /// Claims with many dependents and few supporters, sorted by id.
-    pub evidence_gaps: Vec<EvidenceGap>,
+    pub evidence_gaps: Vec<WeaklySupportedKeyClaim>,
     /// Conflicts and tradeoffs, sorted by id.
     pub tensions: Vec<ClaimTension>,
     /// The weak points of the map.
-    pub fragility: MapFragility,
+    pub fragility: ClaimMapFragility,
     /// The score of each shape, in the order of [`ClaimMapShape::ALL`].
     pub scores: Vec<ClaimMapShapeScore>,
     /// The shape with the best score.
@@ -82,7 +84,7 @@ pub struct MapAnalysis {
     pub confidence: f64,
 }
 
-impl MapAnalysis {
+impl ClaimMapAnalysis {
     /// Returns the score of a shape.
     #[must_use]
     pub fn shape_score(&self, shape: ClaimMapShape) -> f64 {
@@ -99,7 +101,7 @@ impl MapAnalysis {
 
 /// Analyses a map of `answers` answers. Every map has an analysis, and none of its numbers is NaN.
 #[must_use]
-pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
+pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> ClaimMapAnalysis {
     let graph = ClaimGraph::from_claim_map(map, answers);
     let edges = graph.edges.len();
     let has_enough_edges = edges >= 2.max((8 * graph.len()).div_ceil(100));
@@ -107,7 +109,7 @@ pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
     let tensions = tension::find_tensions(&graph, &metrics.claims);
     let ratios = metrics::compute_map_ratios(&graph, &metrics, &tensions);
     let fragility = tension::assess_fragility(&metrics, &tensions, &ratios, has_enough_edges);
-    let scores = shape::score_shapes(&shape::MapShapeInputs {
+    let scores = shape::score_shapes(&shape::ClaimMapShapeInputs {
         ratios: &ratios,
         claim_count: graph.len(),
         component_count: metrics.components.len(),
@@ -118,7 +120,7 @@ pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
     });
     let (shape, best, lead) = shape::pick_best_shape(&scores);
     let confidence = shape::shape_confidence(best, lead, ratios.signal, fragility.confidence_penalty());
-    MapAnalysis {
+    ClaimMapAnalysis {
         answers,
         edge_count: edges,
         has_enough_edges,

@@ -2,17 +2,17 @@
 
 use segue_core::flow::FlowContext;
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactTableRow,
-    ChecklistItem, ChecklistItemStatus,
+    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactTableRow, TypedArtifactContent,
 };
 use serde_json::Value;
 
-use super::analysis::{MapAnalysis, analyse_claim_map};
+use super::analysis::{ClaimMapAnalysis, analyse_claim_map};
 use super::claim_map::{self, ClaimMap, ClaimNode};
 use super::commands::{NO_COMMAND, YES_COMMAND};
 use super::facts::ExpertBatchResult;
 use super::messages;
-use super::plan::{ConciergePlan, PlanStepStatus};
+use super::plan::{ConciergePlan, ConciergePlanStepStatus};
 use super::state::ConciergeState;
 
 /// Returns all artifacts of the session.
@@ -47,34 +47,34 @@ fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
         why: String::new(),
         commands: vec![command("Yes", YES_COMMAND), command("No", NO_COMMAND)],
     };
-    let content = ArtifactContent::Table { columns: vec!["question".to_owned()], rows: vec![row] };
+    let content = TypedArtifactContent::Table { columns: vec!["question".to_owned()], rows: vec![row] };
     Some(Artifact::new("question", "Open question", content))
 }
 
 fn plan_artifact(plan: &ConciergePlan) -> Artifact {
-    let items = plan.steps.iter().enumerate().map(|(index, step)| ChecklistItem {
+    let items = plan.steps.iter().enumerate().map(|(index, step)| ArtifactChecklistItem {
         title: step.title.clone(),
         detail: step.description.clone(),
         done_when: step.done_when.clone(),
         status: match plan.step_status(index) {
-            PlanStepStatus::Complete => ChecklistItemStatus::Complete,
-            PlanStepStatus::Active => ChecklistItemStatus::Active,
-            PlanStepStatus::Pending => ChecklistItemStatus::Pending,
+            ConciergePlanStepStatus::Complete => ArtifactChecklistItemStatus::Complete,
+            ConciergePlanStepStatus::Active => ArtifactChecklistItemStatus::Active,
+            ConciergePlanStepStatus::Pending => ArtifactChecklistItemStatus::Pending,
         },
     });
-    let content = ArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
+    let content = TypedArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
     Artifact::new("workflow", "Workflow", content)
 }
 
-fn claim_map_artifact(map: &ClaimMap, answers: u32) -> ArtifactContent {
+fn claim_map_artifact(map: &ClaimMap, answers: u32) -> TypedArtifactContent {
     let analysis = analyse_claim_map(map, answers);
     let nodes = map.claims.iter().map(|claim| claim_artifact_node(claim, answers)).collect();
-    let edges = map.edges.iter().map(|edge| ArtifactEdge {
+    let edges = map.edges.iter().map(|edge| ArtifactGraphEdge {
         from: edge.from.to_string(),
         to: edge.to.to_string(),
         kind: serialized_name(serde_json::to_value(edge.kind)),
     });
-    ArtifactContent::Graph {
+    TypedArtifactContent::Graph {
         nodes,
         edges: edges.collect(),
         notes: map.gaps.clone(),
@@ -82,9 +82,9 @@ fn claim_map_artifact(map: &ClaimMap, answers: u32) -> ArtifactContent {
     }
 }
 
-fn claim_artifact_node(claim: &ClaimNode, answers: u32) -> ArtifactNode {
+fn claim_artifact_node(claim: &ClaimNode, answers: u32) -> ArtifactGraphNode {
     let supporters = u32::try_from(claim.supporters.len()).unwrap_or(answers);
-    ArtifactNode {
+    ArtifactGraphNode {
         id: claim.id.to_string(),
         label: claim.label.clone(),
         text: claim.text.clone(),
@@ -95,7 +95,7 @@ fn claim_artifact_node(claim: &ClaimNode, answers: u32) -> ArtifactNode {
     }
 }
 
-fn analysis_metrics(analysis: &MapAnalysis) -> Vec<ArtifactMetric> {
+fn analysis_metrics(analysis: &ClaimMapAnalysis) -> Vec<ArtifactMetric> {
     let mut metrics = vec![
         ArtifactMetric { name: "shape".to_owned(), value: analysis.shape.name().into() },
         ArtifactMetric { name: "confidence".to_owned(), value: analysis.confidence.into() },

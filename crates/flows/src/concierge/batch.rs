@@ -9,13 +9,13 @@ use segue_core::ids::{CallId, MessageId};
 use serde_json::json;
 
 use super::analysis::analyse_claim_map;
-use super::claim_map::{self, ClaimMapError, MapComplaint, ParsedClaimMap};
+use super::claim_map::{self, ClaimMapComplaint, ClaimMapError, ParsedClaimMap};
 use super::facts::{
     ClaimMapRecord, ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask,
 };
-use super::settings::{ExpertSlot, Settings};
+use super::settings::{ExpertCallSpec, Settings};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR_MAP, ASK_TASK, EXPERT_ROLE, MAPPER_ROLE};
-use super::state::{ConciergeContext, ExpertBatch, ExpertBatchStage};
+use super::state::{ConciergeContext, ExpertBatch, ExpertBatchDispatchStage};
 use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
 /// Creates the request for the next batch.
@@ -53,7 +53,7 @@ pub(super) fn start_batch(
 /// Resumes a failed batch: calls the experts that have not answered, or maps the answers if it is closed.
 pub(super) fn resume_batch(view: &ConciergeContext<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
     let (number, purpose) = (batch.request.number, batch.request.purpose);
-    if batch.stage == ExpertBatchStage::Closed {
+    if batch.stage == ExpertBatchDispatchStage::Closed {
         return process_closed_batch(view, settings);
     }
     let mut steps = vec![ConciergeFact::BatchResumed { batch: number }.into_step()];
@@ -64,7 +64,7 @@ pub(super) fn resume_batch(view: &ConciergeContext<'_>, settings: &Settings, bat
     steps
 }
 
-fn call_expert(batch: u32, purpose: ExpertBatchPurpose, slot_index: usize, slot: &ExpertSlot) -> FlowStep {
+fn call_expert(batch: u32, purpose: ExpertBatchPurpose, slot_index: usize, slot: &ExpertCallSpec) -> FlowStep {
     let ask = match purpose {
         ExpertBatchPurpose::OpeningQuestion | ExpertBatchPurpose::EveryTurn => ASK_QUESTION,
         ExpertBatchPurpose::Plan | ExpertBatchPurpose::StepHelp => ASK_TASK,
@@ -120,7 +120,7 @@ pub(super) fn handle_expert_call_end(
         .state
         .batch
         .as_ref()
-        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != ExpertBatchStage::Closed);
+        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != ExpertBatchDispatchStage::Closed);
     if answered && !counts {
         let number =
             call.metadata.get(0).and_then(serde_json::Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -146,7 +146,8 @@ pub(super) fn handle_answer_timeout(view: &ConciergeContext<'_>, timer_name: &st
 
 /// Closes the batch if enough answers have arrived or no more are awaited.
 pub(super) fn close_batch_if_done(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Dispatched) else {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchDispatchStage::Dispatched)
+    else {
         return Vec::new();
     };
     let has_deferred = view.session.deferred_calls.values().any(|deferred| deferred.request.role == *EXPERT_ROLE);
@@ -195,7 +196,7 @@ pub(super) fn handle_map_reply(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Closed) else {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchDispatchStage::Closed) else {
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
@@ -206,7 +207,7 @@ pub(super) fn handle_map_reply(
     };
     match claim_map::parse_claim_map(&view.read_text(answered.text), answers) {
         Ok(parsed) if call.ask == *ASK_MAP && parsed.is_truncated_before_edges() => {
-            request_repair(MapComplaint::JsonTruncated.to_string())
+            request_repair(ClaimMapComplaint::JsonTruncated.to_string())
         }
         Ok(parsed) => record_claim_map(batch, (call.call, answered.text), answers, &parsed),
         Err(why) if call.ask == *ASK_MAP => request_repair(why.to_string()),

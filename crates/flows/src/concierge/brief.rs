@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::analysis::{ClaimMapShape, ClaimMetrics, ClaimTension, MapAnalysis, sorted_unique_claims};
+use super::analysis::{ClaimMapAnalysis, ClaimMapShape, ClaimMetrics, ClaimTension, sorted_unique_claims};
 use super::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode};
 use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX, FAIR_CONFIDENCE_MIN, FIRM_CONFIDENCE_MIN};
 use crate::template::fill_template;
 
 /// Renders the brief of a map and its analysis.
 #[must_use]
-pub fn render_brief(map: &ClaimMap, analysis: &MapAnalysis) -> String {
-    let builder = MapBriefBuilder::new(map, analysis);
+pub fn render_brief(map: &ClaimMap, analysis: &ClaimMapAnalysis) -> String {
+    let builder = ClaimMapBriefBuilder::new(map, analysis);
     fill_template(include_str!("../../prompts/concierge/brief.md"), &builder.template_arguments())
 }
 
@@ -35,34 +35,34 @@ pub fn render_shape_guidance(shape: ClaimMapShape) -> String {
 struct BriefTemplateArguments<'m> {
     shape: &'static str,
     sureness: &'static str,
-    parts: Vec<ShortenedClaimLabels<'m>>,
+    parts: Vec<TruncatedClaimLabelList<'m>>,
     parts_more: usize,
-    alone: ShortenedClaimLabels<'m>,
-    positions: Vec<BriefPosition<'m>>,
+    alone: TruncatedClaimLabelList<'m>,
+    positions: Vec<BriefClaimDetails<'m>>,
     positions_more: usize,
-    chain: Vec<ShortenedClaimLabels<'m>>,
+    chain: Vec<TruncatedClaimLabelList<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
-    keystones: ShortenedClaimLabels<'m>,
-    leads: Vec<BriefClaimLinks<'m>>,
+    keystones: TruncatedClaimLabelList<'m>,
+    leads: Vec<BriefOutgoingClaimLinks<'m>>,
     leads_more: usize,
-    tensions: Vec<BriefTension<'m>>,
+    tensions: Vec<BriefTemplateTension<'m>>,
     tensions_more: usize,
-    challenges: Vec<BriefCounterclaim<'m>>,
-    fragile: BriefFragility<'m>,
+    challenges: Vec<ClaimMapBriefCounterclaim<'m>>,
+    fragile: ClaimMapBriefFragility<'m>,
     gaps: &'m [String],
-    subject: ShortenedClaimLabels<'m>,
+    subject: TruncatedClaimLabelList<'m>,
 }
 
 /// The listed labels, and the number of further ones.
 #[derive(Serialize, Default)]
-struct ShortenedClaimLabels<'m> {
+struct TruncatedClaimLabelList<'m> {
     labels: Vec<&'m str>,
     more: usize,
 }
 
 #[derive(Serialize)]
-struct BriefPosition<'m> {
+struct BriefClaimDetails<'m> {
     label: &'m str,
     text: &'m str,
     held: &'static str,
@@ -70,14 +70,14 @@ struct BriefPosition<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefClaimLinks<'m> {
+struct BriefOutgoingClaimLinks<'m> {
     label: &'m str,
-    before: ShortenedClaimLabels<'m>,
-    backs: ShortenedClaimLabels<'m>,
+    before: TruncatedClaimLabelList<'m>,
+    backs: TruncatedClaimLabelList<'m>,
 }
 
 #[derive(Serialize)]
-struct BriefTension<'m> {
+struct BriefTemplateTension<'m> {
     one: &'m str,
     other: &'m str,
     is_tradeoff: bool,
@@ -86,30 +86,30 @@ struct BriefTension<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefCounterclaim<'m> {
+struct ClaimMapBriefCounterclaim<'m> {
     label: &'m str,
     against: &'m str,
 }
 
 #[derive(Serialize)]
-struct BriefFragility<'m> {
+struct ClaimMapBriefFragility<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
-    circles: Vec<ShortenedClaimLabels<'m>>,
+    circles: Vec<TruncatedClaimLabelList<'m>>,
     has_conditional_conflicts: bool,
     has_disconnected_consensus: bool,
     is_nothing: bool,
 }
 
-struct MapBriefBuilder<'m> {
+struct ClaimMapBriefBuilder<'m> {
     map: &'m ClaimMap,
-    analysis: &'m MapAnalysis,
+    analysis: &'m ClaimMapAnalysis,
     claims: BTreeMap<&'m ClaimId, &'m ClaimNode>,
 }
 
-impl<'m> MapBriefBuilder<'m> {
-    fn new(map: &'m ClaimMap, analysis: &'m MapAnalysis) -> Self {
+impl<'m> ClaimMapBriefBuilder<'m> {
+    fn new(map: &'m ClaimMap, analysis: &'m ClaimMapAnalysis) -> Self {
         let claims = sorted_unique_claims(map).into_iter().map(|claim| (&claim.id, claim)).collect();
         Self { map, analysis, claims }
     }
@@ -128,7 +128,11 @@ impl<'m> MapBriefBuilder<'m> {
             sureness: confidence_label(analysis.confidence),
             parts,
             parts_more,
-            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { ShortenedClaimLabels::default() },
+            alone: if analysis.components.len() > 1 {
+                self.label_list(alone)
+            } else {
+                TruncatedClaimLabelList::default()
+            },
             positions,
             positions_more,
             chain,
@@ -152,8 +156,8 @@ impl<'m> MapBriefBuilder<'m> {
         texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or("…")
     }
 
-    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> ShortenedClaimLabels<'m> {
-        let mut names = ShortenedClaimLabels::default();
+    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> TruncatedClaimLabelList<'m> {
+        let mut names = TruncatedClaimLabelList::default();
         for id in ids {
             if names.labels.len() < BRIEF_LABELS_MAX {
                 names.labels.push(self.claim_label(id));
@@ -174,7 +178,7 @@ impl<'m> MapBriefBuilder<'m> {
 
     /// Selects the positions to describe in full: first the remarkable ones, then those with most support. The result is
     /// sorted by support.
-    fn select_positions(&self) -> (Vec<BriefPosition<'m>>, usize) {
+    fn select_positions(&self) -> (Vec<BriefClaimDetails<'m>>, usize) {
         let analysis = self.analysis;
         let mut remarkable: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
         remarkable.extend(&analysis.leverage_inversions);
@@ -192,7 +196,7 @@ impl<'m> MapBriefBuilder<'m> {
         let more = claims.len().saturating_sub(BRIEF_POSITIONS_MAX);
         claims.truncate(BRIEF_POSITIONS_MAX);
         claims.sort_by(by_support);
-        let position = |claim: &ClaimMetrics| BriefPosition {
+        let position = |claim: &ClaimMetrics| BriefClaimDetails {
             label: self.claim_label(&claim.id),
             text: self.claims.get(&claim.id).map_or("", |it| it.text.as_str()),
             held: support_label(claim.supporters, analysis.answers),
@@ -203,7 +207,7 @@ impl<'m> MapBriefBuilder<'m> {
 
     /// Returns the labels of each component with several claims, the largest component first. Empty if the map has only one
     /// component.
-    fn component_labels(&self) -> (Vec<ShortenedClaimLabels<'m>>, usize) {
+    fn component_labels(&self) -> (Vec<TruncatedClaimLabelList<'m>>, usize) {
         if self.analysis.components.len() < 2 {
             return (Vec::new(), 0);
         }
@@ -221,7 +225,7 @@ impl<'m> MapBriefBuilder<'m> {
     }
 
     /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
-    fn outgoing_links(&self) -> (Vec<BriefClaimLinks<'m>>, usize) {
+    fn outgoing_links(&self) -> (Vec<BriefOutgoingClaimLinks<'m>>, usize) {
         let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain
@@ -245,7 +249,7 @@ impl<'m> MapBriefBuilder<'m> {
         let from = self.sort_by_leverage(leads.keys().copied());
         let lead = |id: &&ClaimId| {
             let [before, backs] = &leads[*id];
-            BriefClaimLinks {
+            BriefOutgoingClaimLinks {
                 label: self.claim_label(id),
                 before: self.label_list(before.iter().copied()),
                 backs: self.label_list(backs.iter().copied()),
@@ -264,8 +268,8 @@ impl<'m> MapBriefBuilder<'m> {
         tensions.into_iter().map(|(tension, _)| tension).collect()
     }
 
-    fn tension_entries(&self) -> Vec<BriefTension<'m>> {
-        let entry = |tension: &ClaimTension| BriefTension {
+    fn tension_entries(&self) -> Vec<BriefTemplateTension<'m>> {
+        let entry = |tension: &ClaimTension| BriefTemplateTension {
             one: self.claim_label(&tension.one),
             other: self.claim_label(&tension.other),
             is_tradeoff: tension.kind == ClaimEdgeKind::Tradeoff,
@@ -276,18 +280,20 @@ impl<'m> MapBriefBuilder<'m> {
     }
 
     /// Returns the challenges that are not already listed as tensions.
-    fn challenge_entries(&self) -> Vec<BriefCounterclaim<'m>> {
+    fn challenge_entries(&self) -> Vec<ClaimMapBriefCounterclaim<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
         let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
             let is_listed = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
-            (!is_listed)
-                .then(|| BriefCounterclaim { label: self.claim_label(&claim.id), against: self.claim_label(against) })
+            (!is_listed).then(|| ClaimMapBriefCounterclaim {
+                label: self.claim_label(&claim.id),
+                against: self.claim_label(against),
+            })
         };
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
     }
 
-    fn fragility_entry(&self) -> BriefFragility<'m> {
+    fn fragility_entry(&self) -> ClaimMapBriefFragility<'m> {
         let analysis = self.analysis;
         let fragility = &analysis.fragility;
         let joints = self.first_labels(&fragility.weak_articulation_points);
@@ -307,7 +313,7 @@ impl<'m> MapBriefBuilder<'m> {
             && circles.is_empty()
             && !has_conditional_conflicts
             && !has_disconnected_consensus;
-        BriefFragility {
+        ClaimMapBriefFragility {
             joints,
             inversions,
             bare,
@@ -319,7 +325,7 @@ impl<'m> MapBriefBuilder<'m> {
     }
 
     /// Returns the claims that the question to the user is about.
-    fn question_subject(&self) -> ShortenedClaimLabels<'m> {
+    fn question_subject(&self) -> TruncatedClaimLabelList<'m> {
         let analysis = self.analysis;
         let sharpest = |kind| {
             let found = self.sorted_tensions().into_iter().find(|tension| tension.kind == kind);
@@ -338,7 +344,7 @@ impl<'m> MapBriefBuilder<'m> {
                 let conditional = analysis.claims.iter().filter(|claim| claim.is_conditional);
                 self.label_list(self.sort_by_leverage(conditional.map(|claim| &claim.id)))
             }
-            ClaimMapShape::Settled | ClaimMapShape::Exploratory => ShortenedClaimLabels::default(),
+            ClaimMapShape::Settled | ClaimMapShape::Exploratory => TruncatedClaimLabelList::default(),
         }
     }
 }

@@ -25,7 +25,7 @@
 //! | no id; no label; no text | a generated id; the start of the text; the label |
 //!
 //! Conflicts and tradeoffs have no direction: both directions are the same edge. Each repair is reported as a
-//! [`MapComplaint`]. Apart from sorting ids, parsing takes time linear in the length of the text.
+//! [`ClaimMapComplaint`]. Apart from sorting ids, parsing takes time linear in the length of the text.
 
 mod build;
 mod complaint;
@@ -36,7 +36,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use complaint::{MapComplaint, MapDropReason, MapTagDefect};
+pub use complaint::{ClaimMapComplaint, ClaimMapDropReason, ClaimMapTagDefect};
 
 use crate::limits::MAP_ANSWERS_MIN;
 
@@ -85,7 +85,7 @@ pub struct ClaimNode {
     #[serde(default)]
     pub supporters: BTreeSet<u32>,
     #[serde(rename = "type")]
-    pub kind: ClaimStatementKind,
+    pub kind: ClaimKind,
     pub role: ClaimRole,
     /// The claim that a challenger argues against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct ClaimNode {
 /// The kind of statement that a claim makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClaimStatementKind {
+pub enum ClaimKind {
     /// States a fact.
     Factual,
     /// Says what to do.
@@ -160,14 +160,14 @@ impl ClaimEdgeKind {
 pub struct ParsedClaimMap {
     pub map: ClaimMap,
     /// What was repaired or left out; empty if the mapper followed the format.
-    pub complaints: Vec<MapComplaint>,
+    pub complaints: Vec<ClaimMapComplaint>,
 }
 
 impl ParsedClaimMap {
     /// Returns whether the map was truncated before its edges, so that it has claims but no relations.
     #[must_use]
     pub fn is_truncated_before_edges(&self) -> bool {
-        self.map.edges.is_empty() && self.complaints.contains(&MapComplaint::JsonTruncated)
+        self.map.edges.is_empty() && self.complaints.contains(&ClaimMapComplaint::JsonTruncated)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::flow::{FlowCommandSpec, FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowCommandSpec, FlowStep, NewOrStoredReplyText};
 use segue_core::handover::HandoverProvenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -95,7 +95,7 @@ pub(super) fn react_to_command(view: &ConciergeContext<'_>, command: &str, argum
         return vec![
             ConciergeFact::BatchDeclined.into_step(),
             record_refusal(None, "BATCH", "declined", &[]),
-            FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None },
+            FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None },
         ];
     }
     let Some(plan) = &view.state.active_plan else { return Vec::new() };

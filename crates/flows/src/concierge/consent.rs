@@ -7,7 +7,7 @@ use super::plan_request;
 
 /// The user's answer to the question whether to start a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExpertBatchConsent {
+pub(super) enum ExpertBatchConsentAnswer {
     Yes,
     No,
     /// Neither a clear yes nor a no.
@@ -124,30 +124,30 @@ const RETRY_PHRASES: [&str; 8] =
 
 /// Interprets a message as the answer to the question whether to start a batch.
 #[must_use]
-pub(super) fn parse_consent(message: &str) -> ExpertBatchConsent {
+pub(super) fn parse_consent(message: &str) -> ExpertBatchConsentAnswer {
     match message.trim() {
-        YES_COMMAND_TEXT => return ExpertBatchConsent::Yes,
-        NO_COMMAND_TEXT => return ExpertBatchConsent::No,
+        YES_COMMAND_TEXT => return ExpertBatchConsentAnswer::Yes,
+        NO_COMMAND_TEXT => return ExpertBatchConsentAnswer::No,
         _ => {}
     }
     let words = split_words(message);
     if NO_PHRASES.iter().any(|phrase| starts_with_phrase(&words, phrase)) {
-        return ExpertBatchConsent::No;
+        return ExpertBatchConsentAnswer::No;
     }
     let is_question = message.contains(['?', '？']) && !(0..words.len()).any(|at| is_why_not(&words, at));
-    if is_question || !is_only_yes(&words) { ExpertBatchConsent::Unclear } else { ExpertBatchConsent::Yes }
+    if is_question || !is_only_yes(&words) { ExpertBatchConsentAnswer::Unclear } else { ExpertBatchConsentAnswer::Yes }
 }
 
 /// Combines what an answer says by its wording with what it means to the concierge. Returns `None` if they contradict each
 /// other.
 #[must_use]
 pub(super) fn combine_consent(
-    by_wording: ExpertBatchConsent,
-    by_concierge: Option<ExpertBatchConsent>,
-) -> Option<ExpertBatchConsent> {
+    by_wording: ExpertBatchConsentAnswer,
+    by_concierge: Option<ExpertBatchConsentAnswer>,
+) -> Option<ExpertBatchConsentAnswer> {
     match (by_wording, by_concierge) {
-        (wording, None | Some(ExpertBatchConsent::Unclear)) => Some(wording),
-        (ExpertBatchConsent::Unclear, Some(meaning)) => Some(meaning),
+        (wording, None | Some(ExpertBatchConsentAnswer::Unclear)) => Some(wording),
+        (ExpertBatchConsentAnswer::Unclear, Some(meaning)) => Some(meaning),
         (wording, Some(meaning)) => (wording == meaning).then_some(meaning),
     }
 }
@@ -172,14 +172,14 @@ fn is_only_yes(mut words: &[TextWord]) -> bool {
 
 /// Like [`parse_consent`], for a batch that makes a plan: a request for a plan is a yes too, unless it is a question.
 #[must_use]
-pub(super) fn parse_plan_consent(message: &str) -> ExpertBatchConsent {
+pub(super) fn parse_plan_consent(message: &str) -> ExpertBatchConsentAnswer {
     match parse_consent(message) {
-        ExpertBatchConsent::Unclear
+        ExpertBatchConsentAnswer::Unclear
             if plan_request::find_plan_request(message).is_some()
                 && !message.contains(['?', '？'])
                 && !has_retraction(&split_words(message)) =>
         {
-            ExpertBatchConsent::Yes
+            ExpertBatchConsentAnswer::Yes
         }
         consent => consent,
     }
@@ -232,7 +232,7 @@ mod tests {
             "Of course!",
             "please",
         ] {
-            assert_eq!(parse_consent(message), ExpertBatchConsent::Yes, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsentAnswer::Yes, "{message}");
         }
     }
 
@@ -256,23 +256,26 @@ mod tests {
             "go back to the first idea",
             "sure, why not? but not today",
         ] {
-            assert_eq!(parse_consent(message), ExpertBatchConsent::Unclear, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsentAnswer::Unclear, "{message}");
         }
     }
 
     #[test]
     fn request_for_the_offered_plan_is_a_yes() {
-        assert_eq!(parse_plan_consent("Give me a plan!"), ExpertBatchConsent::Yes);
-        assert_eq!(parse_plan_consent("What are the steps to register a company?"), ExpertBatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("Give me a plan, but tell me about banks first."), ExpertBatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("What would that take?"), ExpertBatchConsent::Unclear);
-        assert_eq!(parse_plan_consent("No. Give me a plan some other day."), ExpertBatchConsent::No);
+        assert_eq!(parse_plan_consent("Give me a plan!"), ExpertBatchConsentAnswer::Yes);
+        assert_eq!(parse_plan_consent("What are the steps to register a company?"), ExpertBatchConsentAnswer::Unclear);
+        assert_eq!(
+            parse_plan_consent("Give me a plan, but tell me about banks first."),
+            ExpertBatchConsentAnswer::Unclear
+        );
+        assert_eq!(parse_plan_consent("What would that take?"), ExpertBatchConsentAnswer::Unclear);
+        assert_eq!(parse_plan_consent("No. Give me a plan some other day."), ExpertBatchConsentAnswer::No);
     }
 
     #[test]
     fn no_is_recognised() {
         for message in ["no", "No thanks", "nope, leave it", "Don't.", "not yet", "stop", "do not ask them"] {
-            assert_eq!(parse_consent(message), ExpertBatchConsent::No, "{message}");
+            assert_eq!(parse_consent(message), ExpertBatchConsentAnswer::No, "{message}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::phrases::{WordGap, split_words, starts_with_phrase};
+use super::phrases::{WordSeparation, split_words, starts_with_phrase};
 use crate::limits::LEAKED_TERMS_MAX;
 
 /// An internal term in a reply.
@@ -65,7 +65,7 @@ pub fn find_leaked_terms(reply: &str) -> Vec<LeakedTerm> {
         let Some((term, form)) = forms.into_iter().find(|(_, form)| starts_with_phrase(&words[at..], form)) else {
             continue;
         };
-        let before = at.checked_sub(1).map(|before| &words[before]).filter(|_| word.gap == WordGap::Adjacent);
+        let before = at.checked_sub(1).map(|before| &words[before]).filter(|_| word.gap == WordSeparation::Adjacent);
         if before.is_some_and(|before| HARMLESS_PHRASES.contains(&(before.text.as_str(), term))) {
             continue;
         }

@@ -9,12 +9,12 @@ pub(super) struct TextWord {
     pub(super) text: String,
     pub(super) range: Range<usize>,
     /// The separation from the previous word.
-    pub(super) gap: WordGap,
+    pub(super) gap: WordSeparation,
 }
 
 /// The separation between two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WordGap {
+pub(super) enum WordSeparation {
     /// Only blanks, hyphens, underscores or asterisks: the words may form a phrase.
     Adjacent,
     /// Any other character: a phrase or clause ends.
@@ -26,11 +26,11 @@ pub(super) enum WordGap {
 pub(super) fn split_words(text: &str) -> Vec<TextWord> {
     let mut words: Vec<TextWord> = Vec::new();
     let mut characters = text.char_indices().peekable();
-    let mut gap = WordGap::Separated;
+    let mut gap = WordSeparation::Separated;
     while let Some((start, c)) = characters.next() {
         if !c.is_alphanumeric() {
             let is_close = matches!(c, ' ' | '\t' | '-' | '_' | '*');
-            gap = if is_close { gap } else { WordGap::Separated };
+            gap = if is_close { gap } else { WordSeparation::Separated };
             continue;
         }
         let mut word = TextWord { text: c.to_lowercase().collect(), range: start..start + c.len_utf8(), gap };
@@ -39,7 +39,7 @@ pub(super) fn split_words(text: &str) -> Vec<TextWord> {
             word.range.end = at + c.len_utf8();
         }
         words.push(word);
-        gap = WordGap::Adjacent;
+        gap = WordSeparation::Adjacent;
     }
     words
 }
@@ -54,7 +54,7 @@ pub(super) fn starts_with_phrase(words: &[TextWord], phrase: &str) -> bool {
     let mut count = 0;
     let fits = phrase.split(' ').all(|wanted| {
         let word = words.get(count);
-        let fits = word.is_some_and(|word| word.text == wanted && (count == 0 || word.gap == WordGap::Adjacent));
+        let fits = word.is_some_and(|word| word.text == wanted && (count == 0 || word.gap == WordSeparation::Adjacent));
         count += 1;
         fits
     });

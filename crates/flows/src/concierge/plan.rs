@@ -66,14 +66,14 @@ pub struct ConciergePlanStep {
 
 /// The status of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlanStepStatus {
+pub enum ConciergePlanStepStatus {
     Pending,
     /// The current step.
     Active,
     Complete,
 }
 
-impl PlanStepStatus {
+impl ConciergePlanStepStatus {
     /// Returns the mark for a list.
     #[must_use]
     pub fn checkbox(self) -> &'static str {
@@ -105,11 +105,11 @@ impl ConciergePlan {
 
     /// Returns the status of the step at `index`.
     #[must_use]
-    pub fn step_status(&self, index: usize) -> PlanStepStatus {
+    pub fn step_status(&self, index: usize) -> ConciergePlanStepStatus {
         match index {
-            _ if self.done.contains(&index) => PlanStepStatus::Complete,
-            _ if index == self.current => PlanStepStatus::Active,
-            _ => PlanStepStatus::Pending,
+            _ if self.done.contains(&index) => ConciergePlanStepStatus::Complete,
+            _ if index == self.current => ConciergePlanStepStatus::Active,
+            _ => ConciergePlanStepStatus::Pending,
         }
     }
 
@@ -201,7 +201,7 @@ impl ConciergePlan {
         for (index, step) in self.steps.iter().enumerate() {
             let status = self.step_status(index);
             let until = match (status, step.done_when.as_str()) {
-                (PlanStepStatus::Active, until) if !until.is_empty() => format!(" (until {until})"),
+                (ConciergePlanStepStatus::Active, until) if !until.is_empty() => format!(" (until {until})"),
                 _ => String::new(),
             };
             lines.push(format!("  {} {}. {}{until}", status.checkbox(), index + 1, step.title));
@@ -243,7 +243,7 @@ impl ConciergePlan {
         let steps = self.steps.iter().enumerate().map(|(index, step)| {
             let status = self.step_status(index);
             let mark = status.checkbox();
-            let is_current = status == PlanStepStatus::Active;
+            let is_current = status == ConciergePlanStepStatus::Active;
             PlanTemplateStep {
                 mark,
                 is_current,
@@ -341,6 +341,9 @@ mod tests {
         let json =
             serde_json::json!({"goal": "g", "steps": [{"title": "a"}, {"title": "b"}], "current": 1, "version": 2});
         let plan: ConciergePlan = serde_json::from_value(json).expect("it is valid");
-        assert_eq!([0, 1].map(|index| plan.step_status(index)), [PlanStepStatus::Complete, PlanStepStatus::Active]);
+        assert_eq!(
+            [0, 1].map(|index| plan.step_status(index)),
+            [ConciergePlanStepStatus::Complete, ConciergePlanStepStatus::Active]
+        );
     }
 }

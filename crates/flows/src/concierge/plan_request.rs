@@ -2,7 +2,7 @@
 //! when it does not act. A plan costs many calls, so a request must be explicit: it starts its clause, and nothing
 //! postpones it. A plan that is only mentioned ("if I want a plan", "do I need a plan?") is not a request.
 
-use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
+use super::phrases::{TextWord, WordSeparation, split_words, starts_with_phrase};
 use crate::limits::DETAIL_WORDS_MIN;
 
 /// Phrases that may come before a request in its clause, any number of times.
@@ -148,7 +148,7 @@ const POSTPONING_WORDS: [&str; 12] =
 
 /// An explicit request for a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UserPlanRequest {
+pub(super) struct PlanRequestInMessage {
     /// The words of the request.
     pub(super) phrase: String,
     /// Whether the message also says what the plan is for.
@@ -157,22 +157,22 @@ pub(super) struct UserPlanRequest {
 
 /// Returns the first request for a plan in `message`.
 #[must_use]
-pub(super) fn find_plan_request(message: &str) -> Option<UserPlanRequest> {
+pub(super) fn find_plan_request(message: &str) -> Option<PlanRequestInMessage> {
     let words = split_words(message);
     let (mut first, mut others) = (None, 0);
-    for clause in words.chunk_by(|_, next| next.gap == WordGap::Adjacent) {
+    for clause in words.chunk_by(|_, next| next.gap == WordSeparation::Adjacent) {
         let opener = count_opener_words(clause);
         let request = match_plan_request(&clause[opener..]);
         others += clause.len() - opener - request.map_or(0, |found| found.request_words + found.tail_words);
         first = first.or_else(|| request.map(|found| &clause[opener..opener + found.request_words]));
     }
     let phrase: Vec<&str> = first?.iter().map(|word| word.text.as_str()).collect();
-    Some(UserPlanRequest { phrase: phrase.join(" "), has_details: others >= DETAIL_WORDS_MIN })
+    Some(PlanRequestInMessage { phrase: phrase.join(" "), has_details: others >= DETAIL_WORDS_MIN })
 }
 
 /// The length of a request in words, and of the filler words after it.
 #[derive(Clone, Copy)]
-struct PlanRequestSpan {
+struct PlanRequestWordCounts {
     request_words: usize,
     tail_words: usize,
 }
@@ -186,7 +186,7 @@ fn count_opener_words(clause: &[TextWord]) -> usize {
 }
 
 /// Matches a request at the start of `words`.
-fn match_plan_request(words: &[TextWord]) -> Option<PlanRequestSpan> {
+fn match_plan_request(words: &[TextWord]) -> Option<PlanRequestWordCounts> {
     let next = |count: usize| words.get(count).map(|word| word.text.as_str());
     let ends_request = |count: usize| next(count).is_none_or(|word| REQUEST_TAIL_WORDS.contains(&word));
     let verb_and_noun = REQUEST_VERBS.iter().filter(|verb| starts_with_phrase(words, verb)).find_map(|verb| {
@@ -201,7 +201,7 @@ fn match_plan_request(words: &[TextWord]) -> Option<PlanRequestSpan> {
         verb_and_noun.or_else(|| longest_phrase_word_count(words, &COMPLETE_REQUESTS)).or_else(decision)?;
     let is_postponed = next(request_words).is_some_and(|word| POSTPONING_WORDS.contains(&word));
     let tail_words = usize::from(next(request_words).is_some_and(|word| REQUEST_TAIL_WORDS.contains(&word)));
-    (!is_postponed).then_some(PlanRequestSpan { request_words, tail_words })
+    (!is_postponed).then_some(PlanRequestWordCounts { request_words, tail_words })
 }
 
 /// Returns the word count of the longest phrase that `words` start with.

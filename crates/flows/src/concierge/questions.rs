@@ -6,8 +6,8 @@ use segue_core::handover::{HandoverDocument, HandoverFieldType, HandoverFieldVal
 use segue_core::signal::{find_json_where, quote_lines, wrap_in_code_fence};
 use serde_json::{Map, Value, json};
 
-use super::consent::ExpertBatchConsent;
-use super::plan::{ConciergePlan, ConciergePlanStep, PlanStepStatus, truncate_steps};
+use super::consent::ExpertBatchConsentAnswer;
+use super::plan::{ConciergePlan, ConciergePlanStep, ConciergePlanStepStatus, truncate_steps};
 use super::settings::Settings;
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
@@ -174,24 +174,24 @@ fn closed_object(properties: Map<String, Value>) -> Value {
 
 fn open_step_numbers(plan: &ConciergePlan) -> Vec<usize> {
     (0..plan.steps.len())
-        .filter(|index| plan.step_status(*index) != PlanStepStatus::Complete)
+        .filter(|index| plan.step_status(*index) != ConciergePlanStepStatus::Complete)
         .map(|index| index + 1)
         .collect()
 }
 
 /// The answer to the question for an intent handover.
 #[derive(Debug, PartialEq)]
-pub(super) struct IntentAnswer {
+pub(super) struct IntentHandoverAnswer {
     /// Whether the user has said enough.
     pub(super) is_ready: bool,
     pub(super) document: HandoverDocument,
 }
 
 /// Parses the answer to the question for an intent handover.
-pub(super) fn parse_intent_answer(answer: &str) -> Option<IntentAnswer> {
+pub(super) fn parse_intent_answer(answer: &str) -> Option<IntentHandoverAnswer> {
     let object = find_object(answer, &["ready", "goal"])?;
     let document = parse_document(HANDOVER_BLOCK, &object, &intent_question_fields());
-    Some(IntentAnswer { is_ready: object.get("ready") != Some(&Value::Bool(false)), document })
+    Some(IntentHandoverAnswer { is_ready: object.get("ready") != Some(&Value::Bool(false)), document })
 }
 
 /// Parses the answer to the question for an execution handover: the document and the prompt for the experts.
@@ -202,25 +202,27 @@ pub(super) fn parse_execution_answer(answer: &str) -> Option<(HandoverDocument, 
 }
 
 /// Parses the answer to the question what kind of message the user wrote: yes if it asks for a plan.
-pub(super) fn parse_plan_answer(answer: &str) -> Option<ExpertBatchConsent> {
+pub(super) fn parse_plan_answer(answer: &str) -> Option<ExpertBatchConsentAnswer> {
     match find_object(answer, &["kind"])?.get("kind")?.as_str()?.trim().to_lowercase().as_str() {
-        "plan_request" => Some(ExpertBatchConsent::Yes),
-        "question" | "remark" => Some(ExpertBatchConsent::No),
-        "unclear" => Some(ExpertBatchConsent::Unclear),
+        "plan_request" => Some(ExpertBatchConsentAnswer::Yes),
+        "question" | "remark" => Some(ExpertBatchConsentAnswer::No),
+        "unclear" => Some(ExpertBatchConsentAnswer::Unclear),
         _ => None,
     }
 }
 
 /// Parses the answer to a question with the answers yes, no and unclear.
-pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsent> {
+pub(super) fn parse_yes_no_answer(answer: &str) -> Option<ExpertBatchConsentAnswer> {
     let object = find_object(answer, &["answer"])?;
     let given = object.get("answer")?;
     match given.as_str().map(|text| text.trim().to_lowercase()).as_deref() {
-        Some("yes") => Some(ExpertBatchConsent::Yes),
-        Some("no") => Some(ExpertBatchConsent::No),
-        Some("unclear") => Some(ExpertBatchConsent::Unclear),
+        Some("yes") => Some(ExpertBatchConsentAnswer::Yes),
+        Some("no") => Some(ExpertBatchConsentAnswer::No),
+        Some("unclear") => Some(ExpertBatchConsentAnswer::Unclear),
         Some(_) => None,
-        None => given.as_bool().map(|yes| if yes { ExpertBatchConsent::Yes } else { ExpertBatchConsent::No }),
+        None => {
+            given.as_bool().map(|yes| if yes { ExpertBatchConsentAnswer::Yes } else { ExpertBatchConsentAnswer::No })
+        }
     }
 }
 
@@ -246,7 +248,7 @@ pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<ConciergePlanStep>>
 
 /// What the user needs for the plan to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UserPlanNeed {
+pub(super) enum NeededPlanAction {
     Nothing,
     /// The experts' help with the current step.
     Help,
@@ -259,7 +261,7 @@ pub(super) struct PlanProgressAnswer {
     pub(super) done: Vec<usize>,
     /// The step that the user chose.
     pub(super) current: Option<usize>,
-    pub(super) needs: UserPlanNeed,
+    pub(super) needs: NeededPlanAction,
     pub(super) blocker: Option<String>,
 }
 
@@ -281,9 +283,9 @@ pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Optio
     done.sort_unstable();
     done.dedup();
     let needs = match object.get("needs").and_then(Value::as_str) {
-        Some("help") => UserPlanNeed::Help,
-        Some("new_plan") => UserPlanNeed::NewPlan,
-        _ => UserPlanNeed::Nothing,
+        Some("help") => NeededPlanAction::Help,
+        Some("new_plan") => NeededPlanAction::NewPlan,
+        _ => NeededPlanAction::Nothing,
     };
     let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
     let blocker = own_text(BATCH_BLOCK, "blocker", object.get("blocker"));
@@ -351,7 +353,7 @@ mod tests {
             &plan(),
         );
         let expected =
-            PlanProgressAnswer { done: vec![1, 2], current: None, needs: UserPlanNeed::Nothing, blocker: None };
+            PlanProgressAnswer { done: vec![1, 2], current: None, needs: NeededPlanAction::Nothing, blocker: None };
         assert_eq!(answer, Some(expected), "step 1 is complete and step 9 does not exist");
         assert_eq!(parse_progress_answer("I think so.", &plan()), None);
         let schema = answer_schema(ASK_PROGRESS_QUESTION, Some(&plan()));
@@ -361,7 +363,7 @@ mod tests {
     #[test]
     fn field_that_repeats_its_description_is_empty() {
         let answer = r#"{"ready": true, "goal": "What the user really wants", "constraints": ["what limits the user", "money"]}"#;
-        let IntentAnswer { document, .. } = parse_intent_answer(answer).expect("it is JSON");
+        let IntentHandoverAnswer { document, .. } = parse_intent_answer(answer).expect("it is JSON");
         assert_eq!(document.get("goal"), None);
         assert_eq!(document.get("constraints"), Some(&HandoverFieldValue::List(vec!["money".to_owned()])));
     }
@@ -369,10 +371,10 @@ mod tests {
     #[test]
     fn yes_and_no_are_read_in_the_forms_that_models_write() {
         for (answer, expected) in [
-            (r#"{"answer": "yes"}"#, Some(ExpertBatchConsent::Yes)),
-            ("```json\n{\"answer\": \"No\"}\n```", Some(ExpertBatchConsent::No)),
-            (r#"{"answer": "unclear"}"#, Some(ExpertBatchConsent::Unclear)),
-            (r#"{"answer": true}"#, Some(ExpertBatchConsent::Yes)),
+            (r#"{"answer": "yes"}"#, Some(ExpertBatchConsentAnswer::Yes)),
+            ("```json\n{\"answer\": \"No\"}\n```", Some(ExpertBatchConsentAnswer::No)),
+            (r#"{"answer": "unclear"}"#, Some(ExpertBatchConsentAnswer::Unclear)),
+            (r#"{"answer": true}"#, Some(ExpertBatchConsentAnswer::Yes)),
             (r#"{"answer": "perhaps"}"#, None),
             ("yes", None),
         ] {
@@ -383,10 +385,10 @@ mod tests {
     #[test]
     fn only_a_request_for_a_plan_is_a_yes() {
         for (answer, expected) in [
-            (r#"{"kind": "plan_request"}"#, Some(ExpertBatchConsent::Yes)),
-            (r#"{"kind": "Question"}"#, Some(ExpertBatchConsent::No)),
-            (r#"{"kind": "remark"}"#, Some(ExpertBatchConsent::No)),
-            (r#"{"kind": "unclear"}"#, Some(ExpertBatchConsent::Unclear)),
+            (r#"{"kind": "plan_request"}"#, Some(ExpertBatchConsentAnswer::Yes)),
+            (r#"{"kind": "Question"}"#, Some(ExpertBatchConsentAnswer::No)),
+            (r#"{"kind": "remark"}"#, Some(ExpertBatchConsentAnswer::No)),
+            (r#"{"kind": "unclear"}"#, Some(ExpertBatchConsentAnswer::Unclear)),
             (r#"{"kind": "plan"}"#, None),
             (r#"{"plan": "yes"}"#, None),
         ] {

@@ -8,11 +8,11 @@ use segue_core::prompt::{ChatRole, Prompt};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
-use super::consent::{self, ExpertBatchConsent};
+use super::consent::{self, ExpertBatchConsentAnswer};
 use super::facts::ExpertBatchPurpose;
 use super::messages;
 use super::phrases::{split_words, starts_with_phrase};
-use super::plan::{ConciergePlan, PlanStepStatus};
+use super::plan::{ConciergePlan, ConciergePlanStepStatus};
 use super::questions;
 use super::settings::Settings;
 use super::spec::{
@@ -118,9 +118,9 @@ fn rehearse_concierge(
         let chosen_number =
             chosen.and_then(|title| plan?.steps.iter().position(|step| step.title == title)).map(number);
         let consent = match consent::parse_consent(user_text) {
-            ExpertBatchConsent::Yes => "yes",
-            ExpertBatchConsent::No => "no",
-            ExpertBatchConsent::Unclear => "unclear",
+            ExpertBatchConsentAnswer::Yes => "yes",
+            ExpertBatchConsentAnswer::No => "no",
+            ExpertBatchConsentAnswer::Unclear => "unclear",
         };
         let arguments = json!({
             "ask": ask, "kind": kind, "commits": contains_phrase(user_text, &COMMITMENT_PHRASES), "consent": consent,
@@ -154,7 +154,7 @@ fn last_quoted_lines(text: &str) -> String {
 /// Returns the pending step that the user asks for.
 fn find_requested_step<'w>(plan: &'w ConciergePlan, user_text: &str) -> Option<&'w str> {
     let steps = plan.steps.iter().enumerate();
-    let mut open = steps.filter(|(index, _)| plan.step_status(*index) == PlanStepStatus::Pending);
+    let mut open = steps.filter(|(index, _)| plan.step_status(*index) == ConciergePlanStepStatus::Pending);
     let chosen = open.find(|(index, step)| {
         let title: Vec<String> = split_words(&step.title).into_iter().map(|word| word.text).collect();
         let ordinal = STEP_ORDINALS.get(*index).copied().unwrap_or("last");

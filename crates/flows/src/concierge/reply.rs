@@ -7,8 +7,8 @@ mod structured;
 
 use segue_core::body::TextRef;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
-use segue_core::flow::{FlowStep, ReplyTextSource};
-use segue_core::handover::{HandoverDecision, HandoverDocument, HandoverProvenance, decide_handover};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
+use segue_core::handover::{ExpectedHandoverAction, HandoverDocument, HandoverProvenance, decide_handover};
 use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
@@ -32,7 +32,7 @@ use crate::limits::{HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
 use crate::template::fill_template;
 
 /// A reply of the concierge with its context.
-struct ConciergeReply<'a> {
+struct ConciergeReplyHandler<'a> {
     flow: &'a ConciergeFlow,
     view: &'a ConciergeContext<'a>,
     settings: &'a Settings,
@@ -51,10 +51,11 @@ pub(super) fn handle_concierge_reply(
 ) -> Vec<FlowStep> {
     if questions::is_question(call.ask.as_str()) {
         let parsed = ParsedReply::default();
-        return ConciergeReply { flow, view, settings, call, text: answered.text, parsed }.handle_question_answer();
+        return ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed }
+            .handle_question_answer();
     }
     let parsed = parse_reply_blocks(flow, view, call, answered.text);
-    let reply = ConciergeReply { flow, view, settings, call, text: answered.text, parsed };
+    let reply = ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed };
     let mut steps = reply.record_complaints();
     let is_inline = settings.signal_form(call.signal_form) == SignalForm::Inline;
     match call.ask.as_str() {
@@ -89,7 +90,7 @@ pub(super) fn handle_concierge_failure(
 ) -> Vec<FlowStep> {
     let text =
         original_reply_text(call).unwrap_or(TextRef { body: segue_core::body::BodyId::hash_text(""), tokens: 0 });
-    let reply = ConciergeReply { flow, view, settings, call, text, parsed: ParsedReply::default() };
+    let reply = ConciergeReplyHandler { flow, view, settings, call, text, parsed: ParsedReply::default() };
     match call.ask.as_str() {
         ask if questions::is_question(ask) => reply.handle_question_failure(),
         ASK_REPAIR_INTENT => reply.hand_over_to_explorer(None),
@@ -115,7 +116,7 @@ fn original_reply_text(call: &CallOpened) -> Option<TextRef> {
     serde_json::from_value(call.metadata.get("text")?.clone()).ok()
 }
 
-impl ConciergeReply<'_> {
+impl ConciergeReplyHandler<'_> {
     /// Ends the turn. If the user has seen no reply yet, the concierge is called once more with a notice.
     fn end_turn_or_ask_again(&self) -> FlowStep {
         self.end_turn_or_record_empty(Some(render_notice("", "silent", &[])))
@@ -175,8 +176,11 @@ impl ConciergeReply<'_> {
             return Vec::new();
         }
         let is_all_visible = *visible == *self.view.read_text(self.text);
-        let text =
-            if is_all_visible { ReplyTextSource::Stored(self.text) } else { ReplyTextSource::New(visible.to_owned()) };
+        let text = if is_all_visible {
+            NewOrStoredReplyText::Stored(self.text)
+        } else {
+            NewOrStoredReplyText::New(visible.to_owned())
+        };
         let mut steps = vec![FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: Some(self.call.call) }];
         let terms: Vec<String> =
             leaks::find_leaked_terms(visible).into_iter().map(|leak| leak.term.to_owned()).collect();
@@ -244,14 +248,14 @@ impl ConciergeReply<'_> {
             self.handover_request_count(INTENT_HANDOVER),
         ) {
             // The question asks only for what the flow does not know.
-            HandoverDecision::Accept(document, provenance) if is_question => {
+            ExpectedHandoverAction::Accept(document, provenance) if is_question => {
                 (document.clone(), handovers::build_intent_handover(self.view, document), provenance)
             }
-            HandoverDecision::Accept(document, provenance) => {
+            ExpectedHandoverAction::Accept(document, provenance) => {
                 (document.clone(), handovers::fill_exchange_fields(self.view, document), provenance)
             }
-            HandoverDecision::Synthesize(document) => return self.build_intent_and_move_on(document),
-            HandoverDecision::RequestRepair { missing_fields } => {
+            ExpectedHandoverAction::Synthesize(document) => return self.build_intent_and_move_on(document),
+            ExpectedHandoverAction::RequestRepair { missing_fields } => {
                 let repair = match is_question {
                     true => self.ask_question_again(&["goal"]),
                     false => self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields})),
@@ -346,14 +350,14 @@ impl ConciergeReply<'_> {
             None,
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            HandoverDecision::RequestRepair { .. } => {
+            ExpectedHandoverAction::RequestRepair { .. } => {
                 let metadata = json!({"missing": [], "wanted": !self.is_batch_block_truncated()});
                 vec![
                     FlowStep::RequestHandover(EXECUTION_HANDOVER.into()),
                     self.request_repair(ASK_REPAIR_BATCH, metadata),
                 ]
             }
-            HandoverDecision::Accept(..) | HandoverDecision::Synthesize(_) => self.offer_plan(),
+            ExpectedHandoverAction::Accept(..) | ExpectedHandoverAction::Synthesize(_) => self.offer_plan(),
         }
     }
 
@@ -407,11 +411,13 @@ impl ConciergeReply<'_> {
             Some(block.handover.clone()),
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            HandoverDecision::Accept(document, provenance) => {
+            ExpectedHandoverAction::Accept(document, provenance) => {
                 self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmationPolicy::BySetting)
             }
-            HandoverDecision::Synthesize(document) => self.request_plan_from_state(document, block.prompt.clone()),
-            HandoverDecision::RequestRepair { missing_fields } => {
+            ExpectedHandoverAction::Synthesize(document) => {
+                self.request_plan_from_state(document, block.prompt.clone())
+            }
+            ExpectedHandoverAction::RequestRepair { missing_fields } => {
                 let repair = match questions::is_question(self.call.ask.as_str()) {
                     true => self.ask_question_again(&["goal"]),
                     false => self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields})),
@@ -491,7 +497,7 @@ impl ConciergeReply<'_> {
         let needs_consent = self.settings.confirm_batches || confirmation == BatchConfirmationPolicy::Always;
         if needs_consent && !is_commanded {
             let question = FlowStep::Reply {
-                text: ReplyTextSource::New(render_confirmation_question(&request)),
+                text: NewOrStoredReplyText::New(render_confirmation_question(&request)),
                 role: None,
                 call: None,
             };

@@ -30,7 +30,7 @@ pub struct Settings {
     /// The concierge's model; by default that of the role `concierge`.
     pub concierge: Option<ModelName>,
     /// When the experts are asked.
-    pub batch: ExpertBatchSchedule,
+    pub batch: ExpertBatchTrigger,
     /// Whether the user must confirm a batch that a model requests.
     pub confirm_batches: bool,
     /// How the concierge is asked for signals.
@@ -56,7 +56,7 @@ impl Default for Settings {
             samples: None,
             mapper: None,
             concierge: None,
-            batch: ExpertBatchSchedule::OnSignal,
+            batch: ExpertBatchTrigger::OnSignal,
             confirm_batches: false,
             signals: SignalFormSetting::Auto,
             synthesis: PlanPresentationTiming::SameTurn,
@@ -101,7 +101,7 @@ impl From<ExpertSettingsRepr> for ExpertSettings {
 /// When the experts are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpertBatchSchedule {
+pub enum ExpertBatchTrigger {
     /// On the first turn, and when a signal requests it.
     OnSignal,
     /// On every turn.
@@ -132,7 +132,7 @@ pub enum PlanPresentationTiming {
 
 /// One expert call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpertSlot {
+pub struct ExpertCallSpec {
     /// The model; by default that of the role `expert`.
     pub model: Option<ModelName>,
     /// The index among the slots with the same model.
@@ -231,15 +231,15 @@ impl Settings {
 
     /// Returns the expert slots of a batch, ordered by expert and then by sample.
     #[must_use]
-    pub fn expert_slots(&self) -> Vec<ExpertSlot> {
+    pub fn expert_slots(&self) -> Vec<ExpertCallSpec> {
         let default_expert =
             [ExpertSettings { samples: self.samples.or(Some(SAMPLES_DEFAULT)), ..ExpertSettings::default() }];
         let experts = if self.experts.is_empty() { default_expert.as_slice() } else { &self.experts };
-        let mut slots: Vec<ExpertSlot> = Vec::new();
+        let mut slots: Vec<ExpertCallSpec> = Vec::new();
         for expert in experts {
             for _ in 0..expert.samples.or(self.samples).unwrap_or(1) {
                 let before = slots.iter().filter(|slot| slot.model == expert.model).count();
-                slots.push(ExpertSlot {
+                slots.push(ExpertCallSpec {
                     model: expert.model.clone(),
                     sample: u16::try_from(before).unwrap_or(u16::MAX),
                     timeout_ms: expert.timeout_ms.or(self.answer_timeout_ms),

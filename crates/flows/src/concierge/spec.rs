@@ -1,7 +1,7 @@
 //! The declaration of the flow: its roles with their recipes, its phase graph, its handovers, and the blocks that carry
 //! signals.
 
-use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
@@ -226,7 +226,7 @@ fn expert_role_spec() -> RoleSpec {
 fn mapper_role_spec() -> RoleSpec {
     let sources = || {
         FragmentSpec::changing("sources", ContextLayer::Conversation)
-            .with_budget(MAPPER_SOURCES_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, OverflowPolicy::KeepStart)
+            .with_budget(MAPPER_SOURCES_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
     let mut mapper = RoleSpec::new(MAPPER_ROLE, Scope::Fresh)
         .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
@@ -239,12 +239,12 @@ fn mapper_role_spec() -> RoleSpec {
 fn concierge_role_spec() -> RoleSpec {
     let knowledge = |name: &str| {
         FragmentSpec::changing(name, ContextLayer::Knowledge)
-            .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, OverflowPolicy::KeepStart)
+            .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
     let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
-        .with_budget(HANDOVER_TOKENS_MAX, OverflowPolicy::KeepStart);
+        .with_budget(HANDOVER_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
     let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextLayer::Conversation)
-        .with_budget(VISIT_EXCHANGES_TOKENS_MAX, OverflowPolicy::KeepStart);
+        .with_budget(VISIT_EXCHANGES_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
     let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];

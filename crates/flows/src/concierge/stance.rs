@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::analysis::ClaimMapShape;
-use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
+use super::phrases::{TextWord, WordSeparation, split_words, starts_with_phrase};
 use crate::template::fill_template;
 
 /// How the concierge replies.
@@ -213,7 +213,7 @@ fn find_stance_cue(message: &str) -> Option<(ReplyStance, &'static str)> {
 /// Returns whether a negation comes shortly before the word at `at`, in the same clause. "Why not" is an invitation.
 fn is_negated(words: &[TextWord], at: usize) -> bool {
     for before in (at.saturating_sub(NEGATION_REACH_WORDS)..at).rev() {
-        if words[before + 1].gap == WordGap::Separated {
+        if words[before + 1].gap == WordSeparation::Separated {
             return false;
         }
         let is_invitation = before > 0 && words[before].text == "not" && words[before - 1].text == "why";

@@ -43,7 +43,7 @@ pub struct ConciergeState {
     /// The stance of the concierge.
     pub stance: Option<ReplyStance>,
     /// The batch result from which the executor makes the plan.
-    pub plan_research: Option<PlanInputs>,
+    pub plan_research: Option<ConciergePlanInputs>,
     /// Findings that the concierge gets once, with its next call.
     pub pending_findings: Option<UnseenExpertBatchResult>,
     /// Notices that the concierge gets once, with its next call.
@@ -57,7 +57,7 @@ pub struct ConciergeState {
     /// Whether the user has already answered the pending confirmation with neither yes nor no.
     pub is_confirmation_unclear: bool,
     /// The user's requests for a plan that the explorer of this visit did not act on.
-    pub unmet_plan_requests: UnansweredPlanRequests,
+    pub unmet_plan_requests: IgnoredPlanRequests,
     /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
     /// The user's messages without a reply.
@@ -73,11 +73,11 @@ pub struct ConciergeState {
     /// Replies of this turn that had no visible text, or repeated the one before.
     pub empty_replies: u32,
     /// The current phase visit.
-    pub visit: ConciergeVisit,
+    pub visit: ConciergePhaseVisit,
     /// Earlier visits by number, for rollbacks.
-    pub past_visits: BTreeMap<u32, ConciergeVisit>,
+    pub past_visits: BTreeMap<u32, ConciergePhaseVisit>,
     /// What the prompt of each open concierge call contains.
-    pub call_contents: BTreeMap<CallId, ConciergePromptManifest>,
+    pub call_contents: BTreeMap<CallId, ConciergePromptContents>,
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
     /// How signals are requested from the concierge's model, by its latest call.
@@ -91,7 +91,7 @@ pub struct ConciergeState {
 /// The state of one phase visit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ConciergeVisit {
+pub struct ConciergePhaseVisit {
     /// The number of the visit in the phase graph, starting at 1.
     pub number: u32,
     /// The handover that the visit started with.
@@ -114,7 +114,7 @@ pub struct VisitExchange {
     pub reply: TextRef,
 }
 
-impl Default for ConciergeVisit {
+impl Default for ConciergePhaseVisit {
     fn default() -> Self {
         Self {
             number: 1,
@@ -130,7 +130,7 @@ impl Default for ConciergeVisit {
 /// Requests for a plan that the explorer did not act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct UnansweredPlanRequests {
+pub struct IgnoredPlanRequests {
     pub count: u32,
     /// The message with the latest request.
     pub last_message: Option<MessageId>,
@@ -157,13 +157,13 @@ pub struct ExpertBatch {
     pub timed_out_calls: BTreeMap<usize, CallId>,
     /// The progress of the batch.
     #[serde(default)]
-    pub stage: ExpertBatchStage,
+    pub stage: ExpertBatchDispatchStage,
 }
 
 /// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpertBatchStage {
+pub enum ExpertBatchDispatchStage {
     /// Its calls are being opened, or it failed and can be retried.
     #[default]
     Dispatching,
@@ -175,7 +175,7 @@ pub enum ExpertBatchStage {
 
 /// The batch result from which a plan is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlanInputs {
+pub struct ConciergePlanInputs {
     pub result: ExpertBatchResult,
     /// The user's messages that asked for the plan.
     pub user_messages: Vec<(MessageId, TextRef)>,
@@ -216,7 +216,7 @@ fn merge_recent_messages(kept: &mut Vec<(MessageId, TextRef)>, messages: &[(Mess
 
 /// What the prompt of a concierge call contains. When the call is answered, this counts as seen.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ConciergePromptManifest {
+pub struct ConciergePromptContents {
     /// Whether the user sees the reply.
     pub visible_to_user: bool,
     /// Whether the call belongs to the starter phase.
@@ -321,7 +321,7 @@ impl ConciergeState {
             {
                 self.shown_plan_version = version;
             }
-            let contents = ConciergePromptManifest {
+            let contents = ConciergePromptContents {
                 visible_to_user: opened.ask == *ASK_REPLY || opened.ask == *ASK_PRESENT,
                 presents_plan: opened.ask == *ASK_PRESENT,
                 is_starter_reply: opened.phase.as_ref().is_none_or(|phase| *phase == *STARTER_PHASE),
@@ -336,7 +336,7 @@ impl ConciergeState {
     fn apply_call_answered(&mut self, answered: &CallAnswered) {
         if let Some(batch) = &mut self.batch
             && let Some(slot) = batch.open_calls.remove(&answered.call)
-            && batch.stage != ExpertBatchStage::Closed
+            && batch.stage != ExpertBatchDispatchStage::Closed
         {
             batch.answers.insert(slot, (answered.call, answered.text));
         }
@@ -393,13 +393,13 @@ impl ConciergeState {
         self.pending_findings = None;
         self.shown_plan_version = None;
         (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
-        self.unmet_plan_requests = UnansweredPlanRequests::default();
+        self.unmet_plan_requests = IgnoredPlanRequests::default();
         self.replied_in_phase = false;
         if entered.transition.to != *EXECUTOR_PHASE {
             self.plan_research = None;
         }
         let number = self.visit.number + 1;
-        let ended = ConciergeVisit { final_plan: self.active_plan.take(), ..std::mem::take(&mut self.visit) };
+        let ended = ConciergePhaseVisit { final_plan: self.active_plan.take(), ..std::mem::take(&mut self.visit) };
         let kinds: &[&str] = if entered.transition.to == *EXECUTOR_PHASE {
             &[EXECUTION_HANDOVER]
         } else {
@@ -410,7 +410,7 @@ impl ConciergeState {
         while self.past_visits.len() > SESSION_LIMITS.past_phase_states_max {
             self.past_visits.pop_first();
         }
-        self.visit = ConciergeVisit { number, received_handover: received, ..ConciergeVisit::default() };
+        self.visit = ConciergePhaseVisit { number, received_handover: received, ..ConciergePhaseVisit::default() };
         if let TransitionCause::RolledBack { to_visit } = entered.transition.cause
             && let Some(earlier) = self.past_visits.get(&to_visit)
         {
@@ -425,11 +425,13 @@ impl ConciergeState {
                 self.batch_count = self.batch_count.max(request.number);
                 self.batch = Some(ExpertBatch::new(request));
             }
-            ConciergeFact::BatchDispatched { batch } => self.set_batch_stage(batch, ExpertBatchStage::Dispatched),
-            ConciergeFact::BatchResumed { batch } | ConciergeFact::BatchFailed { batch, .. } => {
-                self.set_batch_stage(batch, ExpertBatchStage::Dispatching)
+            ConciergeFact::BatchDispatched { batch } => {
+                self.set_batch_stage(batch, ExpertBatchDispatchStage::Dispatched)
             }
-            ConciergeFact::BatchClosed { batch, .. } => self.set_batch_stage(batch, ExpertBatchStage::Closed),
+            ConciergeFact::BatchResumed { batch } | ConciergeFact::BatchFailed { batch, .. } => {
+                self.set_batch_stage(batch, ExpertBatchDispatchStage::Dispatching)
+            }
+            ConciergeFact::BatchClosed { batch, .. } => self.set_batch_stage(batch, ExpertBatchDispatchStage::Closed),
             ConciergeFact::AnswerTimedOut { slot, call, .. } => {
                 if let Some(batch) = &mut self.batch {
                     batch.timed_out_calls.insert(slot, call);
@@ -469,7 +471,7 @@ impl ConciergeState {
                 self.unmet_plan_requests.count = 0;
             }
             ConciergeFact::PlanRequested { message, count, .. } => {
-                self.unmet_plan_requests = UnansweredPlanRequests { count, last_message: Some(message) }
+                self.unmet_plan_requests = IgnoredPlanRequests { count, last_message: Some(message) }
             }
             ConciergeFact::BlockRefused { why, .. } => self.push_notice(why),
             ConciergeFact::EmptyReply { notice, .. } => {
@@ -491,10 +493,10 @@ impl ConciergeState {
         }
     }
 
-    fn set_batch_stage(&mut self, number: u32, stage: ExpertBatchStage) {
+    fn set_batch_stage(&mut self, number: u32, stage: ExpertBatchDispatchStage) {
         if let Some(batch) = self.batch.as_mut().filter(|batch| batch.request.number == number) {
             batch.stage = stage;
-            if stage == ExpertBatchStage::Dispatching {
+            if stage == ExpertBatchDispatchStage::Dispatching {
                 batch.timed_out_calls.clear();
             }
         }
@@ -505,7 +507,7 @@ impl ConciergeState {
         let ExpertBatchRequest { user_messages, task, .. } = batch.request;
         match purpose {
             ExpertBatchPurpose::OpeningQuestion => self.opening_result = Some(result),
-            ExpertBatchPurpose::Plan => self.plan_research = Some(PlanInputs { result, user_messages }),
+            ExpertBatchPurpose::Plan => self.plan_research = Some(ConciergePlanInputs { result, user_messages }),
             ExpertBatchPurpose::EveryTurn | ExpertBatchPurpose::StepHelp => {
                 self.pending_findings = Some(UnseenExpertBatchResult { purpose, task, result })
             }
@@ -528,7 +530,7 @@ impl ExpertBatch {
             answers: BTreeMap::new(),
             failures: BTreeMap::new(),
             timed_out_calls: BTreeMap::new(),
-            stage: ExpertBatchStage::default(),
+            stage: ExpertBatchDispatchStage::default(),
         }
     }
 

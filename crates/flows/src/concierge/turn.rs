@@ -1,17 +1,17 @@
 //! Starts turns and continues them after a batch or a phase transition.
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::phase::{PhaseProposal, Proposer};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
 use super::analysis::{ClaimMapShape, analyse_claim_map};
 use super::commands::ConciergeTurnCommand;
-use super::consent::{self, ExpertBatchConsent};
+use super::consent::{self, ExpertBatchConsentAnswer};
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
-use super::settings::{ExpertBatchSchedule, PlanPresentationTiming, Settings};
+use super::settings::{ExpertBatchTrigger, PlanPresentationTiming, Settings};
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, ASK_STANCE_QUESTION, CONCIERGE_ROLE,
     EXECUTOR_PHASE, STARTER_PHASE, concierge_phase_key,
@@ -63,7 +63,7 @@ pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settin
 pub(super) fn settle_confirmation(
     view: &ConciergeContext<'_>,
     settings: &Settings,
-    by_concierge: Option<ExpertBatchConsent>,
+    by_concierge: Option<ExpertBatchConsentAnswer>,
 ) -> Vec<FlowStep> {
     let state = view.state;
     let message = messages::latest_user_text(view);
@@ -74,13 +74,13 @@ pub(super) fn settle_confirmation(
     };
     let is_second = state.is_confirmation_unclear;
     let (fact, notice) = match consent::combine_consent(by_wording, by_concierge) {
-        Some(ExpertBatchConsent::Yes) => return confirm_batch(view, settings),
-        Some(ExpertBatchConsent::No) => (ConciergeFact::BatchDeclined, "declined"),
-        Some(ExpertBatchConsent::Unclear) | None if is_second => (ConciergeFact::BatchDeclined, "no_yes"),
-        Some(ExpertBatchConsent::Unclear) => (ConciergeFact::ConfirmationUnclear, "unsettled"),
+        Some(ExpertBatchConsentAnswer::Yes) => return confirm_batch(view, settings),
+        Some(ExpertBatchConsentAnswer::No) => (ConciergeFact::BatchDeclined, "declined"),
+        Some(ExpertBatchConsentAnswer::Unclear) | None if is_second => (ConciergeFact::BatchDeclined, "no_yes"),
+        Some(ExpertBatchConsentAnswer::Unclear) => (ConciergeFact::ConfirmationUnclear, "unsettled"),
         None => {
             let text = fill_template(include_str!("../../prompts/concierge/confirm_again.md"), &());
-            let question = FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None };
+            let question = FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None };
             let fact = ConciergeFact::ConfirmationRepeated.into_step();
             return vec![fact, question, FlowStep::EndTurn(TurnOutcome::Done)];
         }
@@ -108,8 +108,8 @@ fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec
         state.pending_findings.is_some() || (phase == EXECUTOR_PHASE && state.active_plan.is_none());
     let purpose = match settings.batch {
         _ if is_first_question => Some(ExpertBatchPurpose::OpeningQuestion),
-        ExpertBatchSchedule::EveryTurn if !has_unseen_result => Some(ExpertBatchPurpose::EveryTurn),
-        ExpertBatchSchedule::EveryTurn | ExpertBatchSchedule::OnSignal => None,
+        ExpertBatchTrigger::EveryTurn if !has_unseen_result => Some(ExpertBatchPurpose::EveryTurn),
+        ExpertBatchTrigger::EveryTurn | ExpertBatchTrigger::OnSignal => None,
     };
     match purpose {
         Some(purpose) => {
@@ -166,7 +166,7 @@ pub(super) fn end_turn_if_replied(view: &ConciergeContext<'_>) -> FlowStep {
 pub(super) fn retry_empty_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
     if view.state.empty_replies > 1 {
         let text = fill_template(include_str!("../../prompts/concierge/no_words.md"), &());
-        let text = ReplyTextSource::New(text.trim_end().to_owned());
+        let text = NewOrStoredReplyText::New(text.trim_end().to_owned());
         let reply = FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: None };
         return vec![reply, FlowStep::EndTurn(TurnOutcome::Done)];
     }

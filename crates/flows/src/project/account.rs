@@ -4,14 +4,14 @@
 use segue_core::ids::{AgentName, PhaseName};
 use serde_json::{Value, json};
 
-use super::facts::{AgentDoneKind, StopReasonKind};
-use super::project_context::ProjectContext;
+use super::facts::{AgentTurnEndKind, AskUserReason};
+use super::project_context::ProjectFlowContext;
 use super::text::{count_of, truncate_chars};
 use crate::limits::{ACCOUNT_FILES_MAX, ACCOUNT_LINES_MAX, ACCOUNT_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
 /// Returns the summaries of the last routing turn, for the agents that follow.
-pub(super) fn handoff_summary(context: &ProjectContext<'_>) -> Option<String> {
+pub(super) fn handoff_summary(context: &ProjectFlowContext<'_>) -> Option<String> {
     let last = context.state().turns.back().filter(|turn| turn.is_closed)?;
     let lines = last.completions.iter().filter(|(_, done)| !done.completion.summary.is_empty());
     let lines: Vec<String> =
@@ -21,7 +21,7 @@ pub(super) fn handoff_summary(context: &ProjectContext<'_>) -> Option<String> {
 
 /// Returns the full explanation of a transition.
 pub(super) fn transition_message(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     to: &PhaseName,
     agents: &[AgentName],
     reason: &str,
@@ -32,7 +32,7 @@ pub(super) fn transition_message(
 }
 
 /// Describes the verdict on the current content in one sentence.
-fn verification_line(context: &ProjectContext<'_>) -> String {
+fn verification_line(context: &ProjectFlowContext<'_>) -> String {
     let state = context.state();
     if state.changed_files.is_empty() && state.verdict.is_none() {
         return "no files were changed, so there was nothing to verify".to_owned();
@@ -53,21 +53,21 @@ fn verification_line(context: &ProjectContext<'_>) -> String {
 }
 
 /// The data of an account.
-fn account_data(context: &ProjectContext<'_>) -> Value {
+fn account_data(context: &ProjectFlowContext<'_>) -> Value {
     let state = context.state();
     let done =
         state.turns.iter().flat_map(|turn| turn.completions.iter().map(move |(agent, done)| (turn, agent, done)));
-    let lines = done.filter(|(_, _, done)| done.how != AgentDoneKind::Answered).map(|(turn, agent, done)| {
+    let lines = done.filter(|(_, _, done)| done.how != AgentTurnEndKind::Answered).map(|(turn, agent, done)| {
         json!({
             "phase": turn.decision.phase,
             "agent": context.display_name(agent),
             "summary": truncate_chars(&done.completion.summary, ACCOUNT_SUMMARY_CHARS_MAX),
             "note": match done.how {
-                AgentDoneKind::Completed if done.completion.empty => "without any change",
-                AgentDoneKind::Completed | AgentDoneKind::Answered => "",
-                AgentDoneKind::AutoCompleted => "not completed by the agent itself",
-                AgentDoneKind::Failed => "failed",
-                AgentDoneKind::Stopped => "stopped",
+                AgentTurnEndKind::Completed if done.completion.empty => "without any change",
+                AgentTurnEndKind::Completed | AgentTurnEndKind::Answered => "",
+                AgentTurnEndKind::AutoCompleted => "not completed by the agent itself",
+                AgentTurnEndKind::Failed => "failed",
+                AgentTurnEndKind::Stopped => "stopped",
             },
         })
     });
@@ -95,7 +95,7 @@ fn account_data(context: &ProjectContext<'_>) -> Value {
 }
 
 /// Says why the flow stopped, what was done and what to do next.
-pub(super) fn render_stop(context: &ProjectContext<'_>, why: StopReasonKind) -> String {
+pub(super) fn render_stop(context: &ProjectFlowContext<'_>, why: AskUserReason) -> String {
     let mut data = account_data(context);
     data["why"] = json!(why);
     data["plan"] = json!(context.state().plan.as_ref().map(|status| &status.plan));
@@ -105,21 +105,21 @@ pub(super) fn render_stop(context: &ProjectContext<'_>, why: StopReasonKind) -> 
 }
 
 /// Says what was done when the flow has ended.
-pub(super) fn render_end(context: &ProjectContext<'_>) -> String {
+pub(super) fn render_end(context: &ProjectFlowContext<'_>) -> String {
     let mut data = account_data(context);
     data["early"] = json!(false);
     fill_template(include_str!("../../prompts/project/end.md"), &data)
 }
 
 /// Says what was done and what is not verified when the user ends the session early.
-pub(super) fn render_early_end(context: &ProjectContext<'_>) -> String {
+pub(super) fn render_early_end(context: &ProjectFlowContext<'_>) -> String {
     let mut data = account_data(context);
     data["early"] = json!(true);
     fill_template(include_str!("../../prompts/project/end.md"), &data)
 }
 
 /// Says what a rollback did, and how the files can follow.
-pub(super) fn render_rollback_reply(context: &ProjectContext<'_>, visit: u32) -> String {
+pub(super) fn render_rollback_reply(context: &ProjectFlowContext<'_>, visit: u32) -> String {
     let checkpoint = context.state().checkpoints.iter().rev().find(|entry| entry.visit <= visit);
     let data = json!({
         "phase": context.phase_name(),
@@ -130,7 +130,7 @@ pub(super) fn render_rollback_reply(context: &ProjectContext<'_>, visit: u32) ->
 }
 
 /// The result that a parent session or a script gets.
-pub(super) fn result_json(context: &ProjectContext<'_>) -> Value {
+pub(super) fn result_json(context: &ProjectFlowContext<'_>) -> Value {
     let state = context.state();
     let data = account_data(context);
     json!({

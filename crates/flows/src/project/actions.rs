@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::agents::done_step;
 use super::definition::{ActionMode, CompletionMode};
-use super::facts::{AgentDoneKind, ProjectFact};
-use super::project_context::ProjectContext;
+use super::facts::{AgentTurnEndKind, ProjectFact};
+use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ACT, ASK_CONTENT, ASK_TALK};
 use crate::limits::REFUSED_ACTIONS_MAX;
 use crate::template::fill_template;
@@ -31,7 +31,7 @@ pub(super) use text_call::{TextToolCall, find_text_tool_call, text_before_tool_c
 
 /// Returns the request of an agent's call in the form in which the agent chooses its actions.
 pub(super) fn with_action_form(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     mut request: CallRequest,
 ) -> CallRequest {
@@ -49,13 +49,13 @@ pub(super) fn with_action_form(
 }
 
 /// Returns whether an agent chooses an action before it answers the user.
-pub(super) fn chooses_before_answer(context: &ProjectContext<'_>, agent: &AgentName) -> bool {
+pub(super) fn chooses_before_answer(context: &ProjectFlowContext<'_>, agent: &AgentName) -> bool {
     context.action_mode(agent) == ActionMode::Structured && !ActionOffer::new(context, agent).is_only_answer()
 }
 
 /// Handles an answer in which an agent has chosen an action.
 pub(super) fn handle_action(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     call: &CallOpened,
     text: &str,
@@ -63,7 +63,7 @@ pub(super) fn handle_action(
     let runs_max = context.definition.limits.tool_rounds_max;
     if context.state().current_work(agent).tool_runs >= runs_max {
         let summary = format!("stopped: {runs_max} actions were used, which is the maximum");
-        return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, summary)];
+        return vec![done_step(turn, agent, AgentTurnEndKind::AutoCompleted, summary)];
     }
     match ActionOffer::new(context, agent).parse(text) {
         Ok(AgentAction::Run { tool, arguments }) => vec![run_tool(call, &tool, arguments)],
@@ -83,7 +83,7 @@ pub(super) fn handle_action(
 
 /// Handles the answer that contains the content of a file.
 pub(super) fn handle_content(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     call: &CallOpened,
     (answered, text): (&CallAnswered, &str),
@@ -113,7 +113,7 @@ pub(super) fn unusable_answer_text() -> String {
 
 /// Continues after a run that was requested in a text. Its result is in the next prompt.
 pub(super) fn continue_after_run(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     opened: &ToolRunOpened,
 ) -> Vec<FlowStep> {
@@ -145,7 +145,7 @@ fn run_tool(call: &CallOpened, tool: &str, arguments: Value) -> FlowStep {
 }
 
 fn ask_for_content(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     path: &str,
     complaint: Option<&str>,
@@ -154,14 +154,14 @@ fn ask_for_content(
 }
 
 /// Tells an agent why its action is not usable, and asks for another one.
-fn refuse_action(context: &ProjectContext<'_>, (turn, agent): (u32, &AgentName), why: &str) -> Vec<FlowStep> {
+fn refuse_action(context: &ProjectFlowContext<'_>, (turn, agent): (u32, &AgentName), why: &str) -> Vec<FlowStep> {
     let again = context.agent_call(agent, ASK_ACT, json!({"turn": turn, "complaint": why}));
     refuse_and_ask(context, (turn, agent), why, again)
 }
 
 /// Records that an action is not usable, and asks again. After several in a row, the agent's part is over.
 fn refuse_and_ask(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     why: &str,
     again: FlowStep,
@@ -171,5 +171,5 @@ fn refuse_and_ask(
         return vec![refused, again];
     }
     let summary = format!("stopped: it chose no usable action; the last problem was: {why}");
-    vec![refused, done_step(turn, agent, AgentDoneKind::AutoCompleted, summary)]
+    vec![refused, done_step(turn, agent, AgentTurnEndKind::AutoCompleted, summary)]
 }

@@ -1,17 +1,19 @@
 //! The agents' part in a routing turn: their calls, answers, completions, reminders and failures.
 
-use segue_core::event::{CallAnswered, CallOpened, ToolOutcome, ToolRunOpened, TurnOutcome};
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::event::{CallAnswered, CallOpened, ToolRunOpened, ToolRunOutcome, TurnOutcome};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::ids::{AgentName, CallId};
 use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use serde_json::{Value, json};
 
 use super::actions::{self, TextToolCall};
-use super::completion::{self, CompletionRequest};
+use super::completion::{self, CompletionDecision};
 use super::definition::CompletionMode;
-use super::facts::{AgentCompletion, AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
+use super::facts::{
+    AgentCompletionReport, AgentTurnEndKind, MidWorkAgentMessageReason, NextPhaseAndAgents, ProjectFact, ProjectLesson,
+};
 use super::lessons;
-use super::project_context::ProjectContext;
+use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_CONTENT, ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
 use super::text::truncate_chars;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
@@ -22,7 +24,7 @@ use crate::limits::{
 use crate::template::fill_template;
 
 /// Opens a routing turn and calls its agents, all at the same time.
-pub(super) fn open_turn(context: &ProjectContext<'_>, decision: &RoutingDecision) -> Vec<FlowStep> {
+pub(super) fn open_turn(context: &ProjectFlowContext<'_>, decision: &NextPhaseAndAgents) -> Vec<FlowStep> {
     let turn = context.state().turns_total + 1;
     let ask_of = |agent: &AgentName| match context.phase().completion {
         CompletionMode::Answer if actions::chooses_before_answer(context, agent) => ASK_WORK,
@@ -36,7 +38,7 @@ pub(super) fn open_turn(context: &ProjectContext<'_>, decision: &RoutingDecision
 }
 
 /// Returns the routing turn in which a call was made, if it still waits for the agent.
-fn routing_turn_awaiting_agent(context: &ProjectContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
+fn routing_turn_awaiting_agent(context: &ProjectFlowContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
     let turn = call.metadata.get("turn").and_then(Value::as_u64).and_then(|turn| u32::try_from(turn).ok())?;
     let open = context.state().open_turn().filter(|open| open.id == turn && open.is_waiting_for(agent))?;
     context.is_about_current_turn().then_some(open.id)
@@ -44,7 +46,7 @@ fn routing_turn_awaiting_agent(context: &ProjectContext<'_>, call: &CallOpened, 
 
 /// Handles an agent's answer. An answer with tool calls is continued by the engine when the tools have ended.
 pub(super) fn handle_agent_answer(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -71,13 +73,13 @@ pub(super) fn handle_agent_answer(
     let is_talk = context.phase().completion == CompletionMode::Answer;
     if was_reminded && !is_talk {
         let summary = truncate_chars(shown, COMPLETION_SUMMARY_CHARS_MAX);
-        return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, summary)];
+        return vec![done_step(turn, agent, AgentTurnEndKind::AutoCompleted, summary)];
     }
     if is_talk && (complaint.is_none() || was_reminded) {
         let source = match complaint {
-            None => ReplyTextSource::Stored(answered.text),
-            Some(_) if shown.is_empty() => ReplyTextSource::New(actions::unusable_answer_text()),
-            Some(_) => ReplyTextSource::New(shown.to_owned()),
+            None => NewOrStoredReplyText::Stored(answered.text),
+            Some(_) if shown.is_empty() => NewOrStoredReplyText::New(actions::unusable_answer_text()),
+            Some(_) => NewOrStoredReplyText::New(shown.to_owned()),
         };
         return handle_talk_answer(context, (turn, agent), call, (source, text.trim()));
     }
@@ -90,14 +92,14 @@ pub(super) fn handle_agent_answer(
 
 /// An answer to the user completes the agent's part.
 fn handle_talk_answer(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     call: &CallOpened,
-    (source, text): (ReplyTextSource, &str),
+    (source, text): (NewOrStoredReplyText, &str),
 ) -> Vec<FlowStep> {
     if text.is_empty() {
         if context.state().current_work(agent).reminded {
-            return vec![done_step(turn, agent, AgentDoneKind::AutoCompleted, String::new())];
+            return vec![done_step(turn, agent, AgentTurnEndKind::AutoCompleted, String::new())];
         }
         let reminded = ProjectFact::AgentReminded { turn, agent: agent.clone() }.into_step();
         return vec![reminded, context.agent_call(agent, ASK_TALK, json!({"turn": turn}))];
@@ -108,20 +110,20 @@ fn handle_talk_answer(
         role: Some(agent.as_str().into()),
         call: Some(call.call),
     };
-    vec![reply, done_step(turn, agent, AgentDoneKind::Answered, String::new())]
+    vec![reply, done_step(turn, agent, AgentTurnEndKind::Answered, String::new())]
 }
 
-pub(super) fn done_step(turn: u32, agent: &AgentName, how: AgentDoneKind, summary: String) -> FlowStep {
-    let completion = AgentCompletion { summary, ..AgentCompletion::default() };
+pub(super) fn done_step(turn: u32, agent: &AgentName, how: AgentTurnEndKind, summary: String) -> FlowStep {
+    let completion = AgentCompletionReport { summary, ..AgentCompletionReport::default() };
     ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion }.into_step()
 }
 
 /// Handles an agent's call that failed for good. The routing turn continues without the agent.
-pub(super) fn handle_agent_failure(context: &ProjectContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_agent_failure(context: &ProjectFlowContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let Some(agent) = &call.agent else { return Vec::new() };
     let Some(turn) = routing_turn_awaiting_agent(context, call, agent) else { return Vec::new() };
     let others_work = context.state().open_turn().is_some_and(|open| open.decision.agents.len() > 1);
-    let failed = done_step(turn, agent, AgentDoneKind::Failed, format!("failed: {why}"));
+    let failed = done_step(turn, agent, AgentTurnEndKind::Failed, format!("failed: {why}"));
     if others_work {
         return vec![failed];
     }
@@ -131,7 +133,7 @@ pub(super) fn handle_agent_failure(context: &ProjectContext<'_>, call: &CallOpen
 }
 
 /// Ends the part of agents that can do nothing more, because a limit of the engine was reached.
-pub(super) fn end_stranded_agents(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+pub(super) fn end_stranded_agents(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
     let is_running = context.view.session.current_turn.is_some();
     let Some(open) = context.state().open_turn().filter(|_| is_running) else { return Vec::new() };
     let session = context.view.session;
@@ -146,11 +148,11 @@ pub(super) fn end_stranded_agents(context: &ProjectContext<'_>, why: &str) -> Ve
             || session.open_tool_runs.values().any(|run| is_agent(&run.agent))
     };
     let stranded = open.decision.agents.iter().filter(|agent| open.is_waiting_for(agent) && !has_work(agent));
-    stranded.map(|agent| done_step(open.id, agent, AgentDoneKind::Failed, format!("stopped: {why}"))).collect()
+    stranded.map(|agent| done_step(open.id, agent, AgentTurnEndKind::Failed, format!("stopped: {why}"))).collect()
 }
 
 /// Answers the tools that the flow runs itself.
-pub(super) fn handle_flow_tool(context: &ProjectContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+pub(super) fn handle_flow_tool(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
     let Some(agent) = &opened.agent else { return Vec::new() };
     match opened.tool.as_str() {
         COMPLETE_TOOL => handle_complete(context, opened, agent),
@@ -159,32 +161,32 @@ pub(super) fn handle_flow_tool(context: &ProjectContext<'_>, opened: &ToolRunOpe
     }
 }
 
-fn handle_complete(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
-    let answer = |outcome: ToolOutcome, text: String| FlowStep::AnswerTool { run: opened.run, outcome, text };
+fn handle_complete(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
+    let answer = |outcome: ToolRunOutcome, text: String| FlowStep::AnswerTool { run: opened.run, outcome, text };
     let Some(turn) = context.state().turn_waiting_for(agent).map(|turn| turn.id) else {
         let summary = opened.arguments.get("summary").and_then(Value::as_str).unwrap_or_default();
         let late = ProjectFact::LateCompletion {
             agent: agent.clone(),
             summary: truncate_chars(summary, COMPLETION_SUMMARY_CHARS_MAX),
         };
-        return vec![late.into_step(), answer(ToolOutcome::Refused, "your turn is already over".to_owned())];
+        return vec![late.into_step(), answer(ToolRunOutcome::Refused, "your turn is already over".to_owned())];
     };
     match completion::check_completion(context, agent, &opened.arguments) {
-        CompletionRequest::Accepted { completion, plan, message } => {
+        CompletionDecision::Accepted { completion, plan, message } => {
             let plan = plan.map(|plan| ProjectFact::PlanSubmitted(plan).into_step());
             let accepted = ProjectFact::CompletionAccepted { turn, agent: agent.clone(), completion }.into_step();
-            plan.into_iter().chain([accepted, answer(ToolOutcome::Done, message)]).collect()
+            plan.into_iter().chain([accepted, answer(ToolRunOutcome::Done, message)]).collect()
         }
-        CompletionRequest::Refused { why } => {
+        CompletionDecision::Refused { why } => {
             let refused = ProjectFact::CompletionRefused { turn, agent: agent.clone(), why: why.clone() }.into_step();
-            vec![refused, answer(ToolOutcome::Refused, why)]
+            vec![refused, answer(ToolRunOutcome::Refused, why)]
         }
     }
 }
 
-fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
+fn handle_learn(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened, agent: &AgentName) -> Vec<FlowStep> {
     let answer =
-        |outcome: ToolOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
+        |outcome: ToolRunOutcome, text: &str| FlowStep::AnswerTool { run: opened.run, outcome, text: text.to_owned() };
     let text = |name: &str, chars_max: usize| {
         let text = opened.arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
         text.map(|text| truncate_chars(text, chars_max))
@@ -195,16 +197,16 @@ fn handle_learn(context: &ProjectContext<'_>, opened: &ToolRunOpened, agent: &Ag
             let kept = lessons::store_lesson(context, agent, &lesson);
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson }.into_step();
             let noted =
-                answer(ToolOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
+                answer(ToolRunOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
             [learned].into_iter().chain(kept).chain([noted]).collect()
         }
-        _ => vec![answer(ToolOutcome::Failed, "`title` and `lesson` must both be texts")],
+        _ => vec![answer(ToolRunOutcome::Failed, "`title` and `lesson` must both be texts")],
     }
 }
 
 /// Looks at an agent after one of its tools has ended. If all tools of its answer have, it may be done, be stopped, or be
 /// told something before it continues.
-pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
     let (Some(agent), Some((call, id))) = (&opened.agent, &opened.requested_by) else { return Vec::new() };
     let Some(turn) = context.state().turn_waiting_for(agent).map(|turn| turn.id) else { return Vec::new() };
     let session = context.view.session;
@@ -220,7 +222,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &Too
     let end_round =
         |reason: &str| (!is_from_text).then(|| FlowStep::EndToolRound { call: *call, reason: reason.to_owned() });
     if let Some(completion) = work.accepted {
-        let how = AgentDoneKind::Completed;
+        let how = AgentTurnEndKind::Completed;
         let done = ProjectFact::AgentTurnEnd { turn, agent: agent.clone(), how, completion };
         return [done.into_step()].into_iter().chain(end_round("the agent has completed its work")).collect();
     }
@@ -228,24 +230,34 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectContext<'_>, opened: &Too
         if repeated.times >= REPEATED_CALLS_MAX {
             let summary =
                 format!("stopped: `{}` was called {} times with the same result", repeated.tool, repeated.times);
-            let done = done_step(turn, agent, AgentDoneKind::Stopped, summary);
+            let done = done_step(turn, agent, AgentTurnEndKind::Stopped, summary);
             return [done].into_iter().chain(end_round("the same tool call was repeated")).collect();
         }
         if !work.warned_of_repetition {
-            return steer(context, (turn, agent), SteerReason::RepeatedCall, end_round("the agent is warned"));
+            return steer(
+                context,
+                (turn, agent),
+                MidWorkAgentMessageReason::RepeatedCall,
+                end_round("the agent is warned"),
+            );
         }
     }
     let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
     if context.state().log.has_user_message_after(seen) {
-        return steer(context, (turn, agent), SteerReason::UserMessage, end_round("the user sent a message"));
+        return steer(
+            context,
+            (turn, agent),
+            MidWorkAgentMessageReason::UserMessage,
+            end_round("the user sent a message"),
+        );
     }
     if is_from_text { actions::continue_after_run(context, (turn, agent), opened) } else { Vec::new() }
 }
 
 fn steer(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
-    why: SteerReason,
+    why: MidWorkAgentMessageReason,
     end_round: Option<FlowStep>,
 ) -> Vec<FlowStep> {
     let steered = ProjectFact::AgentSteered { turn, agent: agent.clone(), why }.into_step();
@@ -255,18 +267,21 @@ fn steer(
 
 /// Renders what an agent is told in the middle of its work, if there is something.
 pub(super) fn render_notice(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     ask: &str,
     metadata: &Value,
     agent: &AgentName,
 ) -> Option<String> {
     let complaint = metadata.get("complaint").and_then(Value::as_str);
-    let why: Option<SteerReason> = metadata.get("why").and_then(|why| serde_json::from_value(why.clone()).ok());
+    let why: Option<MidWorkAgentMessageReason> =
+        metadata.get("why").and_then(|why| serde_json::from_value(why.clone()).ok());
     let work = context.state().current_work(agent);
     let tool = work.last_tool_call.map(|call| call.tool).unwrap_or_default();
     let arguments = json!({"phase": context.phase_name(), "tool": tool, "complaint": complaint});
     let template = match (ask, why) {
-        (ASK_STEER, Some(SteerReason::RepeatedCall)) => include_str!("../../prompts/project/repeated_call.md"),
+        (ASK_STEER, Some(MidWorkAgentMessageReason::RepeatedCall)) => {
+            include_str!("../../prompts/project/repeated_call.md")
+        }
         (ASK_STEER, _) => include_str!("../../prompts/project/steered.md"),
         (ASK_REMIND, _) => include_str!("../../prompts/project/reminder.md"),
         _ if complaint.is_some() => include_str!("../../prompts/project/complaint.md"),

@@ -1,19 +1,19 @@
 //! The artifacts of a session: the phase graph, the plan, the evidence, routing, checkpoints, lessons, and metrics.
 
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
-    ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
+    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
 };
 use serde_json::{Value, json};
 
 use super::commands::{APPROVE_COMMAND, CONFIRM_COMMAND, CONTINUE_COMMAND, RESTORE_COMMAND};
-use super::facts::{AgentDoneKind, ClaimWait, StopReasonKind};
-use super::project_context::ProjectContext;
+use super::facts::{AgentTurnEndKind, AskUserReason, WorkspaceClaimWait};
+use super::project_context::ProjectFlowContext;
 use super::spec::PHASES_GRAPH;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
-pub(super) fn build_artifacts(context: &ProjectContext<'_>) -> Vec<Artifact> {
+pub(super) fn build_artifacts(context: &ProjectFlowContext<'_>) -> Vec<Artifact> {
     [
         decision_artifact(context),
         phases_artifact(context),
@@ -43,25 +43,21 @@ fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
 }
 
 /// What the user is asked, with the commands that answer.
-fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let Some(why) = context.state().stopped else {
         return context.state().claim_wait.as_ref().map(|wait| claim_wait_artifact(context, wait));
     };
     let (question, commands) = match why {
-        StopReasonKind::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
-        StopReasonKind::Confirmation => {
-            ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)])
-        }
-        StopReasonKind::Loop => {
-            ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
-        }
-        StopReasonKind::Visits => {
+        AskUserReason::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
+        AskUserReason::Confirmation => ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)]),
+        AskUserReason::Loop => ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)]),
+        AskUserReason::Visits => {
             ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
         }
-        StopReasonKind::WorkspaceClaim => {
+        AskUserReason::WorkspaceClaim => {
             ("another session works in the workspace", vec![command("Try again", CONTINUE_COMMAND, Value::Null)])
         }
-        StopReasonKind::RoutingTurns | StopReasonKind::PhaseLimit => {
+        AskUserReason::RoutingTurns | AskUserReason::PhaseLimit => {
             ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
         }
     };
@@ -72,12 +68,12 @@ fn decision_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
         why: String::new(),
         commands,
     };
-    let content = ArtifactContent::Table { columns: columns(["question", "phase"]), rows: vec![row] };
+    let content = TypedArtifactContent::Table { columns: columns(["question", "phase"]), rows: vec![row] };
     Some(Artifact::new("decision", "Your decision", content))
 }
 
 /// Says for whom the session waits.
-fn claim_wait_artifact(context: &ProjectContext<'_>, wait: &ClaimWait) -> Artifact {
+fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWait) -> Artifact {
     let row = ArtifactTableRow {
         id: "workspace".to_owned(),
         group: "waiting for another session".to_owned(),
@@ -85,17 +81,17 @@ fn claim_wait_artifact(context: &ProjectContext<'_>, wait: &ClaimWait) -> Artifa
         why: String::new(),
         commands: Vec::new(),
     };
-    let content = ArtifactContent::Table { columns: columns(["workspace", "phase"]), rows: vec![row] };
+    let content = TypedArtifactContent::Table { columns: columns(["workspace", "phase"]), rows: vec![row] };
     Artifact::new("decision", "Waiting", content)
 }
 
-fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let current = context.phase_name();
     let state = context.state();
     let nodes = context.definition.phases.iter().map(|phase| {
         let metrics = state.metrics.get(phase.name.as_str()).cloned().unwrap_or_default();
         let is_current = phase.name == current.as_str();
-        ArtifactNode {
+        ArtifactGraphNode {
             id: phase.name.clone(),
             label: if is_current { format!("▶ {}", phase.name) } else { phase.name.clone() },
             text: phase.purpose.clone(),
@@ -118,7 +114,7 @@ fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
             conditions => conditions.join(" and "),
         };
         let to = edge.to.names().iter();
-        to.map(move |to| ArtifactEdge { from: edge.from.clone(), to: to.clone(), kind: kind.clone() })
+        to.map(move |to| ArtifactGraphEdge { from: edge.from.clone(), to: to.clone(), kind: kind.clone() })
     });
     let working = state.open_turn().map(|turn| {
         let names: Vec<String> = turn.decision.agents.iter().map(|agent| context.display_name(agent)).collect();
@@ -126,7 +122,7 @@ fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     });
     let gates = context.phase_state().into_iter().flat_map(|phase| &phase.open_gates);
     let gates = gates.map(|gate| format!("gate `{gate}` is open"));
-    let content = ArtifactContent::Graph {
+    let content = TypedArtifactContent::Graph {
         nodes: nodes.collect(),
         edges: edges.collect(),
         notes: working.into_iter().chain(gates).collect(),
@@ -135,20 +131,20 @@ fn phases_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     Some(Artifact::new(PHASES_GRAPH, "Phases", content))
 }
 
-fn plan_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let status = context.state().plan.as_ref()?;
-    let items = status.plan.steps.iter().map(|step| ChecklistItem {
+    let items = status.plan.steps.iter().map(|step| ArtifactChecklistItem {
         title: step.title.clone(),
         detail: step.detail.clone(),
         done_when: step.done_when.clone(),
-        status: ChecklistItemStatus::Pending,
+        status: ArtifactChecklistItemStatus::Pending,
     });
     let approved = if status.approved_by.is_some() { "approved" } else { "not approved yet" };
     let goal = format!("{} ({approved})", status.plan.goal);
-    Some(Artifact::new("plan", "Plan", ArtifactContent::Checklist { goal, items: items.collect() }))
+    Some(Artifact::new("plan", "Plan", TypedArtifactContent::Checklist { goal, items: items.collect() }))
 }
 
-fn evidence_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let state = context.state();
     let verdict = state.verdict.as_ref()?;
     let is_current = state.current_verdict().is_some();
@@ -176,21 +172,21 @@ fn evidence_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
         commands: Vec::new(),
     });
     let rows: Vec<ArtifactTableRow> = checks.chain(issues).collect();
-    let content = ArtifactContent::Table { columns: columns(["check", "result", "time"]), rows };
+    let content = TypedArtifactContent::Table { columns: columns(["check", "result", "time"]), rows };
     Some(Artifact::new("evidence", "Evidence", content))
 }
 
-fn routing_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let rows = context.state().turns.iter().rev().map(|turn| {
         let agents = turn.decision.agents.iter().map(|agent| {
             let how = match turn.completions.get(agent).map(|done| done.how) {
                 None if turn.is_closed => "given up",
                 None => "working",
-                Some(AgentDoneKind::Completed) => "completed",
-                Some(AgentDoneKind::Answered) => "answered",
-                Some(AgentDoneKind::AutoCompleted) => "auto-completed",
-                Some(AgentDoneKind::Failed) => "failed",
-                Some(AgentDoneKind::Stopped) => "stopped",
+                Some(AgentTurnEndKind::Completed) => "completed",
+                Some(AgentTurnEndKind::Answered) => "answered",
+                Some(AgentTurnEndKind::AutoCompleted) => "auto-completed",
+                Some(AgentTurnEndKind::Failed) => "failed",
+                Some(AgentTurnEndKind::Stopped) => "stopped",
             };
             format!("{} ({how})", context.display_name(agent))
         });
@@ -205,11 +201,11 @@ fn routing_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
     });
     let mut rows: Vec<ArtifactTableRow> = rows.collect();
     rows.sort_by(|one, other| other.group.cmp(&one.group));
-    let content = ArtifactContent::Table { columns: columns(["turn", "phase", "agents"]), rows: rows.clone() };
+    let content = TypedArtifactContent::Table { columns: columns(["turn", "phase", "agents"]), rows: rows.clone() };
     (!rows.is_empty()).then(|| Artifact::new("routing", "Routing turns", content))
 }
 
-fn files_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let changes = context.state().changed_files.values().take(ARTIFACT_ROWS_MAX);
     let rows: Vec<ArtifactTableRow> = changes
         .map(|change| ArtifactTableRow {
@@ -223,11 +219,11 @@ fn files_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
             commands: Vec::new(),
         })
         .collect();
-    let content = ArtifactContent::Table { columns: columns(["file", "lines"]), rows: rows.clone() };
+    let content = TypedArtifactContent::Table { columns: columns(["file", "lines"]), rows: rows.clone() };
     (!rows.is_empty()).then(|| Artifact::new("files", "Changed files", content))
 }
 
-fn checkpoints_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let state = context.state();
     let rows: Vec<ArtifactTableRow> = state
         .checkpoints
@@ -249,24 +245,25 @@ fn checkpoints_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
             }
         })
         .collect();
-    let content = ArtifactContent::Table { columns: columns(["checkpoint", "content", "visit"]), rows: rows.clone() };
+    let content =
+        TypedArtifactContent::Table { columns: columns(["checkpoint", "content", "visit"]), rows: rows.clone() };
     (!rows.is_empty()).then(|| Artifact::new("checkpoints", "Checkpoints", content))
 }
 
-fn lessons_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let lessons =
         context.state().lessons.iter().flat_map(|(agent, lessons)| lessons.iter().map(move |lesson| (agent, lesson)));
-    let items: Vec<ArtifactNote> = lessons
-        .map(|(agent, lesson)| ArtifactNote {
+    let items: Vec<NotesArtifactItem> = lessons
+        .map(|(agent, lesson)| NotesArtifactItem {
             title: format!("{}: {}", context.display_name(agent), lesson.title),
             text: lesson.text.clone(),
             turn: None,
         })
         .collect();
-    (!items.is_empty()).then(|| Artifact::new("lessons", "Lessons", ArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| Artifact::new("lessons", "Lessons", TypedArtifactContent::Notes { items }))
 }
 
-fn metrics_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
+fn metrics_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let ledger = &context.view.session.ledger.by_phase;
     let rows: Vec<ArtifactTableRow> = context
         .state()
@@ -293,6 +290,7 @@ fn metrics_artifact(context: &ProjectContext<'_>) -> Option<Artifact> {
         })
         .collect();
     let columns = columns(["phase", "visits", "time", "routing turns", "loops", "refusals", "tokens", "cost"]);
-    (!rows.is_empty())
-        .then(|| Artifact::new("metrics", "Phases in numbers", ArtifactContent::Table { columns, rows: rows.clone() }))
+    (!rows.is_empty()).then(|| {
+        Artifact::new("metrics", "Phases in numbers", TypedArtifactContent::Table { columns, rows: rows.clone() })
+    })
 }

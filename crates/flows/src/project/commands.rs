@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::completion::parse_plan;
 use super::facts::{PlanApprover, ProjectFact, ProjectPlan, ProjectPlanStep};
-use super::project_context::{ProjectContext, reply_step};
+use super::project_context::{ProjectFlowContext, reply_step};
 use super::{account, evidence, turn};
 use crate::limits::{CHECK_COMMAND_CHARS_MAX, CONFIRMED_CHECKS_MAX, PLAN_STEPS_MAX};
 
@@ -67,7 +67,7 @@ pub(super) fn command_specs() -> BTreeMap<String, FlowCommandSpec> {
 ///
 /// # Errors
 /// Returns the reason if it cannot.
-pub(super) fn check_command(context: &ProjectContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+pub(super) fn check_command(context: &ProjectFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
     let state = context.state();
     let is_running = context.view.session.current_turn.is_some();
     let idle = || match is_running {
@@ -110,7 +110,7 @@ pub(super) fn check_command(context: &ProjectContext<'_>, command: &str, argumen
 }
 
 /// Carries out a command that was accepted.
-pub(super) fn run_command(context: &ProjectContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
+pub(super) fn run_command(context: &ProjectFlowContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
     match command {
         APPROVE_COMMAND => {
             vec![ProjectFact::PlanApproved { by: PlanApprover::User }.into_step(), FlowStep::StartTurn]
@@ -141,7 +141,7 @@ pub(super) fn run_command(context: &ProjectContext<'_>, command: &str, arguments
 }
 
 /// Ends the session at the user's request, whatever is open.
-fn end_early(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+fn end_early(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let open_gates: Vec<String> =
         context.phase_state().map(|phase| phase.open_gates.iter().cloned().collect()).unwrap_or_default();
     let reason = match open_gates.as_slice() {
@@ -162,7 +162,7 @@ fn end_early(context: &ProjectContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Reads the plan that the user wrote. What is missing is kept from the current plan.
-fn read_plan(context: &ProjectContext<'_>, arguments: &Value) -> Result<ProjectPlan, String> {
+fn read_plan(context: &ProjectFlowContext<'_>, arguments: &Value) -> Result<ProjectPlan, String> {
     let current = context.state().plan.as_ref().map(|status| &status.plan);
     let goal = arguments.get("goal").and_then(Value::as_str).map(str::to_owned);
     let goal = goal.or_else(|| current.map(|plan| plan.goal.clone())).unwrap_or_default();
@@ -190,7 +190,7 @@ fn parse_step_line(line: &str) -> Option<ProjectPlanStep> {
     (!step.title.is_empty() && !step.done_when.is_empty()).then_some(step)
 }
 
-fn find_checkpoint(context: &ProjectContext<'_>, arguments: &Value) -> Result<String, String> {
+fn find_checkpoint(context: &ProjectFlowContext<'_>, arguments: &Value) -> Result<String, String> {
     let checkpoints = &context.state().checkpoints;
     let visit = arguments.get("visit").and_then(|visit| visit.as_u64().or_else(|| visit.as_str()?.parse().ok()));
     let name = arguments.get("checkpoint").and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -207,7 +207,7 @@ fn find_checkpoint(context: &ProjectContext<'_>, arguments: &Value) -> Result<St
 }
 
 /// Continues after files were restored at the user's request.
-pub(super) fn handle_user_restore(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_user_restore(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     match context.view.session.current_turn {
         Some(_) => turn::advance(context),
         None => vec![reply_step("The files are restored.".to_owned())],

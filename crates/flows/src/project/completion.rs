@@ -4,8 +4,8 @@ use segue_core::ids::AgentName;
 use serde_json::Value;
 
 use super::definition::{CheckMoment, CompletionMode};
-use super::facts::{AgentCompletion, ProjectPlan, ProjectPlanStep, ReportedIssue};
-use super::project_context::ProjectContext;
+use super::facts::{AgentCompletionReport, ProjectPlan, ProjectPlanStep, ReportedIssue};
+use super::project_context::ProjectFlowContext;
 use super::text::truncate_chars;
 use crate::limits::{
     COMPLETION_SUMMARY_CHARS_MAX, ISSUE_TEXT_CHARS_MAX, ISSUES_MAX, PLAN_STEPS_MAX, REFUSED_COMPLETIONS_MAX,
@@ -14,9 +14,9 @@ use crate::limits::{
 
 /// The decision on a request to complete work.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum CompletionRequest {
+pub(super) enum CompletionDecision {
     Accepted {
-        completion: AgentCompletion,
+        completion: AgentCompletionReport,
         plan: Option<ProjectPlan>,
         /// What the agent is told.
         message: String,
@@ -28,10 +28,10 @@ pub(super) enum CompletionRequest {
 
 /// Decides on a request to complete work.
 pub(super) fn check_completion(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     arguments: &Value,
-) -> CompletionRequest {
+) -> CompletionDecision {
     let phase = context.phase();
     let work = context.state().current_work(agent);
     let summary = arguments.get("summary").and_then(Value::as_str).map(str::trim).unwrap_or_default();
@@ -55,23 +55,23 @@ pub(super) fn check_completion(
         );
     }
     let issues = if phase.checks == CheckMoment::Before { parse_issues(arguments.get("issues")) } else { Vec::new() };
-    let completion = AgentCompletion {
+    let completion = AgentCompletionReport {
         summary: truncate_chars(summary, COMPLETION_SUMMARY_CHARS_MAX),
         issues,
         empty: is_empty && context.has_workspace(),
     };
     let message = acceptance_message(context, &completion, plan.as_ref());
-    CompletionRequest::Accepted { completion, plan, message }
+    CompletionDecision::Accepted { completion, plan, message }
 }
 
-fn refuse(why: &str) -> CompletionRequest {
-    CompletionRequest::Refused { why: why.to_owned() }
+fn refuse(why: &str) -> CompletionDecision {
+    CompletionDecision::Refused { why: why.to_owned() }
 }
 
 /// Says what follows from the completion in this phase.
 fn acceptance_message(
-    context: &ProjectContext<'_>,
-    completion: &AgentCompletion,
+    context: &ProjectFlowContext<'_>,
+    completion: &AgentCompletionReport,
     plan: Option<&ProjectPlan>,
 ) -> String {
     let phase = context.phase();

@@ -3,11 +3,11 @@
 use segue_core::phase::ConditionVerdict;
 
 use super::definition::FlowCondition;
-use super::project_context::ProjectContext;
+use super::project_context::ProjectFlowContext;
 use super::spec::VISITS_LEFT_PREFIX;
 
 /// Evaluates a condition by its name.
-pub(super) fn evaluate_condition(context: &ProjectContext<'_>, name: &str) -> ConditionVerdict {
+pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -> ConditionVerdict {
     if let Some(phase) = name.strip_prefix(VISITS_LEFT_PREFIX) {
         return verdict(has_visits_left(context, phase), || {
             format!("`{phase}` was entered as often as allowed since the user's last message; the user must be asked")
@@ -49,13 +49,13 @@ fn verdict(holds: bool, why: impl FnOnce() -> String) -> ConditionVerdict {
 }
 
 /// Returns whether a phase may still be entered before the user is asked.
-pub(super) fn has_visits_left(context: &ProjectContext<'_>, phase: &str) -> bool {
+pub(super) fn has_visits_left(context: &ProjectFlowContext<'_>, phase: &str) -> bool {
     let most = context.definition.find_phase(phase).and_then(|phase| phase.visits_max);
     let visits = context.state().visits_since_message.get(phase).copied().unwrap_or(0);
     most.is_none_or(|most| visits < most)
 }
 
-fn checks_pass(context: &ProjectContext<'_>) -> ConditionVerdict {
+fn checks_pass(context: &ProjectFlowContext<'_>) -> ConditionVerdict {
     let state = context.state();
     if context.known_checks().is_empty() {
         return verdict(state.is_content_confirmed(), || {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::{DefinitionError, DefinitionErrors};
+pub use load::{DefinitionError, FlowDefinitionErrors};
 pub use starter::starter_definition;
 
 /// The JSON schema of a flow file, for editors.
@@ -302,11 +302,11 @@ pub struct EdgeDefinition {
     pub from: String,
     /// The phases that may follow: one, or a list.
     #[cfg_attr(test, schemars(with = "schema_types::NamesSchema"))]
-    pub to: NameList,
+    pub to: OneOrManyNames,
     /// The conditions that must all hold: one, or a list.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "schema_types::ConditionsSchema"))]
-    pub when: NameList,
+    pub when: OneOrManyNames,
 }
 
 impl EdgeDefinition {
@@ -319,36 +319,36 @@ impl EdgeDefinition {
 /// A list of names, written as one string or as a list of strings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct NameList(Vec<String>);
+pub struct OneOrManyNames(Vec<String>);
 
-impl NameList {
+impl OneOrManyNames {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.0
     }
 }
 
-impl<'de> Deserialize<'de> for NameList {
+impl<'de> Deserialize<'de> for OneOrManyNames {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NameListVisitor;
 
         impl<'de> serde::de::Visitor<'de> for NameListVisitor {
-            type Value = NameList;
+            type Value = OneOrManyNames;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a name or a list of names")
             }
 
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<NameList, E> {
-                Ok(NameList(vec![name.to_owned()]))
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<OneOrManyNames, E> {
+                Ok(OneOrManyNames(vec![name.to_owned()]))
             }
 
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<NameList, A::Error> {
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<OneOrManyNames, A::Error> {
                 let mut names = Vec::new();
                 while let Some(name) = items.next_element()? {
                     names.push(name);
                 }
-                Ok(NameList(names))
+                Ok(OneOrManyNames(names))
             }
         }
 

@@ -4,22 +4,22 @@
 use segue_core::flow::FlowStep;
 
 use super::definition::CheckMoment;
-use super::facts::{CheckVerdict, ProjectFact, StopReasonKind};
+use super::facts::{AskUserReason, ProjectFact, WorkspaceCheckVerdict};
 use super::lessons;
-use super::project_context::ProjectContext;
-use super::state::CheckProgress;
+use super::project_context::ProjectFlowContext;
+use super::state::WorkspaceCheckProgress;
 use crate::workspace_tools::{
-    CreateCheckpointArguments, RestoreCheckpointArguments, RunChecksArguments, WorkspaceRequest,
-    WorkspaceStatusArguments,
+    CreateCheckpointArguments, RestoreCheckpointArguments, RunChecksArguments, WorkspaceStatusArguments,
+    WorkspaceToolRequest,
 };
 
 /// Returns whether a tool that the flow started itself is running.
-pub(super) fn has_open_flow_run(context: &ProjectContext<'_>) -> bool {
+pub(super) fn has_open_flow_run(context: &ProjectFlowContext<'_>) -> bool {
     context.view.session.open_tool_runs.values().any(|run| run.requested_by.is_none())
 }
 
 /// Describes and saves the content at the beginning of a turn.
-pub(super) fn prepare_turn(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn prepare_turn(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     if !context.has_workspace() || context.state().is_prepared {
         return None;
     }
@@ -28,27 +28,27 @@ pub(super) fn prepare_turn(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>
     Some(lessons::request_lessons(context).into_iter().chain(own).collect())
 }
 
-fn status_step(context: &ProjectContext<'_>) -> FlowStep {
+fn status_step(context: &ProjectFlowContext<'_>) -> FlowStep {
     let since = context.state().checkpoints.front().map(|first| first.checkpoint.clone());
-    WorkspaceRequest::Status(WorkspaceStatusArguments { since }).into_step(None)
+    WorkspaceToolRequest::Status(WorkspaceStatusArguments { since }).into_step(None)
 }
 
 fn checkpoint_step(label: &str) -> FlowStep {
-    WorkspaceRequest::CreateCheckpoint(CreateCheckpointArguments { label: label.to_owned() }).into_step(None)
+    WorkspaceToolRequest::CreateCheckpoint(CreateCheckpointArguments { label: label.to_owned() }).into_step(None)
 }
 
-fn checks_step(context: &ProjectContext<'_>) -> FlowStep {
-    WorkspaceRequest::RunChecks(RunChecksArguments { confirmed: context.extra_checks() }).into_step(None)
+fn checks_step(context: &ProjectFlowContext<'_>) -> FlowStep {
+    WorkspaceToolRequest::RunChecks(RunChecksArguments { confirmed: context.extra_checks() }).into_step(None)
 }
 
 /// Restores the content of a checkpoint.
 pub(super) fn restore_step(checkpoint: &str) -> FlowStep {
-    WorkspaceRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.to_owned() })
+    WorkspaceToolRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.to_owned() })
         .into_step(None)
 }
 
 /// Does what must be done before the agents of a phase start: saves the content, and runs the checks.
-pub(super) fn prepare_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn prepare_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     if !context.has_workspace() {
         return None;
     }
@@ -57,7 +57,7 @@ pub(super) fn prepare_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep
         return Some(vec![checkpoint_step(&format!("before {}", phase.name))]);
     }
     let runs_checks = phase.checks == CheckMoment::Before && !context.known_checks().is_empty();
-    if runs_checks && visit.entry_checks == CheckProgress::Pending {
+    if runs_checks && visit.entry_checks == WorkspaceCheckProgress::Pending {
         return Some(vec![checks_step(context)]);
     }
     None
@@ -65,7 +65,7 @@ pub(super) fn prepare_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep
 
 /// Does what must be done after the agents of a phase have completed, before the next phase: runs the checks on the current
 /// content and derives the verdict, restores the content if a check failed, or asks the user.
-pub(super) fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn finish_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let (phase, state) = (context.phase(), context.state());
     if phase.checks == CheckMoment::Never || state.visit.turns_closed == 0 || !state.visit.completed {
         return None;
@@ -74,14 +74,14 @@ pub(super) fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>
     let may_ask = !context.has_new_message();
     if !context.has_workspace() {
         let waits = may_ask && !state.is_content_confirmed();
-        return waits.then(|| context.stop(StopReasonKind::Confirmation));
+        return waits.then(|| context.stop(AskUserReason::Confirmation));
     }
     if state.content.digest().is_none() && !state.visit.checkpoint_failed {
         return Some(vec![checkpoint_step(&format!("after {}", phase.name))]);
     }
     if context.known_checks().is_empty() {
         let waits = may_ask && !state.is_content_confirmed() && state.visit.issues.is_empty();
-        return waits.then(|| context.stop(StopReasonKind::Confirmation));
+        return waits.then(|| context.stop(AskUserReason::Confirmation));
     }
     match phase.checks {
         CheckMoment::Never => None,
@@ -91,11 +91,11 @@ pub(super) fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>
 }
 
 /// The verdict of a phase that verifies: the checks on the current content, and the issues that agents reported.
-fn finish_verification(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+fn finish_verification(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     let checked = state.last_checks.as_ref().map(|checks| checks.content_digest_after.as_str());
     let is_stale = checked.is_none() || checked != state.content.digest();
-    if is_stale && state.visit.exit_checks == CheckProgress::Pending {
+    if is_stale && state.visit.exit_checks == WorkspaceCheckProgress::Pending {
         return Some(vec![checks_step(context)]);
     }
     if let Some(rerun) = rerun_unstable_checks(context) {
@@ -106,15 +106,15 @@ fn finish_verification(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
 }
 
 /// The checks after a phase: if one fails, the content from before the phase is restored.
-fn finish_with_checks(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+fn finish_with_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     if state.current_verdict().is_some_and(|verdict| verdict.passed) {
         return None;
     }
     match state.visit.exit_checks {
-        CheckProgress::Pending => Some(vec![checks_step(context)]),
-        CheckProgress::Running => None,
-        CheckProgress::Done => {
+        WorkspaceCheckProgress::Pending => Some(vec![checks_step(context)]),
+        WorkspaceCheckProgress::Running => None,
+        WorkspaceCheckProgress::Done => {
             if let Some(rerun) = rerun_unstable_checks(context) {
                 return Some(rerun);
             }
@@ -131,7 +131,7 @@ fn finish_with_checks(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
 }
 
 /// Runs the checks once more if they changed the content, because they are about another content then.
-fn rerun_unstable_checks(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+fn rerun_unstable_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     let checks = state.last_checks.as_ref()?;
     let changed = checks.passed && checks.content_digest != checks.content_digest_after;
@@ -139,12 +139,12 @@ fn rerun_unstable_checks(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> 
 }
 
 /// Derives the verdict from the last run of the checks and the issues that agents reported in this visit.
-pub(super) fn derive_verdict(context: &ProjectContext<'_>) -> Option<CheckVerdict> {
+pub(super) fn derive_verdict(context: &ProjectFlowContext<'_>) -> Option<WorkspaceCheckVerdict> {
     let state = context.state();
     let checks = state.last_checks.as_ref()?;
     let is_stable = checks.content_digest == checks.content_digest_after;
     let issues = state.visit.issues.clone();
-    Some(CheckVerdict {
+    Some(WorkspaceCheckVerdict {
         digest: checks.content_digest_after.clone(),
         passed: checks.passed && is_stable && issues.is_empty(),
         commands: checks.commands.clone(),
@@ -157,11 +157,12 @@ pub(super) fn derive_verdict(context: &ProjectContext<'_>) -> Option<CheckVerdic
 }
 
 /// Records what follows when the content was restored, because a check failed after the phase.
-pub(super) fn handle_restored(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn handle_restored(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let (phase, state) = (context.phase(), context.state());
     let checkpoint = state.visit.checkpoint.as_deref()?;
     let failed = state.verdict.as_ref().is_some_and(|verdict| !verdict.passed);
-    let is_exit = phase.checks == CheckMoment::After && state.visit.exit_checks == CheckProgress::Done && failed;
+    let is_exit =
+        phase.checks == CheckMoment::After && state.visit.exit_checks == WorkspaceCheckProgress::Done && failed;
     (is_exit && state.content.digest() == Some(checkpoint)).then(|| {
         let why = format!("a check failed after `{}`, so its changes were undone", phase.name);
         vec![ProjectFact::ContentRestored { checkpoint: checkpoint.to_owned(), why }.into_step()]

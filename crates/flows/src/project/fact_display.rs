@@ -4,7 +4,7 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::definition::FlowDefinition;
-use super::facts::{AgentDoneKind, PlanApprover, ProjectFact, RoutedBy, SteerReason};
+use super::facts::{AgentTurnEndKind, MidWorkAgentMessageReason, PlanApprover, ProjectFact, RoutedBy};
 use super::text::count_of;
 use crate::fact::parse_fact;
 
@@ -35,12 +35,12 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         }
         ProjectFact::AgentTurnEnd { agent, how, completion, .. } => {
             let ending = match how {
-                AgentDoneKind::Answered => return FactDisplay::Hidden,
-                AgentDoneKind::Completed if completion.empty => "completed without any change",
-                AgentDoneKind::Completed => "completed",
-                AgentDoneKind::AutoCompleted => "did not complete its work itself",
-                AgentDoneKind::Failed => "failed",
-                AgentDoneKind::Stopped => "was stopped",
+                AgentTurnEndKind::Answered => return FactDisplay::Hidden,
+                AgentTurnEndKind::Completed if completion.empty => "completed without any change",
+                AgentTurnEndKind::Completed => "completed",
+                AgentTurnEndKind::AutoCompleted => "did not complete its work itself",
+                AgentTurnEndKind::Failed => "failed",
+                AgentTurnEndKind::Stopped => "was stopped",
             };
             FactDisplay::Notice(format!("{} {ending}: {}", name(&agent), completion.summary))
         }
@@ -58,8 +58,8 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
             FactDisplay::Detail(format!("the action of {} was not usable: {why}", name(&agent)))
         }
         ProjectFact::AgentSteered { agent, why, .. } => FactDisplay::Detail(match why {
-            SteerReason::UserMessage => format!("{} was given your message", name(&agent)),
-            SteerReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),
+            MidWorkAgentMessageReason::UserMessage => format!("{} was given your message", name(&agent)),
+            MidWorkAgentMessageReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),
         }),
         ProjectFact::UnknownAgents { names, phase } => {
             FactDisplay::Detail(format!("the router named agents that cannot work in {phase}: {}", names.join(", ")))

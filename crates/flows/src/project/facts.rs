@@ -6,7 +6,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId, PhaseName};
 use serde::{Deserialize, Serialize};
 
-pub use super::workspace_claim::ClaimWait;
+pub use super::workspace_claim::WorkspaceClaimWait;
 use crate::fact;
 use crate::workspace_tools::CommandRun;
 
@@ -15,7 +15,7 @@ use crate::workspace_tools::CommandRun;
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum ProjectFact {
     /// It was decided which phase and agents come next. The phase still has to be entered.
-    Decided(RoutingDecision),
+    Decided(NextPhaseAndAgents),
     /// The router's answer could not be used.
     DecisionRejected {
         call: CallId,
@@ -24,13 +24,13 @@ pub enum ProjectFact {
     /// A routing turn was opened for these agents.
     TurnOpened {
         turn: u32,
-        decision: RoutingDecision,
+        decision: NextPhaseAndAgents,
     },
     /// An agent asked to complete its work, and the request was accepted.
     CompletionAccepted {
         turn: u32,
         agent: AgentName,
-        completion: AgentCompletion,
+        completion: AgentCompletionReport,
     },
     /// An agent asked to complete its work, and the request was refused.
     CompletionRefused {
@@ -42,8 +42,8 @@ pub enum ProjectFact {
     AgentTurnEnd {
         turn: u32,
         agent: AgentName,
-        how: AgentDoneKind,
-        completion: AgentCompletion,
+        how: AgentTurnEndKind,
+        completion: AgentCompletionReport,
     },
     /// A completion arrived after its routing turn was closed. It changes nothing.
     LateCompletion {
@@ -76,7 +76,7 @@ pub enum ProjectFact {
     AgentSteered {
         turn: u32,
         agent: AgentName,
-        why: SteerReason,
+        why: MidWorkAgentMessageReason,
     },
     /// The router named agents that do not exist or may not work in the phase.
     UnknownAgents {
@@ -107,7 +107,7 @@ pub enum ProjectFact {
     /// The user confirmed the current visit.
     VisitConfirmed,
     /// The verdict on the content of the workspace.
-    VerdictReached(Box<CheckVerdict>),
+    VerdictReached(Box<WorkspaceCheckVerdict>),
     /// The content was restored, because a check failed after the phase.
     ContentRestored {
         checkpoint: String,
@@ -122,10 +122,10 @@ pub enum ProjectFact {
         why: String,
     },
     /// Another session works in the workspace, so this one waits for its turn.
-    ClaimAwaited(ClaimWait),
+    ClaimAwaited(WorkspaceClaimWait),
     /// The flow stopped to ask the user.
     UserAsked {
-        why: StopReasonKind,
+        why: AskUserReason,
         text: String,
     },
     /// The user ended the session although obligations were open.
@@ -136,7 +136,7 @@ pub enum ProjectFact {
 
 /// Which phase and agents come next, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoutingDecision {
+pub struct NextPhaseAndAgents {
     pub phase: PhaseName,
     /// Empty if the phase ends the flow.
     pub agents: Vec<AgentName>,
@@ -161,7 +161,7 @@ pub enum RoutedBy {
 
 /// What an agent says about its work when it completes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AgentCompletion {
+pub struct AgentCompletionReport {
     pub summary: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issues: Vec<ReportedIssue>,
@@ -180,7 +180,7 @@ pub struct ReportedIssue {
 /// How an agent's part in a routing turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AgentDoneKind {
+pub enum AgentTurnEndKind {
     /// It called `complete`.
     Completed,
     /// It answered the user.
@@ -193,7 +193,7 @@ pub enum AgentDoneKind {
     Stopped,
 }
 
-impl AgentDoneKind {
+impl AgentTurnEndKind {
     /// Returns whether this can satisfy an exit condition.
     #[must_use]
     pub fn is_proper(self) -> bool {
@@ -204,7 +204,7 @@ impl AgentDoneKind {
 /// Why an agent was told something in the middle of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SteerReason {
+pub enum MidWorkAgentMessageReason {
     /// The user sent a message.
     UserMessage,
     /// It made the same tool call twice, with the same result.
@@ -239,7 +239,7 @@ pub enum PlanApprover {
 
 /// A verdict on the content of the workspace, derived from commands that the engine ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckVerdict {
+pub struct WorkspaceCheckVerdict {
     /// The digest of the content on which the commands ran.
     pub digest: String,
     /// Whether a command ran, all passed, and no agent reported an issue.
@@ -262,7 +262,7 @@ pub struct ProjectLesson {
 /// Why the flow stopped to ask the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StopReasonKind {
+pub enum AskUserReason {
     PlanApproval,
     /// No check is known, so the user has to confirm the content.
     Confirmation,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::actions;
 use super::agents::render_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
-use super::project_context::ProjectContext;
+use super::project_context::ProjectFlowContext;
 use super::routing::{RouteOption, route_options};
 use super::spec::*;
 use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
@@ -30,7 +30,7 @@ macro_rules! prompt {
 
 /// Renders a fragment of a prompt.
 pub(super) fn render_fragment(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
@@ -63,7 +63,7 @@ pub(super) fn render_fragment(
 }
 
 /// What replaces the oldest messages of an agent's thread when they no longer fit: an account from the state.
-fn render_compacted(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_compacted(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let turns: Vec<Value> = context.state().turns.iter().map(turn_data).collect();
     let files: Vec<&String> = context.state().changed_files.keys().take(PROMPT_FILES_MAX).collect();
     render_from_state(
@@ -74,7 +74,7 @@ fn render_compacted(context: &ProjectContext<'_>) -> RenderedFragment {
 }
 
 fn render_notice_fragment(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {
@@ -109,7 +109,7 @@ fn render_from_state(prompt: (&str, &'static str), arguments: &impl Serialize, w
 }
 
 /// The definitions of all phases, which every participant is shown.
-fn phase_definitions(context: &ProjectContext<'_>) -> Vec<Value> {
+fn phase_definitions(context: &ProjectFlowContext<'_>) -> Vec<Value> {
     let phases = context.definition.phases.iter().map(|phase| {
         json!({
             "name": phase.name, "purpose": phase.purpose, "entry": phase.entry, "criteria": phase.criteria,
@@ -119,12 +119,12 @@ fn phase_definitions(context: &ProjectContext<'_>) -> Vec<Value> {
     phases.collect()
 }
 
-fn team(context: &ProjectContext<'_>) -> Vec<Value> {
+fn team(context: &ProjectFlowContext<'_>) -> Vec<Value> {
     let agents = context.definition.agents.iter();
     agents.map(|agent| json!({"name": agent.name, "title": agent.display_name(), "skills": agent.skills})).collect()
 }
 
-fn render_router_instruction(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_router_instruction(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let arguments = json!({
         "description": context.definition.description,
         "instruction": context.definition.router.instruction.trim(),
@@ -151,7 +151,7 @@ fn turn_data(turn: &RoutingTurn) -> Value {
     })
 }
 
-fn render_routing_history(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_routing_history(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     if state.turns.is_empty() {
         return omit("nothing was routed yet");
@@ -161,7 +161,7 @@ fn render_routing_history(context: &ProjectContext<'_>) -> RenderedFragment {
     render_from_state(prompt!("routing_history"), &arguments, "the last routing turns, and how often others occurred")
 }
 
-fn render_feedback(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_feedback(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     if state.feedback.is_empty() && state.router_lessons.is_empty() {
         return omit("nothing was refused");
@@ -174,7 +174,7 @@ fn render_feedback(context: &ProjectContext<'_>) -> RenderedFragment {
     )
 }
 
-fn render_options(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_options(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let current = context.phase_name();
     let options = route_options(context);
     let data = |option: &RouteOption| {
@@ -190,7 +190,7 @@ fn render_options(context: &ProjectContext<'_>) -> RenderedFragment {
 }
 
 /// Returns whether a phase can only be entered at the user's request.
-fn needs_user_request(context: &ProjectContext<'_>, option: &RouteOption) -> bool {
+fn needs_user_request(context: &ProjectFlowContext<'_>, option: &RouteOption) -> bool {
     let current = context.phase_name();
     let edges = context.definition.edges.iter().filter(|edge| edge.from == current.as_str());
     edges
@@ -198,14 +198,14 @@ fn needs_user_request(context: &ProjectContext<'_>, option: &RouteOption) -> boo
         .any(|edge| edge.conditions().any(|condition| condition == super::definition::FlowCondition::UserAsked))
 }
 
-fn render_message(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_message(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let turn = context.view.session.current_turn.as_ref();
     let Some(last) = turn.and_then(|turn| turn.messages.last()) else { return omit("the turn has no message") };
     let text = fill_template(prompt!("message").1, &json!({"text": wrap_in_code_fence(&context.user_text())}));
     RenderedFragment::New { text, source: FragmentSource::Message(last.message), why: "the user's message".to_owned() }
 }
 
-fn log_line(context: &ProjectContext<'_>, entry: &LogEntry) -> Value {
+fn log_line(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> Value {
     let text = match &entry.text {
         LogText::Stored(text) => context.view.read_text(*text).to_string(),
         LogText::Inline(text) => text.clone(),
@@ -218,13 +218,13 @@ fn log_line(context: &ProjectContext<'_>, entry: &LogEntry) -> Value {
 }
 
 /// Returns whether an entry is one of the messages that the current turn answers, which has a fragment of its own.
-fn is_current_message(context: &ProjectContext<'_>, entry: &LogEntry) -> bool {
+fn is_current_message(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> bool {
     let turn = context.view.session.current_turn.as_ref();
     let LogSpeaker::User { message } = &entry.speaker else { return false };
     turn.is_some_and(|turn| turn.messages.iter().any(|current| current.message == *message))
 }
 
-fn render_recent_log(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_recent_log(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let entries = context.state().log.entries_after(0).filter(|entry| !is_current_message(context, entry));
     let lines: Vec<Value> = entries.map(|entry| log_line(context, entry)).collect();
     if lines.is_empty() {
@@ -234,7 +234,7 @@ fn render_recent_log(context: &ProjectContext<'_>) -> RenderedFragment {
 }
 
 /// What happened since the agent's last call, each entry once, with its author.
-fn render_unseen(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_unseen(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
     let is_own = |entry: &LogEntry| entry.speaker == LogSpeaker::Agent(agent.clone());
     let entries =
@@ -246,7 +246,7 @@ fn render_unseen(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFra
     render_from_state(prompt!("unseen"), &json!({"lines": lines}), "what happened while the agent was away")
 }
 
-fn render_agent_instruction(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_agent_instruction(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let Some(agent) = context.definition.find_agent(agent.as_str()) else { return omit("the agent is not declared") };
     let arguments = json!({
         "name": agent.name,
@@ -258,7 +258,7 @@ fn render_agent_instruction(context: &ProjectContext<'_>, agent: &AgentName) -> 
     render_template(prompt!("agent"), &arguments, "the agent's role")
 }
 
-fn render_guide(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_guide(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     match context.state().guide.as_deref().map(str::trim).filter(|guide| !guide.is_empty()) {
         Some(guide) => render_from_state(
             prompt!("guide"),
@@ -269,7 +269,7 @@ fn render_guide(context: &ProjectContext<'_>) -> RenderedFragment {
     }
 }
 
-fn render_lessons(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_lessons(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     match context.state().lessons.get(agent).filter(|lessons| !lessons.is_empty()) {
         Some(lessons) => {
             render_from_state(prompt!("lessons"), &json!({"lessons": lessons}), "what the agent has learned here")
@@ -278,7 +278,7 @@ fn render_lessons(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFr
     }
 }
 
-fn render_phase(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_phase(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let phase = context.phase();
     let definition = context.definition.find_agent(agent.as_str());
     let instruction = definition.and_then(|agent| agent.instructions.get(&phase.name)).map(|text| text.trim());
@@ -304,7 +304,7 @@ fn render_phase(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFrag
 }
 
 /// The summary of the newest transition, if it is recent.
-fn render_handoff(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_handoff(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let Some(transition) = &context.state().last_transition else { return omit("there was no transition") };
     let opened_at = context.state().open_turn().map_or_else(|| context.now(), |turn| turn.opened_at);
     if opened_at.ms_since(transition.at) >= HANDOFF_WINDOW_MS {
@@ -317,7 +317,7 @@ fn render_handoff(context: &ProjectContext<'_>) -> RenderedFragment {
     render_from_state(prompt!("handoff"), &arguments, "the work that is handed over")
 }
 
-fn render_plan(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_plan(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     match &context.state().plan {
         Some(status) => {
             let arguments = json!({"plan": status.plan, "approved": status.approved_by.is_some()});
@@ -327,7 +327,7 @@ fn render_plan(context: &ProjectContext<'_>) -> RenderedFragment {
     }
 }
 
-fn render_files(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_files(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     let uses_files = phase_uses_files(context.phase());
     if !uses_files || !context.has_workspace() {
@@ -346,7 +346,7 @@ fn phase_uses_files(phase: &PhaseDefinition) -> bool {
 }
 
 /// The results of the checks and the reported issues.
-fn render_evidence(context: &ProjectContext<'_>) -> RenderedFragment {
+fn render_evidence(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     let Some(checks) = &state.last_checks else {
         return match state.verdict.as_ref().filter(|verdict| !verdict.issues.is_empty()) {
@@ -375,7 +375,7 @@ fn render_evidence(context: &ProjectContext<'_>) -> RenderedFragment {
     render_from_state(prompt!("evidence"), &arguments, "the results of the checks")
 }
 
-fn render_task(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_task(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let Some(turn) = context.state().open_turn() else { return omit("no routing turn is open") };
     let others: Vec<String> =
         turn.decision.agents.iter().filter(|other| *other != agent).map(|other| context.display_name(other)).collect();

@@ -6,38 +6,44 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, AskId};
 
 use super::facts::{ProjectFact, ProjectLesson};
-use super::project_context::ProjectContext;
+use super::project_context::ProjectFlowContext;
 use super::state::ProjectState;
 use crate::limits::WORKSPACE_WAIT_MS;
-use crate::workspace::requests::{LessonList, LessonQuery, LessonToAdd, WorkspaceQuestion, parse_workspace_reply};
+use crate::workspace::requests::{
+    LessonList, LessonQuery, LessonToAdd, WorkspaceSessionRequest, parse_workspace_reply,
+};
 
 /// The topics of the questions to the workspace.
 pub(super) const LESSONS_TOPIC: &str = "lessons";
 const LESSON_ADD_TOPIC: &str = "lesson_add";
 
 /// Asks the workspace for its lessons, unless they are known or were requested in this turn.
-pub(super) fn request_lessons(context: &ProjectContext<'_>) -> Option<FlowStep> {
+pub(super) fn request_lessons(context: &ProjectFlowContext<'_>) -> Option<FlowStep> {
     let state = context.state();
     if state.lessons_loaded || state.lessons_asked_in == state.turn {
         return None;
     }
     let workspace = context.workspace_session()?;
-    Some(WorkspaceQuestion::Lessons(LessonQuery::default()).into_step(workspace, WORKSPACE_WAIT_MS))
+    Some(WorkspaceSessionRequest::Lessons(LessonQuery::default()).into_step(workspace, WORKSPACE_WAIT_MS))
 }
 
 /// Sends a lesson to the workspace, if the session has one.
 pub(super) fn store_lesson(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     lesson: &ProjectLesson,
 ) -> Option<FlowStep> {
     let workspace = context.workspace_session()?;
     let lesson = LessonToAdd { agent: agent.to_string(), title: lesson.title.clone(), text: lesson.text.clone() };
-    Some(WorkspaceQuestion::LessonAdd(lesson).into_step(workspace, WORKSPACE_WAIT_MS))
+    Some(WorkspaceSessionRequest::LessonAdd(lesson).into_step(workspace, WORKSPACE_WAIT_MS))
 }
 
 /// Records that the workspace did not take a lesson. The session itself still has it.
-pub(super) fn report_lost_lesson(context: &ProjectContext<'_>, ask: AskId, outcome: &AskOutcome) -> Option<FlowStep> {
+pub(super) fn report_lost_lesson(
+    context: &ProjectFlowContext<'_>,
+    ask: AskId,
+    outcome: &AskOutcome,
+) -> Option<FlowStep> {
     let topic = context.state().workspace_asks.get(&ask)?;
     let why = match outcome {
         AskOutcome::Answered { .. } | AskOutcome::Cancelled { .. } => return None,

@@ -1,12 +1,12 @@
 //! The arguments that every reaction of the flow needs: the session's view, the definition and the settings.
 
 use segue_core::event::{CallRequest, TurnOutcome};
-use segue_core::flow::{FlowContext, FlowSpec, FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowContext, FlowSpec, FlowStep, NewOrStoredReplyText};
 use segue_core::ids::{AgentName, PhaseName, SessionId, UnixMillis};
-use segue_core::phase::{ConditionVerdict, PhaseState, Proposer};
+use segue_core::phase::{ConditionVerdict, PhaseGraphState, Proposer};
 
 use super::definition::{ActionMode, FlowDefinition, PhaseDefinition};
-use super::facts::{ProjectFact, StopReasonKind};
+use super::facts::{AskUserReason, ProjectFact};
 use super::settings::Settings;
 use super::spec::{agent_role, phases_key};
 use super::state::ProjectState;
@@ -16,14 +16,14 @@ use crate::workspace::requests::workspace_session;
 
 /// The session's view, definition and settings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ProjectContext<'a> {
+pub(super) struct ProjectFlowContext<'a> {
     pub(super) view: &'a FlowContext<'a, ProjectState>,
     pub(super) definition: &'a FlowDefinition,
     pub(super) spec: &'a FlowSpec,
     pub(super) settings: &'a Settings,
 }
 
-impl<'a> ProjectContext<'a> {
+impl<'a> ProjectFlowContext<'a> {
     pub(super) fn state(&self) -> &'a ProjectState {
         self.view.state
     }
@@ -33,7 +33,7 @@ impl<'a> ProjectContext<'a> {
     }
 
     /// Returns the state of the phase graph; `None` before the session was opened.
-    pub(super) fn phase_state(&self) -> Option<&'a PhaseState> {
+    pub(super) fn phase_state(&self) -> Option<&'a PhaseGraphState> {
         self.view.session.phase_graphs.get(&phases_key()).map(|status| &status.state)
     }
 
@@ -128,7 +128,7 @@ impl<'a> ProjectContext<'a> {
     }
 
     /// Stops to ask the user: says why, what was done and what to do next, and ends the turn.
-    pub(super) fn stop(&self, why: StopReasonKind) -> Vec<FlowStep> {
+    pub(super) fn stop(&self, why: AskUserReason) -> Vec<FlowStep> {
         let text = account::render_stop(self, why);
         vec![
             ProjectFact::UserAsked { why, text: text.clone() }.into_step(),
@@ -140,5 +140,5 @@ impl<'a> ProjectContext<'a> {
 
 /// Returns a reply in the flow's own words.
 pub(super) fn reply_step(text: String) -> FlowStep {
-    FlowStep::Reply { text: ReplyTextSource::New(text), role: None, call: None }
+    FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None }
 }

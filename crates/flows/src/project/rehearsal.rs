@@ -9,7 +9,7 @@ use segue_core::prompt::ToolCall;
 use serde_json::{Value, json};
 
 use super::definition::{CheckMoment, CompletionMode, PhaseDefinition, PhaseKindDefinition};
-use super::project_context::ProjectContext;
+use super::project_context::ProjectFlowContext;
 use super::routing::{RouteOption, route_options};
 use super::spec::is_talk_phase;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, phase_tools};
@@ -35,7 +35,7 @@ const OLD_COMMENT: &str = "whose name is the first argument.";
 const NEW_COMMENT: &str = "whose name is the first argument, or else the world.";
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
-pub(super) fn rehearse_reply(context: &ProjectContext<'_>, call: &CallOpened) -> Option<RehearsedReply> {
+pub(super) fn rehearse_reply(context: &ProjectFlowContext<'_>, call: &CallOpened) -> Option<RehearsedReply> {
     if call.role == *ROUTER_ROLE {
         return Some(rehearse_routing(context).to_string().into());
     }
@@ -45,7 +45,7 @@ pub(super) fn rehearse_reply(context: &ProjectContext<'_>, call: &CallOpened) ->
 }
 
 /// Chooses a phase like a sensible router: action on request, back to work after a failed check, and otherwise onwards.
-fn rehearse_routing(context: &ProjectContext<'_>) -> Value {
+fn rehearse_routing(context: &ProjectFlowContext<'_>) -> Value {
     let options = route_options(context);
     let current = context.phase_name();
     let words: Vec<String> = context
@@ -97,7 +97,7 @@ fn routing_reason(phase: &PhaseName, failed: bool) -> String {
 }
 
 struct AgentRehearsal<'a> {
-    context: &'a ProjectContext<'a>,
+    context: &'a ProjectFlowContext<'a>,
     agent: &'a AgentName,
     phase: &'a PhaseDefinition,
     call: &'a CallOpened,

@@ -10,8 +10,8 @@ use segue_core::phase::{PhaseProposal, Proposer, TransitionNote};
 use serde_json::{Value, json};
 
 use super::definition::{CompletionMode, PhaseDefinition, PhaseKindDefinition};
-use super::facts::{ProjectFact, RoutedBy, RoutingDecision, StopReasonKind};
-use super::project_context::ProjectContext;
+use super::facts::{AskUserReason, NextPhaseAndAgents, ProjectFact, RoutedBy};
+use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ROUTE, is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
 use super::{account, conditions};
@@ -40,7 +40,7 @@ impl RouteOption {
 }
 
 /// Returns the agents that may work in a phase now.
-fn phase_option(context: &ProjectContext<'_>, phase: &PhaseDefinition) -> RouteOption {
+fn phase_option(context: &ProjectFlowContext<'_>, phase: &PhaseDefinition) -> RouteOption {
     let name: PhaseName = phase.name.as_str().into();
     if phase.kind != PhaseKindDefinition::Work {
         return RouteOption { phase: name, agents: Vec::new(), all_agents: true, ends: true };
@@ -54,7 +54,7 @@ fn phase_option(context: &ProjectContext<'_>, phase: &PhaseDefinition) -> RouteO
 }
 
 /// Returns what may come next, in the order of the definition, with the current phase first if it may continue.
-pub(super) fn route_options(context: &ProjectContext<'_>) -> Vec<RouteOption> {
+pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<RouteOption> {
     let phase = context.phase();
     let state = context.state();
     let stay = phase_option(context, phase);
@@ -82,7 +82,7 @@ pub(super) fn route_options(context: &ProjectContext<'_>) -> Vec<RouteOption> {
 }
 
 /// Returns whether a phase could be entered if it had not been entered too often, and no other way leads on.
-fn is_out_of_visits(context: &ProjectContext<'_>, options: &[RouteOption]) -> bool {
+fn is_out_of_visits(context: &ProjectFlowContext<'_>, options: &[RouteOption]) -> bool {
     let phase = context.phase();
     let targets = context.definition.edges.iter().filter(|edge| edge.from == phase.name);
     let exhausted = targets.flat_map(|edge| edge.to.names()).any(|to| !conditions::has_visits_left(context, to));
@@ -94,7 +94,7 @@ fn is_out_of_visits(context: &ProjectContext<'_>, options: &[RouteOption]) -> bo
 }
 
 /// Decides what comes next, or asks the router.
-pub(super) fn route(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     if let Some(grant) = context.phase_state().and_then(|phase| phase.grants.first())
         && let Some(phase) = context.definition.find_phase(grant.to.as_str())
@@ -106,13 +106,13 @@ pub(super) fn route(context: &ProjectContext<'_>) -> Vec<FlowStep> {
     }
     let options = route_options(context);
     if is_out_of_visits(context, &options) {
-        return context.stop(StopReasonKind::Visits);
+        return context.stop(AskUserReason::Visits);
     }
     if state.refused_decisions >= REFUSED_DECISIONS_MAX {
         return route_by_default(context, "two proposals in a row were refused");
     }
     match options.as_slice() {
-        [] => context.stop(StopReasonKind::Loop),
+        [] => context.stop(AskUserReason::Loop),
         [only] if only.is_determined() => {
             let agents = only.agents.clone();
             decide(context, only.phase.clone(), agents, "the only possibility", RoutedBy::Code, None)
@@ -126,12 +126,12 @@ pub(super) fn route(context: &ProjectContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Has the default agent of the current phase work, because the router gave no usable answer.
-fn route_by_default(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+fn route_by_default(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
     let option = phase_option(context, context.phase());
     let agents: Vec<AgentName> =
         if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
     if agents.is_empty() {
-        return context.stop(StopReasonKind::Loop);
+        return context.stop(AskUserReason::Loop);
     }
     decide(context, option.phase, agents, why, RoutedBy::Default, None)
 }
@@ -159,7 +159,7 @@ pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
 
 /// Records a decision and proposes its phase. The agents start when the phase was entered.
 fn decide(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     phase: PhaseName,
     agents: Vec<AgentName>,
     reason: &str,
@@ -183,7 +183,7 @@ fn decide(
         message: Some(account::transition_message(context, &phase, &agents, reason)),
         summary: summary.map(|summary| truncate_chars(&summary, HANDOFF_SUMMARY_CHARS_MAX)),
     };
-    let decision = RoutingDecision { phase: phase.clone(), agents, reason: reason.to_owned(), by, user_words };
+    let decision = NextPhaseAndAgents { phase: phase.clone(), agents, reason: reason.to_owned(), by, user_words };
     vec![
         ProjectFact::Decided(decision).into_step(),
         FlowStep::ProposePhase { phase: phases_key(), proposal: PhaseProposal { to: phase, by: proposer, note } },
@@ -192,7 +192,7 @@ fn decide(
 
 /// Handles the router's answer.
 pub(super) fn handle_router_answer(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -223,7 +223,7 @@ pub(super) fn handle_router_answer(
 }
 
 /// Asks the router once more, or has the default agent work.
-fn reject_decision(context: &ProjectContext<'_>, call: &CallOpened, complaints: Vec<String>) -> Vec<FlowStep> {
+fn reject_decision(context: &ProjectFlowContext<'_>, call: &CallOpened, complaints: Vec<String>) -> Vec<FlowStep> {
     let rejected = ProjectFact::DecisionRejected { call: call.call, complaints }.into_step();
     let next = if context.state().rejected_decisions < ROUTING_REPAIRS_MAX {
         vec![FlowStep::Call(CallRequest {
@@ -238,7 +238,7 @@ fn reject_decision(context: &ProjectContext<'_>, call: &CallOpened, complaints: 
 }
 
 /// Handles a call of the router that failed for good. The user can retry the turn.
-pub(super) fn handle_router_failure(context: &ProjectContext<'_>, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_router_failure(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
     if !context.is_about_current_turn() {
         return Vec::new();
     }

@@ -7,8 +7,8 @@ use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowSpec, RoleLimits, RoleSpec};
 use segue_core::ids::{PhaseName, RoleName, ToolName};
 use segue_core::phase::{
-    Guard, PhaseAllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec,
-    ProposerKind,
+    Guard, PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
+    PhaseSpec, TransitionProposerKind,
 };
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -115,7 +115,7 @@ fn phase_graph(definition: &FlowDefinition) -> PhaseGraph {
         let edge = || PhaseEdge { from: phase.name.as_str().into(), to: to.as_str().into(), guard: Guard::Always };
         (!definition.edges.iter().any(declared)).then(edge)
     });
-    let gates = definition.gates.iter().map(|gate| PhaseGate {
+    let gates = definition.gates.iter().map(|gate| PhaseEntryGate {
         name: gate.name.clone(),
         opened_by: gate.opened_by.as_str().into(),
         satisfied_by: gate.satisfied_by.as_str().into(),
@@ -136,9 +136,10 @@ fn phase_graph(definition: &FlowDefinition) -> PhaseGraph {
 fn condition_guard(condition: FlowCondition) -> Guard {
     let guard = Guard::Condition(condition.as_str().to_owned());
     match condition {
-        FlowCondition::UserAsked => {
-            Guard::Any(vec![Guard::ProposedBy([ProposerKind::User, ProposerKind::Operator].into()), guard])
-        }
+        FlowCondition::UserAsked => Guard::Any(vec![
+            Guard::ProposedBy([TransitionProposerKind::User, TransitionProposerKind::Operator].into()),
+            guard,
+        ]),
         _ => guard,
     }
 }

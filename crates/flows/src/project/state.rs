@@ -11,10 +11,10 @@ use segue_core::ids::{AgentName, AskId, CallId, PhaseName, ToolName, ToolRunId, 
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
-    AgentCompletion, AgentDoneKind, CheckVerdict, PlanApprover, ProjectLesson, ProjectPlan, RoutingDecision,
-    StopReasonKind,
+    AgentCompletionReport, AgentTurnEndKind, AskUserReason, NextPhaseAndAgents, PlanApprover, ProjectLesson,
+    ProjectPlan, WorkspaceCheckVerdict,
 };
-use super::workspace_claim::ClaimWait;
+use super::workspace_claim::WorkspaceClaimWait;
 use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
 
 pub(super) use log::{LogEntry, LogSpeaker, LogText, ProjectLog};
@@ -26,12 +26,12 @@ pub struct ProjectState {
     /// The newest routing turns, oldest first.
     pub(super) turns: VecDeque<RoutingTurn>,
     /// How often each phase and set of agents was routed in older turns.
-    pub(super) older_turns: Vec<RoutingTurnCount>,
+    pub(super) older_turns: Vec<PrunedRoutingTurnCount>,
     pub(super) turns_total: u32,
     /// Routing turns since the user's last message.
     pub(super) turns_since_message: u32,
     /// The decision that is being carried out.
-    pub(super) decision: Option<RoutingDecision>,
+    pub(super) decision: Option<NextPhaseAndAgents>,
     /// Unusable answers of the router since the last decision.
     pub(super) rejected_decisions: u32,
     /// Decisions whose phase was refused since the last routing turn.
@@ -40,14 +40,14 @@ pub struct ProjectState {
     pub(super) feedback: Vec<String>,
     /// Lessons for the router, which code records.
     pub(super) router_lessons: Vec<String>,
-    pub(super) agents: BTreeMap<AgentName, AgentProgress>,
+    pub(super) agents: BTreeMap<AgentName, ProjectAgentState>,
     pub(super) log: ProjectLog,
     pub(super) visit: VisitProgress,
     /// Visits of each phase since the user's last message.
     pub(super) visits_since_message: BTreeMap<PhaseName, u32>,
-    pub(super) plan: Option<PlanStatus>,
-    pub(super) content: ContentState,
-    pub(super) verdict: Option<CheckVerdict>,
+    pub(super) plan: Option<PlanWithApproval>,
+    pub(super) content: WorkspaceContentDigest,
+    pub(super) verdict: Option<WorkspaceCheckVerdict>,
     /// The content that the user confirmed, because no check was known.
     pub(super) confirmed_digest: Option<String>,
     /// Checks that the user named.
@@ -67,9 +67,9 @@ pub struct ProjectState {
     pub(super) agent_calls: BTreeMap<CallId, AgentName>,
     /// The result of the last checks.
     pub(super) last_checks: Option<ChecksResult>,
-    pub(super) last_transition: Option<TransitionEntry>,
+    pub(super) last_transition: Option<LastPhaseTransition>,
     pub(super) lessons: BTreeMap<AgentName, Vec<ProjectLesson>>,
-    pub(super) stopped: Option<StopReasonKind>,
+    pub(super) stopped: Option<AskUserReason>,
     pub(super) metrics: BTreeMap<PhaseName, PhaseMetrics>,
     /// The number of the first routing turn after the user's last message.
     pub(super) first_turn_since_message: u32,
@@ -86,7 +86,7 @@ pub struct ProjectState {
     /// The turn in which they were last requested.
     pub(super) lessons_asked_in: Option<TurnId>,
     /// The session that works in the workspace, while this one waits for its turn.
-    pub(super) claim_wait: Option<ClaimWait>,
+    pub(super) claim_wait: Option<WorkspaceClaimWait>,
 }
 
 /// A tool run that has not ended.
@@ -106,7 +106,7 @@ pub(super) struct OpenRunEntry {
 /// What is known about the current content of the workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ContentState {
+pub(super) enum WorkspaceContentDigest {
     /// It changed, and its digest is not known yet.
     #[default]
     Unknown,
@@ -114,7 +114,7 @@ pub(super) enum ContentState {
     At(String),
 }
 
-impl ContentState {
+impl WorkspaceContentDigest {
     pub(super) fn digest(&self) -> Option<&str> {
         match self {
             Self::Unknown => None,
@@ -128,7 +128,7 @@ impl ContentState {
 pub(super) struct RoutingTurn {
     pub(super) id: u32,
     pub(super) opened_at: UnixMillis,
-    pub(super) decision: RoutingDecision,
+    pub(super) decision: NextPhaseAndAgents,
     pub(super) completions: BTreeMap<AgentName, AgentTurnEnd>,
     pub(super) is_closed: bool,
     /// A digest of the content, the verdict and the plan when the turn was closed. Equal digests mean that nothing was
@@ -155,13 +155,13 @@ impl RoutingTurn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct AgentTurnEnd {
     pub(super) at: UnixMillis,
-    pub(super) how: AgentDoneKind,
-    pub(super) completion: AgentCompletion,
+    pub(super) how: AgentTurnEndKind,
+    pub(super) completion: AgentCompletionReport,
 }
 
 /// How often a routing occurred in turns that are no longer kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RoutingTurnCount {
+pub(super) struct PrunedRoutingTurnCount {
     pub(super) phase: PhaseName,
     pub(super) agents: Vec<AgentName>,
     pub(super) times: u32,
@@ -169,7 +169,7 @@ pub(super) struct RoutingTurnCount {
 
 /// What an agent has done and seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct AgentProgress {
+pub(super) struct ProjectAgentState {
     /// The number of log entries that the agent has seen.
     pub(super) seen_entries: u64,
     /// The value of `seen_entries` before the agent's last call, to restore it if the call fails.
@@ -180,18 +180,18 @@ pub(super) struct AgentProgress {
     /// The digest of each file that the agent has read, by path.
     pub(super) read_files: BTreeMap<String, String>,
     /// The progress in the current routing turn.
-    pub(super) current: CurrentWork,
+    pub(super) current: AgentRoutingTurnProgress,
 }
 
 /// An agent's progress in the current routing turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct CurrentWork {
+pub(super) struct AgentRoutingTurnProgress {
     pub(super) turn: u32,
     pub(super) reminded: bool,
     pub(super) refused_completions: u32,
     /// The accepted completion, until the tools that were requested with it have ended.
-    pub(super) accepted: Option<AgentCompletion>,
+    pub(super) accepted: Option<AgentCompletionReport>,
     /// The last tool call and its result, and how often it was repeated.
     pub(super) last_tool_call: Option<RepeatedToolCall>,
     /// Whether a repetition was already pointed out.
@@ -245,8 +245,8 @@ pub(super) struct VisitProgress {
     /// The checkpoint of the content when the phase was entered.
     pub(super) checkpoint: Option<String>,
     pub(super) checkpoint_failed: bool,
-    pub(super) entry_checks: CheckProgress,
-    pub(super) exit_checks: CheckProgress,
+    pub(super) entry_checks: WorkspaceCheckProgress,
+    pub(super) exit_checks: WorkspaceCheckProgress,
     pub(super) turns_closed: u32,
     /// Whether an agent completed its work itself, and none of the last turn did otherwise.
     pub(super) completed: bool,
@@ -257,13 +257,13 @@ pub(super) struct VisitProgress {
     /// Whether checks had to run again because they changed files.
     pub(super) checks_rerun: bool,
     /// The verdict when the phase was entered.
-    pub(super) entry_verdict: Option<CheckVerdict>,
+    pub(super) entry_verdict: Option<WorkspaceCheckVerdict>,
 }
 
 /// How far the checks of a visit are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum CheckProgress {
+pub(super) enum WorkspaceCheckProgress {
     #[default]
     Pending,
     Running,
@@ -272,7 +272,7 @@ pub(super) enum CheckProgress {
 
 /// A plan and its approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct PlanStatus {
+pub(super) struct PlanWithApproval {
     pub(super) plan: ProjectPlan,
     pub(super) approved_by: Option<PlanApprover>,
 }
@@ -288,7 +288,7 @@ pub(super) struct CheckpointEntry {
 
 /// The newest transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TransitionEntry {
+pub(super) struct LastPhaseTransition {
     pub(super) from: PhaseName,
     pub(super) to: PhaseName,
     pub(super) at: UnixMillis,
@@ -320,13 +320,13 @@ impl ProjectState {
     }
 
     /// Returns an agent's progress in the current routing turn.
-    pub(super) fn current_work(&self, agent: &AgentName) -> CurrentWork {
+    pub(super) fn current_work(&self, agent: &AgentName) -> AgentRoutingTurnProgress {
         let turn = self.turns.back().map_or(0, |turn| turn.id);
         let current = self.agents.get(agent).map(|progress| &progress.current);
         current
             .filter(|current| current.turn == turn)
             .cloned()
-            .unwrap_or_else(|| CurrentWork { turn, ..Default::default() })
+            .unwrap_or_else(|| AgentRoutingTurnProgress { turn, ..Default::default() })
     }
 
     /// Returns the participants that have not reflected yet.
@@ -349,7 +349,7 @@ impl ProjectState {
     }
 
     /// Returns the verdict if it is about the current content.
-    pub(super) fn current_verdict(&self) -> Option<&CheckVerdict> {
+    pub(super) fn current_verdict(&self) -> Option<&WorkspaceCheckVerdict> {
         self.verdict.as_ref().filter(|verdict| self.content.digest() == Some(verdict.digest.as_str()))
     }
 

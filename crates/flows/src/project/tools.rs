@@ -1,7 +1,7 @@
 //! The tools of the flow: those that work on the workspace, in groups, and the two that the flow answers itself.
 
-use segue_core::flow::{FlowToolDeclaration, ToolExecutionSite, UnknownOutcomePolicy};
-use segue_core::prompt::ToolSpec;
+use segue_core::flow::{FlowToolDeclaration, ToolRunnerKind, UnknownOutcomePolicy};
+use segue_core::prompt::ModelToolSpec;
 use serde_json::json;
 
 use super::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
@@ -129,9 +129,9 @@ pub(super) fn learn_declaration() -> FlowToolDeclaration {
 }
 
 fn flow_tool(name: &str, description: &str, parameters: serde_json::Value) -> FlowToolDeclaration {
-    let spec = ToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
+    let spec = ModelToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
     FlowToolDeclaration {
-        runner: ToolExecutionSite::Flow,
+        runner: ToolRunnerKind::Flow,
         unknown_outcome: UnknownOutcomePolicy::Retry,
         ..FlowToolDeclaration::for_host(spec)
     }

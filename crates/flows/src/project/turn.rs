@@ -6,8 +6,8 @@ use segue_core::ids::PhaseName;
 use segue_core::phase::{PhaseProposal, Proposer, TransitionCause};
 
 use super::definition::{CompletionMode, PhaseKindDefinition, PlanApprovalMode};
-use super::facts::{PlanApprover, ProjectFact, StopReasonKind};
-use super::project_context::{ProjectContext, reply_step};
+use super::facts::{AskUserReason, PlanApprover, ProjectFact};
+use super::project_context::{ProjectFlowContext, reply_step};
 use super::routing::route;
 use super::spec::{is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
@@ -15,7 +15,7 @@ use super::{account, agents, evidence, workspace_claim};
 use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
 
 /// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
-pub(super) fn handle_turn_started(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_turn_started(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let phase = context.phase();
     let reflected = phase.completion != CompletionMode::Reflection || context.state().agents_to_reflect().is_empty();
     let is_done = context.state().visit.turns_closed > 0 && reflected;
@@ -29,7 +29,7 @@ pub(super) fn handle_turn_started(context: &ProjectContext<'_>) -> Vec<FlowStep>
 }
 
 /// Returns whether something that the flow waits for is still pending.
-fn is_waiting(context: &ProjectContext<'_>) -> bool {
+fn is_waiting(context: &ProjectFlowContext<'_>) -> bool {
     let session = context.view.session;
     let routes =
         session.open_calls.values().any(|call| call.opened.role == *ROUTER_ROLE && call.opened.recomputation.is_none())
@@ -38,7 +38,7 @@ fn is_waiting(context: &ProjectContext<'_>) -> bool {
 }
 
 /// Decides what is next, if nothing is pending.
-pub(super) fn advance(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let (session, state) = (context.view.session, context.state());
     let is_idle = session.current_turn.is_none() || session.closed_reason.is_some();
     if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
@@ -65,13 +65,13 @@ pub(super) fn advance(context: &ProjectContext<'_>) -> Vec<FlowStep> {
         return vec![FlowStep::EndTurn(TurnOutcome::Done)];
     }
     if state.turns_since_message >= context.definition.limits.routing_turns_max {
-        return context.stop(StopReasonKind::RoutingTurns);
+        return context.stop(AskUserReason::RoutingTurns);
     }
     route(context)
 }
 
 /// Does what must be done after the agents of a phase have completed. Work on the content needs the workspace's claim.
-fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+fn finish_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let steps = evidence::finish_visit(context)?;
     let uses_workspace = steps.iter().any(|step| matches!(step, FlowStep::RunTool { .. }));
     let claim = if uses_workspace { workspace_claim::request_claim(context) } else { None };
@@ -79,7 +79,7 @@ fn finish_visit(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
 }
 
 /// Has a submitted plan approved, by the user or by the setting.
-fn decide_on_plan(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+fn decide_on_plan(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     let waits = context.phase().plan && state.visit.plan_submitted && state.visit.completed;
     state.plan.as_ref().filter(|status| waits && status.approved_by.is_none())?;
@@ -87,11 +87,11 @@ fn decide_on_plan(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
         return Some(vec![ProjectFact::PlanApproved { by: PlanApprover::Auto }.into_step()]);
     }
     // A message of the user that is newer than the plan is feedback, which the agent works on first.
-    (!context.has_new_message()).then(|| context.stop(StopReasonKind::PlanApproval))
+    (!context.has_new_message()).then(|| context.stop(AskUserReason::PlanApproval))
 }
 
 /// Reacts to a routing turn that was counted: notices loops, then continues.
-pub(super) fn handle_turn_counted(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_turn_counted(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let Some(turn) = state.turns.back().filter(|turn| turn.decision.phase == context.phase_name()) else {
         return Vec::new();
@@ -104,7 +104,7 @@ pub(super) fn handle_turn_counted(context: &ProjectContext<'_>) -> Vec<FlowStep>
     let noticed = ProjectFact::LoopNoticed { phase, agents, times }.into_step();
     if times >= LOOP_TIMES_MAX && !has_progress {
         // The flow has stopped before it reacts to the loop.
-        let mut steps = context.stop(StopReasonKind::Loop);
+        let mut steps = context.stop(AskUserReason::Loop);
         steps.insert(1, noticed);
         return steps;
     }
@@ -112,7 +112,7 @@ pub(super) fn handle_turn_counted(context: &ProjectContext<'_>) -> Vec<FlowStep>
 }
 
 /// Reacts to a transition.
-pub(super) fn handle_phase_entered(context: &ProjectContext<'_>, entered: &PhaseEntered) -> Vec<FlowStep> {
+pub(super) fn handle_phase_entered(context: &ProjectFlowContext<'_>, entered: &PhaseEntered) -> Vec<FlowStep> {
     let transition = &entered.transition;
     let is_running = context.view.session.current_turn.is_some();
     match &transition.cause {
@@ -130,7 +130,7 @@ pub(super) fn handle_phase_entered(context: &ProjectContext<'_>, entered: &Phase
 }
 
 /// Continues with the decision whose phase was entered.
-fn carry_out(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+fn carry_out(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if context.phase().kind != PhaseKindDefinition::Work { finish(context) } else { advance(context) }
 }
 
@@ -144,18 +144,18 @@ fn interrupt_turn(to: &PhaseName) -> Vec<FlowStep> {
     ]
 }
 
-fn handle_expired(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+fn handle_expired(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let is_running = context.view.session.current_turn.is_some();
     match (is_running, is_talk_phase(context.phase())) {
-        (true, true) => context.stop(StopReasonKind::PhaseLimit),
+        (true, true) => context.stop(AskUserReason::PhaseLimit),
         (true, false) => advance(context),
-        (false, true) => vec![reply_step(account::render_stop(context, StopReasonKind::PhaseLimit))],
+        (false, true) => vec![reply_step(account::render_stop(context, AskUserReason::PhaseLimit))],
         (false, false) => vec![FlowStep::StartTurn],
     }
 }
 
 /// Ends the session with an account of what was done.
-fn finish(context: &ProjectContext<'_>) -> Vec<FlowStep> {
+fn finish(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let reason =
         "the work has ended; start a new session, or fork this one to continue from an earlier point".to_owned();
     vec![

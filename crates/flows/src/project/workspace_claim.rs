@@ -8,13 +8,15 @@ use segue_core::ids::{AskId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::definition::{CheckMoment, PhaseDefinition};
-use super::facts::{ProjectFact, StopReasonKind};
-use super::project_context::ProjectContext;
+use super::facts::{AskUserReason, ProjectFact};
+use super::project_context::ProjectFlowContext;
 use super::state::ProjectState;
 use super::text::count_of;
 use super::tools::phase_changes_files;
 use crate::limits::{CLAIM_WAIT_MS, WORKSPACE_WAIT_MS};
-use crate::workspace::requests::{ClaimHolder, ClaimStatusQuery, WorkspaceQuestion, parse_workspace_reply};
+use crate::workspace::requests::{
+    ExclusiveClaimQuery, WorkspaceClaimStatus, WorkspaceSessionRequest, parse_workspace_reply,
+};
 
 /// The name of the claim.
 const EXECUTE_CLAIM: &str = "execute";
@@ -22,14 +24,14 @@ const CLAIM_STATUS_TOPIC: &str = "claim_status";
 
 /// The session that another one waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaimWait {
+pub struct WorkspaceClaimWait {
     /// The session that works in the workspace.
     pub holder: SessionId,
     /// How many sessions are granted the claim before this one, besides the holder.
     pub ahead: usize,
 }
 
-impl ClaimWait {
+impl WorkspaceClaimWait {
     /// Says for whom the session waits.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -47,7 +49,7 @@ fn phase_needs_claim(phase: &PhaseDefinition) -> bool {
 }
 
 /// Returns the steps that request the claim, or `None` if the session has it or does not need it.
-pub(super) fn request_claim(context: &ProjectContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn request_claim(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let session = context.view.session;
     // A copy is nobody else's, and a child works under the claim of its parent.
     let is_alone = context.settings.has_copy || session.child_origin.is_some();
@@ -56,7 +58,7 @@ pub(super) fn request_claim(context: &ProjectContext<'_>) -> Option<Vec<FlowStep
     }
     let workspace = context.workspace_session()?;
     let name = EXECUTE_CLAIM.to_owned();
-    let status = WorkspaceQuestion::ClaimStatus(ClaimStatusQuery { name: name.clone() });
+    let status = WorkspaceSessionRequest::ClaimStatus(ExclusiveClaimQuery { name: name.clone() });
     Some(vec![
         FlowStep::Claim { workspace: workspace.clone(), name, wait_ms: CLAIM_WAIT_MS },
         status.into_step(workspace, WORKSPACE_WAIT_MS),
@@ -64,12 +66,12 @@ pub(super) fn request_claim(context: &ProjectContext<'_>) -> Option<Vec<FlowStep
 }
 
 /// Returns the step that releases the claim, if the session has one or waits for one.
-pub(super) fn release_claim(context: &ProjectContext<'_>, reason: &str) -> Option<FlowStep> {
+pub(super) fn release_claim(context: &ProjectFlowContext<'_>, reason: &str) -> Option<FlowStep> {
     context.view.session.claim.as_ref().map(|_| FlowStep::ReleaseClaim { reason: reason.to_owned() })
 }
 
 /// Releases the claim after a transition, if the phase does not need it.
-pub(super) fn release_after_transition(context: &ProjectContext<'_>) -> Option<FlowStep> {
+pub(super) fn release_after_transition(context: &ProjectFlowContext<'_>) -> Option<FlowStep> {
     match phase_needs_claim(context.phase()) {
         true => None,
         false => release_claim(context, "the session has left the phases that need it"),
@@ -77,19 +79,22 @@ pub(super) fn release_after_transition(context: &ProjectContext<'_>) -> Option<F
 }
 
 /// Reacts to the end of a question about the claim: says for whom the session waits, or stops if there is no claim.
-pub(super) fn handle_claim_answer(context: &ProjectContext<'_>, ask: AskId, outcome: &AskOutcome) -> Vec<FlowStep> {
+pub(super) fn handle_claim_answer(context: &ProjectFlowContext<'_>, ask: AskId, outcome: &AskOutcome) -> Vec<FlowStep> {
     let topic = context.state().workspace_asks.get(&ask).map(String::as_str);
     match (topic, outcome) {
         (Some(CLAIM_TOPIC), AskOutcome::Refused { .. } | AskOutcome::Expired) => {
-            context.stop(StopReasonKind::WorkspaceClaim)
+            context.stop(AskUserReason::WorkspaceClaim)
         }
         (Some(CLAIM_STATUS_TOPIC), AskOutcome::Answered { body }) => {
             let waits = context.view.session.claim.as_ref().is_some_and(|claim| !claim.is_held);
-            let status = parse_workspace_reply::<ClaimHolder>(body).unwrap_or_default();
+            let status = parse_workspace_reply::<WorkspaceClaimStatus>(body).unwrap_or_default();
             let own = context.view.session.id.as_ref();
             let other = status.holder.filter(|holder| waits && Some(holder) != own);
             let ahead = status.waiting.iter().take_while(|session| Some(*session) != own).count();
-            other.map(|holder| ProjectFact::ClaimAwaited(ClaimWait { holder, ahead }).into_step()).into_iter().collect()
+            other
+                .map(|holder| ProjectFact::ClaimAwaited(WorkspaceClaimWait { holder, ahead }).into_step())
+                .into_iter()
+                .collect()
         }
         _ => Vec::new(),
     }

@@ -2,8 +2,8 @@
 //! and what needs them.
 
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote,
-    ArtifactTableRow, ChecklistItem, ChecklistItemStatus,
+    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
 };
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn spec_preview(state: &TeamState) -> Artifact {
         rows[0].commands.push(command("Start the team", "start", json!({})));
     }
     let columns = vec!["field".to_owned(), "value".to_owned()];
-    Artifact::new("spec", "Spec", ArtifactContent::Table { columns, rows })
+    Artifact::new("spec", "Spec", TypedArtifactContent::Table { columns, rows })
 }
 
 fn needs_you(state: &TeamState) -> Artifact {
@@ -84,7 +84,7 @@ fn needs_you(state: &TeamState) -> Artifact {
         }
     });
     let columns = vec!["what".to_owned(), "kind".to_owned(), "reason".to_owned()];
-    Artifact::new("needs_you", "Needs you", ArtifactContent::Table { columns, rows: rows.collect() })
+    Artifact::new("needs_you", "Needs you", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
 fn board(context: &TeamContext<'_>) -> Artifact {
@@ -105,7 +105,7 @@ fn board(context: &TeamContext<'_>) -> Artifact {
         }
     }
     let columns = ["story", "title", "coder", "phase", "attempt", "calls", "cost"].map(str::to_owned).to_vec();
-    Artifact::new("board", "Stories", ArtifactContent::Table { columns, rows })
+    Artifact::new("board", "Stories", TypedArtifactContent::Table { columns, rows })
 }
 
 fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
@@ -164,7 +164,7 @@ fn agents(context: &TeamContext<'_>) -> Artifact {
         }
     });
     let columns = ["agent", "state", "work", "rounds"].map(str::to_owned).to_vec();
-    Artifact::new("agents", "Agents", ArtifactContent::Table { columns, rows: rows.collect() })
+    Artifact::new("agents", "Agents", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
 fn reviews(state: &TeamState) -> Artifact {
@@ -192,12 +192,12 @@ fn reviews(state: &TeamState) -> Artifact {
         }
     }
     let columns = ["review", "coder", "verdict", "findings", "tested commit", "call"].map(str::to_owned).to_vec();
-    Artifact::new("reviews", "Reviews", ArtifactContent::Table { columns, rows })
+    Artifact::new("reviews", "Reviews", TypedArtifactContent::Table { columns, rows })
 }
 
 fn knowledge(state: &TeamState) -> Artifact {
     let graph = &state.knowledge;
-    let nodes = graph.nodes.values().map(|node| ArtifactNode {
+    let nodes = graph.nodes.values().map(|node| ArtifactGraphNode {
         id: node.id.clone(),
         label: node.id.clone(),
         text: node.description.clone(),
@@ -207,7 +207,7 @@ fn knowledge(state: &TeamState) -> Artifact {
         sources: Vec::new(),
     });
     let edges = graph.nodes.values().flat_map(|node| {
-        node.relations.iter().map(|relation| ArtifactEdge {
+        node.relations.iter().map(|relation| ArtifactGraphEdge {
             from: node.id.clone(),
             to: relation.to.clone(),
             kind: relation.relation.as_str().to_owned(),
@@ -219,17 +219,19 @@ fn knowledge(state: &TeamState) -> Artifact {
         ArtifactMetric { name: "nodes".to_owned(), value: json!(graph.nodes.len().to_string()) },
         ArtifactMetric { name: "not yet in the file".to_owned(), value: json!(unwritten.to_string()) },
     ];
-    let content = ArtifactContent::Graph { nodes: nodes.collect(), edges: edges.collect(), notes: Vec::new(), metrics };
+    let content =
+        TypedArtifactContent::Graph { nodes: nodes.collect(), edges: edges.collect(), notes: Vec::new(), metrics };
     Artifact::new("knowledge", "Knowledge", content)
 }
 
 /// The stories and what is left for the user, beside the conversation.
 fn progress(context: &TeamContext<'_>) -> Artifact {
     let state = context.state();
-    let mut items: Vec<ChecklistItem> = state.ordered_stories().map(|story| story_item(context, story)).collect();
+    let mut items: Vec<ArtifactChecklistItem> =
+        state.ordered_stories().map(|story| story_item(context, story)).collect();
     if let (Some(repository), Some(_), false) = (&state.repository, state.ended_specs.last(), state.spec_is_running) {
         let is_landed = state.landed.is_some();
-        items.push(ChecklistItem {
+        items.push(ArtifactChecklistItem {
             title: "Look at the result and land it".to_owned(),
             detail: format!(
                 "git diff {}...{branch}, then git merge {branch}",
@@ -237,14 +239,14 @@ fn progress(context: &TeamContext<'_>) -> Artifact {
                 branch = repository.integration
             ),
             done_when: "your branch contains it".to_owned(),
-            status: if is_landed { ChecklistItemStatus::Complete } else { ChecklistItemStatus::Active },
+            status: if is_landed { ArtifactChecklistItemStatus::Complete } else { ArtifactChecklistItemStatus::Active },
         });
     }
     let goal = state.spec.as_ref().map(|spec| spec.title.clone()).unwrap_or_default();
-    Artifact::new("progress", "Progress", ArtifactContent::Checklist { goal, items })
+    Artifact::new("progress", "Progress", TypedArtifactContent::Checklist { goal, items })
 }
 
-fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ChecklistItem {
+fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactChecklistItem {
     let coder = coder_of(context, progress);
     let detail = match (&coder, progress.status) {
         (Some(agent), StoryStatus::InProgress) => format!("{agent}: {}", context.phase(agent)),
@@ -252,15 +254,15 @@ fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ChecklistI
         (_, status) if progress.reason.is_empty() => status.as_str().to_owned(),
         (_, status) => format!("{}: {}", status.as_str(), progress.reason),
     };
-    ChecklistItem {
+    ArtifactChecklistItem {
         title: progress.story.title.clone(),
         detail,
         done_when: String::new(),
         status: match progress.status {
-            StoryStatus::Merged => ChecklistItemStatus::Complete,
-            StoryStatus::InProgress | StoryStatus::TakenOver => ChecklistItemStatus::Active,
+            StoryStatus::Merged => ArtifactChecklistItemStatus::Complete,
+            StoryStatus::InProgress | StoryStatus::TakenOver => ArtifactChecklistItemStatus::Active,
             StoryStatus::Waiting | StoryStatus::Escalated | StoryStatus::Blocked | StoryStatus::Skipped => {
-                ChecklistItemStatus::Pending
+                ArtifactChecklistItemStatus::Pending
             }
         },
     }
@@ -277,13 +279,14 @@ fn coder_of(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<Agent
 /// Returns the warnings about the repository as notes.
 fn repository_notes(state: &TeamState) -> Option<Artifact> {
     let repository = state.repository.as_ref()?;
-    let mut items: Vec<ArtifactNote> = Vec::new();
-    let mut note = |title: &str, text: String| items.push(ArtifactNote { title: title.to_owned(), text, turn: None });
+    let mut items: Vec<NotesArtifactItem> = Vec::new();
+    let mut note =
+        |title: &str, text: String| items.push(NotesArtifactItem { title: title.to_owned(), text, turn: None });
     for warning in &repository.warnings {
         note("Repository", warning.clone());
     }
     if let Some(problem) = &repository.knowledge_problem {
         note("Knowledge file", format!("it is invalid and was left as it is: {problem}"));
     }
-    (!items.is_empty()).then(|| Artifact::new("repository", "Repository", ArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| Artifact::new("repository", "Repository", TypedArtifactContent::Notes { items }))
 }

@@ -2,7 +2,7 @@
 //! else is changing. It also notices when a spec has ended.
 
 use segue_core::event::TurnOutcome;
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::ids::AgentName;
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::knowledge::{KnowledgeMergeAction, build_knowledge_pack};
 use super::mail::{self, DISPATCHER, EXPRESS_CHANNEL, SHUTDOWN_TOPIC, STORY_TOPIC};
 use super::prompts;
 use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
-use super::story::{Story, StoryKind, dependent_stories, startable_stories};
+use super::story::{Story, StoryWorkflowKind, dependent_stories, startable_stories};
 use super::team_context::{TeamContext, propose_architect, propose_product_manager};
 
 /// Begins to give out work, if there is any. Several events of one decision may ask for it; the first one gets it.
@@ -60,7 +60,9 @@ fn plan_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
         }
         let waiting: Vec<&Story> = state
             .ordered_stories()
-            .filter(|progress| progress.status == StoryStatus::Waiting && progress.story.kind == StoryKind::Ordinary)
+            .filter(|progress| {
+                progress.status == StoryStatus::Waiting && progress.story.kind == StoryWorkflowKind::Ordinary
+            })
             .map(|progress| &progress.story)
             .collect();
         let merged = state.story_ids_with(StoryStatus::Merged);
@@ -204,7 +206,7 @@ pub(super) fn start_account_turn(context: &TeamContext<'_>) -> Vec<FlowStep> {
 /// Tells the user what is delivered and what is missing.
 pub(super) fn give_account(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let missing = context.state().ended_specs.last().map(|ended| ended.missing.as_slice()).unwrap_or_default();
-    let text = ReplyTextSource::New(prompts::delivery_account(context, missing));
+    let text = NewOrStoredReplyText::New(prompts::delivery_account(context, missing));
     vec![FlowStep::Reply { text, role: None, call: None }, TeamFact::AccountGiven.into_step()]
 }
 

@@ -11,7 +11,7 @@ use super::knowledge::{
 };
 use super::mail::{self, EXPRESS_CHANNEL, HOT_FIX_TOPIC, KNOWLEDGE_UPDATE_TOPIC};
 use super::repository_tools::{RepositoryRequest, RepositoryTool};
-use super::story::{Story, StoryKind};
+use super::story::{Story, StoryWorkflowKind};
 use super::team_context::TeamContext;
 use crate::limits::{STORY_FILES_MAX, STORY_TEXT_CHARS_MAX, STORY_TITLE_CHARS_MAX};
 
@@ -24,7 +24,7 @@ pub(super) fn queue_knowledge_update(context: &TeamContext<'_>, update: Knowledg
         acceptance: vec!["the file is valid and contains every entry".to_owned()],
         files: vec![update.file_path.clone()],
         depends_on: Vec::new(),
-        kind: StoryKind::Knowledge,
+        kind: StoryWorkflowKind::Knowledge,
         revision: 1,
     };
     let body = json!({"story": story.id, "entries": update.entries.len(), "file_path": update.file_path,
@@ -66,7 +66,7 @@ pub(super) fn read_hot_fix(arguments: &Value) -> Result<Story, String> {
         return Err(problem);
     }
     let acceptance = vec![format!("fixed: {title}")];
-    let (kind, depends_on, id) = (StoryKind::HotFix, Vec::new(), String::new());
+    let (kind, depends_on, id) = (StoryWorkflowKind::HotFix, Vec::new(), String::new());
     Ok(Story { id, title, description, acceptance, files, depends_on, kind, revision: 1 })
 }
 
@@ -135,15 +135,15 @@ pub(super) fn write_knowledge_file(
 
 /// Returns true if the coder's work is an update of the knowledge file.
 pub(super) fn is_knowledge_work(context: &TeamContext<'_>, agent: &AgentName) -> bool {
-    context.state().story_of(agent).is_some_and(|progress| progress.story.kind == StoryKind::Knowledge)
+    context.state().story_of(agent).is_some_and(|progress| progress.story.kind == StoryWorkflowKind::Knowledge)
 }
 
 /// Returns the first task of a story after its set-up.
-pub(super) fn first_task(kind: StoryKind) -> CoderTask {
+pub(super) fn first_task(kind: StoryWorkflowKind) -> CoderTask {
     match kind {
-        StoryKind::Ordinary => CoderTask::Plan,
-        StoryKind::HotFix => CoderTask::Code,
-        StoryKind::Knowledge => CoderTask::WriteKnowledge,
+        StoryWorkflowKind::Ordinary => CoderTask::Plan,
+        StoryWorkflowKind::HotFix => CoderTask::Code,
+        StoryWorkflowKind::Knowledge => CoderTask::WriteKnowledge,
     }
 }
 

@@ -7,7 +7,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId, MessageId};
 use serde::{Deserialize, Serialize};
 
-use super::knowledge::{KnowledgeGraph, KnowledgeMergeAction, KnowledgeNode, KnowledgePack};
+use super::knowledge::{KnowledgeGraph, KnowledgeMergeAction, KnowledgeNode, StoryKnowledge};
 use super::product_spec::{ProductSpec, RequiredSpecField};
 use super::review::{ParsedReview, ReviewVerdict};
 use super::story::Story;
@@ -128,7 +128,7 @@ pub enum TeamFact {
         why: String,
     },
     /// The architect decided about a request.
-    ReviewGiven(Box<GivenReview>),
+    ReviewGiven(Box<ArchitectReview>),
     /// An answer was recorded, but the assignment has changed since the question.
     ReviewDiscarded {
         request: MessageId,
@@ -357,7 +357,7 @@ pub struct StoryAssignment {
     pub revision: u32,
     /// What is known about the story. It stays the same for the whole assignment.
     #[serde(default)]
-    pub pack: KnowledgePack,
+    pub pack: StoryKnowledge,
 }
 
 impl StoryAssignment {
@@ -374,7 +374,7 @@ impl StoryAssignment {
 pub enum CoderTask {
     Plan,
     RevisePlan {
-        review: Box<GivenReview>,
+        review: Box<ArchitectReview>,
     },
     Code,
     /// Code refused the changes.
@@ -385,7 +385,7 @@ pub enum CoderTask {
         output: TextRef,
     },
     FixReview {
-        review: Box<GivenReview>,
+        review: Box<ArchitectReview>,
     },
     /// The work is done again on a newer base.
     RedoOnNewBase {
@@ -393,7 +393,7 @@ pub enum CoderTask {
     },
     /// The rounds were used up, and the architect granted more.
     Continue {
-        review: Box<GivenReview>,
+        review: Box<ArchitectReview>,
     },
     UseAnswer {
         answer: String,
@@ -430,7 +430,7 @@ impl CoderRequestKind {
 
 /// The architect's decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenReview {
+pub struct ArchitectReview {
     pub request: MessageId,
     pub agent: AgentName,
     pub story: String,

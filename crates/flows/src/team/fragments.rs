@@ -200,7 +200,7 @@ mod tests {
             story: "a".to_owned(),
             attempt: 1,
             revision: 2,
-            pack: crate::team::knowledge::KnowledgePack::default(),
+            pack: crate::team::knowledge::StoryKnowledge::default(),
         };
         let mut session = Session::default();
         session.work_assignments.insert("coder-1".into(), assignment.work_item().as_str().into());

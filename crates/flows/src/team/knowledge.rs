@@ -18,7 +18,7 @@ use crate::limits::{
 
 pub use dot::{DotError, parse_knowledge_dot, write_knowledge_dot};
 pub use entry::{knowledge_add_schema, parse_knowledge_entry};
-pub use pack::{KnowledgePack, build_knowledge_pack};
+pub use pack::{StoryKnowledge, build_knowledge_pack};
 
 /// Nodes by id, and the relations between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -12,11 +12,11 @@ use super::knowledge::parse_knowledge_dot;
 use super::mail::{self, SPEC_TOPIC};
 use super::product_spec::ProductSpec;
 use super::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
-use super::settings::ArchitectContexts;
+use super::settings::ArchitectThreadPartitioning;
 use super::spec::{
     ARCHITECT_AGENT, ARCHITECT_ROLE, PRODUCT_MANAGER_AGENT, REPAIR_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE, STORIES_ASK,
 };
-use super::story::{Story, StoryKind, parse_stories};
+use super::story::{Story, StoryWorkflowKind, parse_stories};
 use super::team_context::{TeamContext, propose_architect, propose_product_manager};
 use crate::limits::{KNOWLEDGE_FACT_BYTES_MAX, PROJECT_INSTRUCTIONS_BYTES_MAX};
 
@@ -106,8 +106,8 @@ pub(super) fn ask_for_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
 
 fn stories_request(context: &TeamContext<'_>, ask: &str) -> CallRequest {
     let role = match context.settings.contexts {
-        ArchitectContexts::PerAssignment => ARCHITECT_ROLE,
-        ArchitectContexts::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
+        ArchitectThreadPartitioning::PerAssignment => ARCHITECT_ROLE,
+        ArchitectThreadPartitioning::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
     };
     let mut request = CallRequest::new(role, ask);
     request.agent = Some(ARCHITECT_AGENT.into());
@@ -152,7 +152,7 @@ fn single_story(spec: &ProductSpec) -> Story {
         acceptance: spec.acceptance.clone(),
         files: Vec::new(),
         depends_on: Vec::new(),
-        kind: StoryKind::Ordinary,
+        kind: StoryWorkflowKind::Ordinary,
         revision: 1,
     }
 }
@@ -177,7 +177,7 @@ fn plan_stories(
     let kept: Vec<&String> = stories.iter().map(|story| &story.id).collect();
     let removed: Vec<String> = state
         .ordered_stories()
-        .filter(|progress| progress.story.kind == StoryKind::Ordinary && !progress.status.is_ended())
+        .filter(|progress| progress.story.kind == StoryWorkflowKind::Ordinary && !progress.status.is_ended())
         .map(|progress| progress.story.id.clone())
         .filter(|id| !kept.contains(&id))
         .collect();

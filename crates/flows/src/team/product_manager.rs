@@ -1,7 +1,7 @@
 //! The product manager talks to the user: it works out the spec, shows it, and answers questions while the team works.
 
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
-use segue_core::flow::{FlowStep, ReplyTextSource};
+use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::signal::find_json_where;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ fn draft_spec(context: &TeamContext<'_>, newer: &Value, said: &str) -> Vec<FlowS
 
 pub(super) fn reply(text: &str) -> Vec<FlowStep> {
     let role = Some(PRODUCT_MANAGER_ROLE.into());
-    vec![FlowStep::Reply { text: ReplyTextSource::New(text.to_owned()), role, call: None }]
+    vec![FlowStep::Reply { text: NewOrStoredReplyText::New(text.to_owned()), role, call: None }]
 }
 
 /// Ends the turn after a failed call.

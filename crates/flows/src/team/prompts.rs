@@ -5,7 +5,7 @@ use segue_core::ids::AgentName;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 
-use super::facts::{CoderRequestKind, CoderTask, GivenReview, UndeliveredStory};
+use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, UndeliveredStory};
 use super::product_spec::{ProductSpec, RequiredSpecField};
 use super::requests::{request_diff, review_parts};
 use super::state::{CoderRequest, StoryProgress};
@@ -23,19 +23,19 @@ macro_rules! render {
 
 pub(super) fn architect_role(agent: &AgentName, is_coder: bool) -> String {
     #[derive(Serialize)]
-    struct ArchitectRoleArguments<'a> {
+    struct ArchitectRoleTemplateFields<'a> {
         agent: &'a str,
         is_coder: bool,
     }
-    render!("role_architect.md", &ArchitectRoleArguments { agent: agent.as_str(), is_coder })
+    render!("role_architect.md", &ArchitectRoleTemplateFields { agent: agent.as_str(), is_coder })
 }
 
 pub(super) fn coder_role(agent: &AgentName) -> String {
     #[derive(Serialize)]
-    struct CoderRoleArguments<'a> {
+    struct CoderRoleTemplateFields<'a> {
         agent: &'a str,
     }
-    render!("role_coder.md", &CoderRoleArguments { agent: agent.as_str() })
+    render!("role_coder.md", &CoderRoleTemplateFields { agent: agent.as_str() })
 }
 
 pub(super) fn product_manager_role() -> String {
@@ -77,14 +77,14 @@ fn story_lines(story: &Story) -> String {
 /// Renders the story of an assignment.
 pub(super) fn story_text(story: &Story, attempt: u32) -> String {
     #[derive(Serialize)]
-    struct StoryArguments {
+    struct StoryTemplateFields {
         fenced: String,
         attempt: u32,
         revision: u32,
         files: String,
     }
     let fenced = wrap_in_code_fence(&story_lines(story));
-    let arguments = StoryArguments { fenced, attempt, revision: story.revision, files: story.files.join(", ") };
+    let arguments = StoryTemplateFields { fenced, attempt, revision: story.revision, files: story.files.join(", ") };
     render!("story.md", &arguments)
 }
 
@@ -101,10 +101,10 @@ pub(super) fn minimal_story(agent: &AgentName, work: &str, why: &str) -> String 
 
 pub(super) fn knowledge_text(lines: Vec<String>) -> String {
     #[derive(Serialize)]
-    struct KnowledgeArguments {
+    struct KnowledgeTemplateFields {
         lines: Vec<String>,
     }
-    render!("knowledge.md", &KnowledgeArguments { lines })
+    render!("knowledge.md", &KnowledgeTemplateFields { lines })
 }
 
 pub(super) fn project_instructions(text: &str) -> String {
@@ -114,7 +114,7 @@ pub(super) fn project_instructions(text: &str) -> String {
 /// Renders the decisions about a story, for a new thread.
 pub(super) fn history_text(progress: &StoryProgress) -> String {
     #[derive(Serialize)]
-    struct PastReview<'a> {
+    struct PastReviewTemplateFields<'a> {
         attempt: u32,
         kind: &'a str,
         agent: &'a str,
@@ -123,10 +123,10 @@ pub(super) fn history_text(progress: &StoryProgress) -> String {
     }
     #[derive(Serialize)]
     struct StoryHistoryTemplateFields<'a> {
-        reviews: Vec<PastReview<'a>>,
+        reviews: Vec<PastReviewTemplateFields<'a>>,
         failure: &'a str,
     }
-    let reviews = progress.reviews.iter().map(|given| PastReview {
+    let reviews = progress.reviews.iter().map(|given| PastReviewTemplateFields {
         attempt: given.attempt,
         kind: given.kind.as_str(),
         agent: given.agent.as_str(),
@@ -143,7 +143,7 @@ fn one_line(text: &str) -> String {
 /// Renders the question for stories.
 pub(super) fn stories_text(context: &TeamContext<'_>) -> String {
     #[derive(Serialize)]
-    struct StoriesArguments<'a> {
+    struct AskForStoriesTemplateFields<'a> {
         fenced: String,
         existing: String,
         warnings: &'a [String],
@@ -153,27 +153,30 @@ pub(super) fn stories_text(context: &TeamContext<'_>) -> String {
     let existing = if existing.is_empty() { String::new() } else { wrap_in_code_fence(&existing.join("\n\n")) };
     let spec = state.spec.clone().unwrap_or_default();
     let warnings = state.repository.as_ref().map_or(&[][..], |repository| &repository.warnings);
-    render!("stories.md", &StoriesArguments { fenced: wrap_in_code_fence(&spec_lines(&spec)), existing, warnings })
+    render!(
+        "stories.md",
+        &AskForStoriesTemplateFields { fenced: wrap_in_code_fence(&spec_lines(&spec)), existing, warnings }
+    )
 }
 
 pub(super) fn repair_stories(problems: &[String]) -> String {
     #[derive(Serialize)]
-    struct RepairStoriesArguments<'a> {
+    struct RepairStoriesTemplateFields<'a> {
         problems: &'a [String],
     }
-    render!("repair_stories.md", &RepairStoriesArguments { problems })
+    render!("repair_stories.md", &RepairStoriesTemplateFields { problems })
 }
 
 pub(super) fn repair_review(why: &str) -> String {
     #[derive(Serialize)]
-    struct RepairReviewArguments<'a> {
+    struct RepairReviewTemplateFields<'a> {
         why: &'a str,
     }
-    render!("repair_review.md", &RepairReviewArguments { why })
+    render!("repair_review.md", &RepairReviewTemplateFields { why })
 }
 
 #[derive(Serialize)]
-struct RequestArguments {
+struct CoderRequestTemplateFields {
     kind: &'static str,
     agent: String,
     fenced: String,
@@ -202,7 +205,7 @@ pub(super) fn request_text(context: &TeamContext<'_>, request: &CoderRequest) ->
         None => String::new(),
     };
     let streak = coder.streaks.get(&request.kind).copied().unwrap_or_default();
-    let arguments = RequestArguments {
+    let arguments = CoderRequestTemplateFields {
         kind: request.kind.as_str(),
         agent: request.agent.to_string(),
         fenced: wrap_in_code_fence(read(context, request.text).trim()),
@@ -235,7 +238,7 @@ fn read(context: &TeamContext<'_>, text: Option<TextRef>) -> String {
 }
 
 #[derive(Serialize, Default)]
-struct TaskArguments<'a> {
+struct CoderTaskTemplateFields<'a> {
     task: &'static str,
     verdict: &'static str,
     feedback: String,
@@ -252,8 +255,8 @@ struct TaskArguments<'a> {
 /// Renders a coder's task.
 pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String {
     let coder = context.coder(agent);
-    let mut arguments = TaskArguments { streak_max: REVIEW_STREAK_MAX, ..TaskArguments::default() };
-    fn with_review<'a>(arguments: &mut TaskArguments<'a>, given: &'a GivenReview) {
+    let mut arguments = CoderTaskTemplateFields { streak_max: REVIEW_STREAK_MAX, ..CoderTaskTemplateFields::default() };
+    fn with_review<'a>(arguments: &mut CoderTaskTemplateFields<'a>, given: &'a ArchitectReview) {
         arguments.verdict = given.verdict.as_str();
         arguments.feedback.clone_from(&given.review.feedback);
         arguments.findings = &given.review.findings;
@@ -319,7 +322,7 @@ struct StoryStatusLine<'a> {
 
 pub(super) fn status_text(context: &TeamContext<'_>) -> String {
     #[derive(Serialize)]
-    struct StatusTemplateFields<'a> {
+    struct TeamStatusTemplateFields<'a> {
         running: bool,
         paused: bool,
         title: &'a str,
@@ -334,7 +337,7 @@ pub(super) fn status_text(context: &TeamContext<'_>) -> String {
         reason: &progress.reason,
     });
     let needs = state.escalations.iter().map(|need| format!("{}: {}", need.subject, need.reason));
-    let arguments = StatusTemplateFields {
+    let arguments = TeamStatusTemplateFields {
         running: state.spec_is_running,
         paused: state.is_paused,
         title: state.spec.as_ref().map_or("", |spec| &spec.title),
@@ -354,7 +357,7 @@ pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
         constraints: &'a [String],
     }
     #[derive(Serialize)]
-    struct WholePreview<'a> {
+    struct SpecPreviewTemplateFields<'a> {
         spec: SpecPreviewFields<'a>,
         said: &'a str,
     }
@@ -365,30 +368,30 @@ pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
         acceptance: &spec.acceptance,
         constraints: &spec.constraints,
     };
-    render!("spec_preview.md", &WholePreview { spec, said })
+    render!("spec_preview.md", &SpecPreviewTemplateFields { spec, said })
 }
 
 pub(super) fn missing_field(said: &str, field: RequiredSpecField) -> String {
     #[derive(Serialize)]
-    struct MissingFieldArguments<'a> {
+    struct MissingFieldTemplateFields<'a> {
         said: &'a str,
         question: &'a str,
     }
-    render!("missing_field.md", &MissingFieldArguments { said, question: field.question() })
+    render!("missing_field.md", &MissingFieldTemplateFields { said, question: field.question() })
 }
 
 /// Renders the account of a delivery.
 pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
     #[derive(Serialize)]
-    struct MissingStory<'a> {
+    struct UndeliveredStoryFields<'a> {
         story: &'a str,
         title: &'a str,
         status: &'a str,
         reason: &'a str,
     }
     #[derive(Serialize)]
-    struct AccountArguments<'a> {
-        missing: Vec<MissingStory<'a>>,
+    struct SpecReportTemplateFields<'a> {
+        missing: Vec<UndeliveredStoryFields<'a>>,
         merged: usize,
         total: usize,
         title: &'a str,
@@ -396,16 +399,16 @@ pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[Undelivered
         base: &'a str,
     }
     let state = context.state();
-    let is_counted = |progress: &&StoryProgress| progress.story.kind != super::story::StoryKind::Knowledge;
+    let is_counted = |progress: &&StoryProgress| progress.story.kind != super::story::StoryWorkflowKind::Knowledge;
     let total = state.ordered_stories().filter(is_counted).count();
-    let left = missing.iter().map(|story| MissingStory {
+    let left = missing.iter().map(|story| UndeliveredStoryFields {
         story: &story.story,
         title: &story.title,
         status: story.status.as_str(),
         reason: &story.reason,
     });
     let repository = state.repository.as_ref();
-    let arguments = AccountArguments {
+    let arguments = SpecReportTemplateFields {
         missing: left.collect(),
         merged: total.saturating_sub(missing.len()),
         total,

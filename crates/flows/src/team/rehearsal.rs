@@ -21,7 +21,7 @@ use super::state::CoderRequest;
 use super::team_context::{TeamContext, request_id};
 use crate::template::fill_template;
 use crate::workspace_tools::WorkspaceTool;
-use tool_history::ToolHistory;
+use tool_history::RehearsalToolHistory;
 
 /// The placeholder that the rehearsal model replaces by its mark.
 const MARK: &str = "{{mark}}";
@@ -50,7 +50,7 @@ pub(super) fn rehearse_reply(context: &TeamContext<'_>, call: &CallOpened, promp
 /// Writes each message of the user into the first field of the spec that is missing.
 fn rehearse_interview(context: &TeamContext<'_>) -> Value {
     #[derive(Serialize)]
-    struct SayArguments<'a> {
+    struct RehearsalReplyTemplateFields<'a> {
         state: &'a str,
         merged: usize,
         total: usize,
@@ -74,7 +74,7 @@ fn rehearse_interview(context: &TeamContext<'_>) -> Value {
         (true, Some(RequiredSpecField::Acceptance)) => ("noted", json!({"acceptance": text})),
     };
     let merged = state.story_ids_with(StoryStatus::Merged).len();
-    let arguments = SayArguments { state: heard, merged, total: state.stories.len(), mark: MARK };
+    let arguments = RehearsalReplyTemplateFields { state: heard, merged, total: state.stories.len(), mark: MARK };
     let say = fill_template(include_str!("../../prompts/team/rehearsal/say.md"), &arguments);
     json!({"say": say, "spec": spec, "hot_fix": null})
 }
@@ -83,7 +83,7 @@ fn rehearse_interview(context: &TeamContext<'_>) -> Value {
 fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
     let request = context.state().requests.get(&request_id(&call.metadata))?;
     let story = context.state().story_of(&request.agent)?.story.id.clone();
-    let history = ToolHistory::from_prompt(prompt);
+    let history = RehearsalToolHistory::from_prompt(prompt);
     let calls = review_tools(request, &story, &history);
     if !calls.is_empty() {
         return Some(call_tools(call, calls));
@@ -95,7 +95,7 @@ fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt
 }
 
 /// Before it approves code, the architect reads a file of the coder's worktree. In the first story it records a rule.
-fn review_tools(request: &CoderRequest, story: &str, history: &ToolHistory) -> Vec<(&'static str, Value)> {
+fn review_tools(request: &CoderRequest, story: &str, history: &RehearsalToolHistory) -> Vec<(&'static str, Value)> {
     let path = match story {
         TIMER_STORY => "tea/steep.sh",
         GUIDE_STORY => GUIDE_PATH,

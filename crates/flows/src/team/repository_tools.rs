@@ -6,7 +6,7 @@
 
 use segue_core::flow::{FlowStep, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::AgentName;
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ impl RepositoryTool {
     /// Returns the declaration of the tool for the flow's spec.
     #[must_use]
     pub fn declaration(self) -> FlowToolDeclaration {
-        let spec = ToolSpec {
+        let spec = ModelToolSpec {
             name: self.name().into(),
             description: self.description().to_owned(),
             parameters: json!({"type": "object"}),

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::coder::{fail, give_task};
 use super::diff::{ParsedDiff, parse_diff};
-use super::facts::{CoderRequestKind, CoderTask, GivenReview, StoryStatus, TeamFact, TeamFailureKind};
+use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{self, AWAIT_MERGE, CODING, ESCALATED, MONITORING, PLANNING, REQUEST};
 use super::mail::{self, RESPONSE_TOPIC};
 use super::review::{ParsedReview, ReviewVerdict, combine_reviews, parse_review};
-use super::settings::ArchitectContexts;
+use super::settings::ArchitectThreadPartitioning;
 use super::spec::{ARCHITECT_AGENT, ARCHITECT_ROLE, REPAIR_ASK, REQUEST_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE};
 use super::state::CoderRequest;
 use super::team_context::{TeamContext, propose, propose_architect, request_id};
@@ -36,14 +36,14 @@ pub(super) fn architect_for(agent: &AgentName) -> AgentName {
 
 fn architect_request(context: &TeamContext<'_>, agent: &AgentName, ask: &str) -> CallRequest {
     let role = match context.settings.contexts {
-        ArchitectContexts::PerAssignment => ARCHITECT_ROLE,
-        ArchitectContexts::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
+        ArchitectThreadPartitioning::PerAssignment => ARCHITECT_ROLE,
+        ArchitectThreadPartitioning::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
     };
     let mut request = CallRequest::new(role, ask);
     // With a single context, one agent plays the architect for everybody.
     request.agent = Some(match context.settings.contexts {
-        ArchitectContexts::PerAssignment => architect_for(agent),
-        ArchitectContexts::Single => ARCHITECT_AGENT.into(),
+        ArchitectThreadPartitioning::PerAssignment => architect_for(agent),
+        ArchitectThreadPartitioning::Single => ARCHITECT_AGENT.into(),
     });
     request.peer = Some(agent.clone());
     request
@@ -62,7 +62,7 @@ fn call_architect(context: &TeamContext<'_>, id: MessageId, request: &CoderReque
 
 /// Returns why the architect's thread must not be continued, beyond what its scope says.
 fn reset_reason(context: &TeamContext<'_>, call: &CallRequest, ask: &str) -> Option<String> {
-    if context.settings.contexts == ArchitectContexts::Single {
+    if context.settings.contexts == ArchitectThreadPartitioning::Single {
         return (ask == REQUEST_ASK)
             .then(|| "each request has its own template, which resets the single context".to_owned());
     }
@@ -167,7 +167,7 @@ fn give_review(
     let before = context.coder(&request.agent).streaks.get(&request.kind).copied().unwrap_or_default();
     let streak = if review.verdict == ReviewVerdict::NeedsChanges { before + 1 } else { 0 };
     let verdict = if streak >= REVIEW_STREAK_MAX { ReviewVerdict::Rejected } else { review.verdict };
-    let given = GivenReview {
+    let given = ArchitectReview {
         request: id,
         agent: request.agent.clone(),
         story: assignment.story.clone(),
@@ -202,7 +202,7 @@ pub(super) fn handle_response(context: &TeamContext<'_>, agent: &AgentName, requ
     steps
 }
 
-fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: GivenReview) -> Vec<FlowStep> {
+fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: ArchitectReview) -> Vec<FlowStep> {
     let reason = format!("{}: {}", given.kind.as_str(), given.verdict.as_str());
     if given.verdict == ReviewVerdict::Rejected {
         let why = match given.streak {

@@ -12,7 +12,7 @@ use crate::workspace_tools::WORKSPACE_SETTING;
 #[derive(Debug, Clone, PartialEq)]
 pub struct TeamSettings {
     pub coders: u32,
-    pub contexts: ArchitectContexts,
+    pub contexts: ArchitectThreadPartitioning,
     /// After how long the architect's thread is replaced; `None` for never.
     pub context_age_ms_max: Option<u64>,
     /// The path of the knowledge file in the repository.
@@ -25,7 +25,7 @@ pub struct TeamSettings {
 
 /// How the architect's memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArchitectContexts {
+pub enum ArchitectThreadPartitioning {
     /// One thread for each assignment of each agent.
     PerAssignment,
     /// One thread for all agents, which every request resets. Only for comparison.
@@ -111,8 +111,8 @@ impl TeamSettings {
             problems.push("`headless` needs `spec`, because nobody can be asked".to_owned());
         }
         let contexts = match resolved["contexts"].as_str() {
-            Some("single") => ArchitectContexts::Single,
-            _ => ArchitectContexts::PerAssignment,
+            Some("single") => ArchitectThreadPartitioning::Single,
+            _ => ArchitectThreadPartitioning::PerAssignment,
         };
         let settings = Self {
             coders: u32::try_from(number("coders")).unwrap_or(1).max(1),

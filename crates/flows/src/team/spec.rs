@@ -3,12 +3,12 @@
 //! The architect's thread with a coder is partitioned by the coder and ends with the coder's work item, which the
 //! dispatcher alone assigns. So a review sees the earlier reviews of the same assignment and nothing else.
 
-use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{
-    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleLimits, RoleSpec, SummarizerRole, ToolExecutionSite,
+    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleLimits, RoleSpec, SummarizerRole, ToolRunnerKind,
 };
 use segue_core::phase::{PhaseAllowedTools, PhaseGraph};
-use segue_core::prompt::{ModelOutputFormat, ToolSpec};
+use segue_core::prompt::{ModelOutputFormat, ModelToolSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use serde_json::{Value, json};
 
@@ -89,8 +89,8 @@ pub fn team_flow_spec() -> FlowSpec {
 }
 
 fn flow_tool(name: &str, description: &str, parameters: Value) -> FlowToolDeclaration {
-    let spec = ToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
-    FlowToolDeclaration { runner: ToolExecutionSite::Flow, ..FlowToolDeclaration::for_host(spec) }
+    let spec = ModelToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
+    FlowToolDeclaration { runner: ToolRunnerKind::Flow, ..FlowToolDeclaration::for_host(spec) }
 }
 
 fn hot_fix_schema() -> Value {
@@ -128,7 +128,7 @@ fn limits() -> RoleLimits {
 }
 
 fn text_fragment(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, FragmentOverflowPolicy::KeepStart)
 }
 
 fn with_compaction(mut role: RoleSpec) -> RoleSpec {

@@ -8,7 +8,7 @@ use segue_core::ids::{AgentName, CallId, MessageId, PhaseName, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
-    CoderRequestKind, CoderTask, GivenReview, InspectedRepository, KnowledgeUpdate, StoryAssignment, StoryStatus,
+    ArchitectReview, CoderRequestKind, CoderTask, InspectedRepository, KnowledgeUpdate, StoryAssignment, StoryStatus,
     TeamFact, TeamFailureKind, UndeliveredStory,
 };
 use super::graphs::{self, BUDGET_REVIEW, QUESTION, SUSPEND};
@@ -56,7 +56,7 @@ pub struct TeamState {
     /// Since when the architect's calls fail.
     pub architect_suspended_since: Option<UnixMillis>,
     pub landed: Option<(String, Option<String>)>,
-    pub ended_specs: Vec<EndedSpec>,
+    pub ended_specs: Vec<EndedSpecOutcome>,
     /// Whether the user has not been told yet what the last spec delivered.
     #[serde(default)]
     pub account_is_due: bool,
@@ -77,7 +77,7 @@ pub struct StoryProgress {
     pub requeues: u32,
     pub conflicts: u32,
     /// The architect's decisions, newest last.
-    pub reviews: Vec<GivenReview>,
+    pub reviews: Vec<ArchitectReview>,
     pub commit: Option<String>,
     pub cost_microusd: u64,
     pub calls: u32,
@@ -150,7 +150,7 @@ pub struct TeamEscalation {
 
 /// The account of a spec that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedSpec {
+pub struct EndedSpecOutcome {
     pub number: u32,
     pub merged: Vec<String>,
     pub missing: Vec<UndeliveredStory>,
@@ -369,7 +369,7 @@ impl TeamState {
             TeamFact::AccountGiven => self.account_is_due = false,
             TeamFact::SpecEnded { number, merged, missing } => {
                 (self.spec_is_running, self.account_is_due) = (false, true);
-                self.ended_specs.push(EndedSpec { number, merged, missing });
+                self.ended_specs.push(EndedSpecOutcome { number, merged, missing });
                 let surplus = self.ended_specs.len().saturating_sub(TEAM_SPECS_KEPT_MAX);
                 self.ended_specs.drain(..surplus);
             }
@@ -470,7 +470,7 @@ impl TeamState {
         self.coders.insert(assignment.agent, coder);
     }
 
-    fn apply_review(&mut self, given: GivenReview) {
+    fn apply_review(&mut self, given: ArchitectReview) {
         self.requests.remove(&given.request);
         if let Some(progress) = self.stories.get_mut(&given.story) {
             progress.reviews.push(given.clone());

@@ -29,7 +29,7 @@ pub struct Story {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
     #[serde(default)]
-    pub kind: StoryKind,
+    pub kind: StoryWorkflowKind,
     /// Raised whenever the story is changed.
     #[serde(default = "first_revision")]
     pub revision: u32,
@@ -42,7 +42,7 @@ fn first_revision() -> u32 {
 /// How a story is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StoryKind {
+pub enum StoryWorkflowKind {
     /// It is planned, coded, tested, reviewed and merged.
     #[default]
     Ordinary,
@@ -52,7 +52,7 @@ pub enum StoryKind {
     Knowledge,
 }
 
-impl StoryKind {
+impl StoryWorkflowKind {
     /// Returns true if the work takes the express channel.
     #[must_use]
     pub fn is_express(self) -> bool {
@@ -117,7 +117,7 @@ fn read_story(index: usize, value: &Value) -> Story {
         acceptance: list(&["acceptance", "acceptance_criteria", "criteria"]),
         files: list(&["files"]),
         depends_on: list(&["depends_on", "dependencies"]),
-        kind: StoryKind::Ordinary,
+        kind: StoryWorkflowKind::Ordinary,
         revision: first_revision(),
     }
 }

@@ -1,7 +1,7 @@
 //! What follows when a tool of the repository has ended, and the tools that the flow answers itself.
 
 use segue_core::body::TextRef;
-use segue_core::event::{ToolOutcome, ToolRunOpened};
+use segue_core::event::{ToolRunOpened, ToolRunOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLANNING, TESTING};
 use super::repository_tools::{RepositoryResult, RepositoryTool};
 use super::spec::{ARCHITECT_AGENT, HOT_FIX_TOOL, KNOWLEDGE_ADD_TOOL};
-use super::story::StoryKind;
+use super::story::StoryWorkflowKind;
 use super::team_context::{TeamContext, propose};
 use super::{merging, planning};
 
@@ -34,8 +34,8 @@ pub(super) fn handle_opened(context: &TeamContext<'_>, opened: &ToolRunOpened) -
         _ => return Vec::new(),
     };
     let (outcome, text) = match answer {
-        Ok(text) => (ToolOutcome::Done, text),
-        Err(text) => (ToolOutcome::Failed, text),
+        Ok(text) => (ToolRunOutcome::Done, text),
+        Err(text) => (ToolRunOutcome::Failed, text),
     };
     steps.push(FlowStep::AnswerTool { run: opened.run, outcome, text });
     steps
@@ -45,14 +45,14 @@ pub(super) fn handle_opened(context: &TeamContext<'_>, opened: &ToolRunOpened) -
 pub(super) fn handle_ended(
     context: &TeamContext<'_>,
     opened: &ToolRunOpened,
-    outcome: ToolOutcome,
+    outcome: ToolRunOutcome,
     text: TextRef,
     value: Option<&Value>,
 ) -> Vec<FlowStep> {
     let Some(tool) = RepositoryTool::from_name(opened.tool.as_str()) else { return Vec::new() };
     let result: RepositoryResult =
         value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
-    let failed = (outcome != ToolOutcome::Done).then(|| context.view.read_text(text).to_string());
+    let failed = (outcome != ToolRunOutcome::Done).then(|| context.view.read_text(text).to_string());
     match (tool, failed) {
         (RepositoryTool::Inspect, None) => return planning::handle_inspected(context, result),
         (RepositoryTool::Inspect, Some(why)) => return planning::handle_not_inspected(context, &why),
@@ -79,7 +79,7 @@ pub(super) fn handle_ended(
     if !is_current || is_aborted {
         return Vec::new();
     }
-    if outcome != ToolOutcome::Done {
+    if outcome != ToolRunOutcome::Done {
         let why = format!("{}: {}", tool.name(), context.view.read_text(text));
         return fail(&agent, why, TeamFailureKind::Environment);
     }
@@ -95,7 +95,8 @@ fn handle_coder_tool(
 ) -> Vec<FlowStep> {
     match tool {
         RepositoryTool::Worktree => {
-            let kind = context.state().story_of(agent).map_or(StoryKind::Ordinary, |progress| progress.story.kind);
+            let kind =
+                context.state().story_of(agent).map_or(StoryWorkflowKind::Ordinary, |progress| progress.story.kind);
             let to = if kind.is_express() { CODING } else { PLANNING };
             let mut steps = vec![TeamFact::WorktreeReady { agent: agent.clone(), base: result.base }.into_step()];
             steps.extend(give_task(agent, first_task(kind), to, "the worktree is ready"));

@@ -1,19 +1,19 @@
 //! What people see of a workspace: its claims, lessons and knowledge as tables, and its facts in words.
 
-use segue_core::flow::{Artifact, ArtifactButton, ArtifactContent, ArtifactTableRow};
+use segue_core::flow::{Artifact, ArtifactButton, ArtifactTableRow, TypedArtifactContent};
 use serde_json::json;
 
 use super::claims::ClaimStatus;
-use super::state::{WorkspaceContents, WorkspaceFact};
+use super::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use super::{CLAIM_ARGUMENT, RELEASE_COMMAND};
 use crate::limits::WORKSPACE_ROWS_SHOWN_MAX;
 
-pub(super) fn list_artifacts(state: &WorkspaceContents) -> Vec<Artifact> {
+pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<Artifact> {
     let mut artifacts = Vec::new();
     let mut add_table = |name: &str, title: &str, columns: &[&str], rows: Vec<ArtifactTableRow>| {
         if !rows.is_empty() {
             let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-            artifacts.push(Artifact::new(name, title, ArtifactContent::Table { columns, rows }));
+            artifacts.push(Artifact::new(name, title, TypedArtifactContent::Table { columns, rows }));
         }
     };
     let claims = state.claims.iter().map(|(claim, status)| claim_row(claim, status));
@@ -56,21 +56,23 @@ fn claim_row(claim: &str, status: &ClaimStatus) -> ArtifactTableRow {
 }
 
 /// Describes a fact in one sentence.
-pub(super) fn describe_workspace_fact(fact: &WorkspaceFact) -> String {
+pub(super) fn describe_workspace_fact(fact: &WorkspaceFlowFact) -> String {
     match fact {
-        WorkspaceFact::LessonStored { agent, title, session, .. } => format!("{agent} learned in {session}: {title}"),
-        WorkspaceFact::KnowledgeStored { entries, session } => {
+        WorkspaceFlowFact::LessonStored { agent, title, session, .. } => {
+            format!("{agent} learned in {session}: {title}")
+        }
+        WorkspaceFlowFact::KnowledgeStored { entries, session } => {
             format!("{session} stored {} entries of knowledge", entries.len())
         }
-        WorkspaceFact::KnowledgeRemoved { entries, session } => {
+        WorkspaceFlowFact::KnowledgeRemoved { entries, session } => {
             format!("{session} removed {} entries of knowledge", entries.len())
         }
-        WorkspaceFact::ClaimQueued { claim, by } => format!("{} waits for the claim {claim}", by.session),
-        WorkspaceFact::ClaimGranted { claim, to } => format!("{} holds the claim {claim}", to.session),
-        WorkspaceFact::ClaimFreed { claim, from, reason } => {
+        WorkspaceFlowFact::ClaimQueued { claim, by } => format!("{} waits for the claim {claim}", by.session),
+        WorkspaceFlowFact::ClaimGranted { claim, to } => format!("{} holds the claim {claim}", to.session),
+        WorkspaceFlowFact::ClaimFreed { claim, from, reason } => {
             format!("the claim {claim} of {} is free: {reason}", from.session)
         }
-        WorkspaceFact::ClaimWithdrawn { claim, by, reason } => {
+        WorkspaceFlowFact::ClaimWithdrawn { claim, by, reason } => {
             format!("{} does not wait for the claim {claim}: {reason}", by.session)
         }
     }

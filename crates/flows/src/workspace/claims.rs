@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use segue_core::ids::{AskId, SessionId, SessionUid, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use super::requests::ClaimHolder;
+use super::requests::WorkspaceClaimStatus;
 
 /// The claims that have a holder.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct ClaimTable {
+pub(super) struct ExclusiveClaimTable {
     by_name: BTreeMap<String, ClaimStatus>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Claimant {
     pub ask: AskId,
 }
 
-impl ClaimTable {
+impl ExclusiveClaimTable {
     pub(super) fn queue(&mut self, claim: String, by: Claimant) {
         self.by_name.entry(claim).or_default().waiting.push_back(by);
     }
@@ -71,9 +71,9 @@ impl ClaimTable {
     }
 
     /// Says who holds a claim and who waits for it.
-    pub(super) fn describe(&self, claim: &str) -> ClaimHolder {
-        let Some(status) = self.get(claim) else { return ClaimHolder::default() };
-        ClaimHolder {
+    pub(super) fn describe(&self, claim: &str) -> WorkspaceClaimStatus {
+        let Some(status) = self.get(claim) else { return WorkspaceClaimStatus::default() };
+        WorkspaceClaimStatus {
             holder: status.holder.as_ref().map(|holder| holder.session.clone()),
             waiting: status.waiting.iter().map(|waiting| waiting.session.clone()).collect(),
         }

@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 
 use segue_core::ids::SessionId;
 
-use super::WorkspaceAnswer;
+use super::WorkspaceFlowAnswer;
 use super::lessons::check_length;
 use super::requests::{
-    ExistingEntryPolicy, KnowledgeCursor, KnowledgeEntry, KnowledgePage, KnowledgeQuery, KnowledgeRevision,
-    KnowledgeStored, KnowledgeToAdd, KnowledgeToRemove, NewKnowledgeEntry,
+    ExistingEntryPolicy, KnowledgeCursor, KnowledgeEntriesToAdd, KnowledgeEntry, KnowledgePage, KnowledgeQuery,
+    KnowledgeRevision, KnowledgeStored, KnowledgeToRemove, NewKnowledgeEntry,
 };
-use super::state::{StoredDocument, WorkspaceContents, WorkspaceFact, document_bytes};
+use super::state::{StoredKnowledgeDocument, WorkspaceFlowFact, WorkspaceFlowState, document_bytes};
 use crate::limits::{
     KNOWLEDGE_BYTES_MAX, KNOWLEDGE_DOCUMENT_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, KNOWLEDGE_ENTRIES_PER_REQUEST_MAX,
     KNOWLEDGE_KEY_CHARS_MAX, KNOWLEDGE_KIND_CHARS_MAX, WORKSPACE_REPLY_BYTES_MAX,
 };
 
 pub(super) fn store_entries(
-    state: &WorkspaceContents,
-    request: KnowledgeToAdd,
+    state: &WorkspaceFlowState,
+    request: KnowledgeEntriesToAdd,
     from: &SessionId,
-) -> Result<WorkspaceAnswer, String> {
+) -> Result<WorkspaceFlowAnswer, String> {
     check_count(request.entries.len())?;
     let mut named = BTreeSet::new();
     let mut entries = Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn store_entries(
         count += usize::from(existing.is_none());
         bytes += document_bytes(&document);
         bytes -= existing.map_or(0, |existing| document_bytes(&existing.document));
-        entries.push(StoredDocument { kind, key, document });
+        entries.push(StoredKnowledgeDocument { kind, key, document });
     }
     if count > KNOWLEDGE_ENTRIES_MAX {
         return Err(format!("a workspace has at most {KNOWLEDGE_ENTRIES_MAX} entries of knowledge; remove some first"));
@@ -55,11 +55,11 @@ pub(super) fn store_entries(
     });
     let changed: Vec<KnowledgeRevision> = changed.collect();
     let revision = state.revision + changed.len() as u64;
-    let fact = (!entries.is_empty()).then(|| WorkspaceFact::KnowledgeStored { entries, session: from.clone() });
-    Ok(WorkspaceAnswer::new(fact, &KnowledgeStored { changed, revision }))
+    let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeStored { entries, session: from.clone() });
+    Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
 }
 
-fn check_entry(state: &WorkspaceContents, entry: &NewKnowledgeEntry) -> Result<(), String> {
+fn check_entry(state: &WorkspaceFlowState, entry: &NewKnowledgeEntry) -> Result<(), String> {
     let NewKnowledgeEntry { kind, key, document, if_exists } = entry;
     check_length("the kind of an entry", kind, KNOWLEDGE_KIND_CHARS_MAX)?;
     check_length("the key of an entry", key, KNOWLEDGE_KEY_CHARS_MAX)?;
@@ -86,10 +86,10 @@ fn check_entry(state: &WorkspaceContents, entry: &NewKnowledgeEntry) -> Result<(
 }
 
 pub(super) fn remove_entries(
-    state: &WorkspaceContents,
+    state: &WorkspaceFlowState,
     request: &KnowledgeToRemove,
     from: &SessionId,
-) -> Result<WorkspaceAnswer, String> {
+) -> Result<WorkspaceFlowAnswer, String> {
     check_count(request.keys.len())?;
     let keys: BTreeSet<&String> = request.keys.iter().collect();
     let found = keys.into_iter().filter(|key| state.find_entry(&request.kind, key).is_some());
@@ -98,11 +98,11 @@ pub(super) fn remove_entries(
     let changed: Vec<KnowledgeRevision> =
         entries.iter().map(|entry| state.revision_of(&entry.kind, &entry.key)).collect();
     let revision = state.revision + changed.len() as u64;
-    let fact = (!entries.is_empty()).then(|| WorkspaceFact::KnowledgeRemoved { entries, session: from.clone() });
-    Ok(WorkspaceAnswer::new(fact, &KnowledgeStored { changed, revision }))
+    let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeRemoved { entries, session: from.clone() });
+    Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
 }
 
-pub(super) fn list_entries(state: &WorkspaceContents, query: &KnowledgeQuery) -> Result<WorkspaceAnswer, String> {
+pub(super) fn list_entries(state: &WorkspaceFlowState, query: &KnowledgeQuery) -> Result<WorkspaceFlowAnswer, String> {
     let is_selected = |entry: &&KnowledgeEntry| {
         let cursor = (&entry.kind, &entry.key);
         query.kind.as_ref().is_none_or(|kind| *kind == entry.kind)
@@ -118,7 +118,7 @@ pub(super) fn list_entries(state: &WorkspaceContents, query: &KnowledgeQuery) ->
         selected.iter().take_while(fits).map(|entry| KnowledgeEntry::clone(entry)).collect();
     let last = entries.last().filter(|_| entries.len() < selected.len());
     let next = last.map(|last| KnowledgeCursor { kind: last.kind.clone(), key: last.key.clone() });
-    Ok(WorkspaceAnswer::new(None, &KnowledgePage { next, revision: state.revision, entries }))
+    Ok(WorkspaceFlowAnswer::new(None, &KnowledgePage { next, revision: state.revision, entries }))
 }
 
 fn check_count(count: usize) -> Result<(), String> {

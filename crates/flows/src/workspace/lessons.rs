@@ -2,19 +2,19 @@
 
 use segue_core::ids::SessionId;
 
-use super::WorkspaceAnswer;
+use super::WorkspaceFlowAnswer;
 use super::requests::{Lesson, LessonList, LessonQuery, LessonStored, LessonToAdd};
-use super::state::{WorkspaceContents, WorkspaceFact};
+use super::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use crate::limits::{
     AGENT_NAME_CHARS_MAX, LESSON_AGENTS_MAX, LESSON_TEXT_CHARS_MAX, LESSON_TITLE_CHARS_MAX, LESSONS_PER_AGENT_MAX,
     WORKSPACE_REPLY_BYTES_MAX,
 };
 
 pub(super) fn store_lesson(
-    state: &WorkspaceContents,
+    state: &WorkspaceFlowState,
     lesson: LessonToAdd,
     from: &SessionId,
-) -> Result<WorkspaceAnswer, String> {
+) -> Result<WorkspaceFlowAnswer, String> {
     let LessonToAdd { agent, title, text } = lesson;
     let [agent, title, text] = [agent, title, text].map(|text| text.trim().to_owned());
     check_length("the agent of a lesson", &agent, AGENT_NAME_CHARS_MAX)?;
@@ -27,11 +27,11 @@ pub(super) fn store_lesson(
     let count = known.map_or(0, std::collections::VecDeque::len);
     let is_new = !known.into_iter().flatten().any(|known| known.title == title && known.text == text);
     let lessons = if is_new { (count + 1).min(LESSONS_PER_AGENT_MAX) } else { count };
-    let fact = is_new.then(|| WorkspaceFact::LessonStored { agent, title, text, session: from.clone() });
-    Ok(WorkspaceAnswer::new(fact, &LessonStored { is_new, lessons }))
+    let fact = is_new.then(|| WorkspaceFlowFact::LessonStored { agent, title, text, session: from.clone() });
+    Ok(WorkspaceFlowAnswer::new(fact, &LessonStored { is_new, lessons }))
 }
 
-pub(super) fn list_lessons(state: &WorkspaceContents, query: &LessonQuery) -> Result<WorkspaceAnswer, String> {
+pub(super) fn list_lessons(state: &WorkspaceFlowState, query: &LessonQuery) -> Result<WorkspaceFlowAnswer, String> {
     let agents = state.lessons.iter().filter(|(agent, _)| query.agent.as_ref().is_none_or(|wanted| wanted == *agent));
     let mut lessons: Vec<&Lesson> = agents.flat_map(|(_, lessons)| lessons.iter().map(|lesson| &**lesson)).collect();
     // The sort is stable, so lessons of the same time stay in the order of agents.
@@ -44,7 +44,7 @@ pub(super) fn list_lessons(state: &WorkspaceContents, query: &LessonQuery) -> Re
     };
     let shown: Vec<Lesson> = lessons.iter().take_while(fits).map(|lesson| Lesson::clone(lesson)).collect();
     let omitted = lessons.len() - shown.len();
-    Ok(WorkspaceAnswer::new(None, &LessonList { lessons: shown, omitted }))
+    Ok(WorkspaceFlowAnswer::new(None, &LessonList { lessons: shown, omitted }))
 }
 
 /// Checks that a text is neither empty nor too long.

@@ -1,4 +1,4 @@
-//! What other sessions ask a workspace, and what it replies. A flow sends a [`WorkspaceQuestion`] as a step and reads the
+//! What other sessions ask a workspace, and what it replies. A flow sends a [`WorkspaceSessionRequest`] as a step and reads the
 //! reply from the body of `AskEnded`.
 //!
 //! Claims are requested and released with [`FlowStep::Claim`] and [`FlowStep::ReleaseClaim`].
@@ -24,22 +24,22 @@ pub fn workspace_session(asker: &SessionId, workspace: &str) -> Result<SessionId
 /// A question to a workspace. The tag is the topic, the content is the body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "topic", content = "body", rename_all = "snake_case")]
-pub enum WorkspaceQuestion {
+pub enum WorkspaceSessionRequest {
     /// Stores a lesson; the reply is [`LessonStored`].
     LessonAdd(LessonToAdd),
     /// Lists lessons; the reply is [`LessonList`].
     Lessons(LessonQuery),
     /// Stores knowledge; the reply is [`KnowledgeStored`].
-    KnowledgeAdd(KnowledgeToAdd),
+    KnowledgeAdd(KnowledgeEntriesToAdd),
     /// Removes knowledge; the reply is [`KnowledgeStored`] with the entries that are gone.
     KnowledgeRemove(KnowledgeToRemove),
     /// Lists knowledge; the reply is [`KnowledgePage`].
     KnowledgeList(KnowledgeQuery),
-    /// Says who holds a claim; the reply is [`ClaimHolder`].
-    ClaimStatus(ClaimStatusQuery),
+    /// Says who holds a claim; the reply is [`WorkspaceClaimStatus`].
+    ClaimStatus(ExclusiveClaimQuery),
 }
 
-impl WorkspaceQuestion {
+impl WorkspaceSessionRequest {
     /// Returns the step that asks a workspace.
     #[must_use]
     pub fn into_step(self, workspace: SessionId, wait_ms: u64) -> FlowStep {
@@ -123,13 +123,13 @@ pub struct Lesson {
 /// Selects a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ClaimStatusQuery {
+pub struct ExclusiveClaimQuery {
     pub name: String,
 }
 
 /// Who holds a claim, and who waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ClaimHolder {
+pub struct WorkspaceClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SessionId>,
     /// The sessions that wait, the next one first.
@@ -140,7 +140,7 @@ pub struct ClaimHolder {
 /// Entries of knowledge to store, all or none of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KnowledgeToAdd {
+pub struct KnowledgeEntriesToAdd {
     pub entries: Vec<NewKnowledgeEntry>,
 }
 

@@ -8,15 +8,15 @@ use segue_core::ids::{SessionId, UnixMillis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::claims::ClaimTable;
 use super::claims::Claimant;
+use super::claims::ExclusiveClaimTable;
 use super::requests::{KnowledgeCursor, KnowledgeEntry, KnowledgeRevision, Lesson};
 use crate::fact::parse_fact_event;
 use crate::limits::LESSONS_PER_AGENT_MAX;
 
 /// The state of a workspace.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct WorkspaceContents {
+pub struct WorkspaceFlowState {
     /// The lessons of each agent, oldest first.
     pub(super) lessons: BTreeMap<String, VecDeque<Arc<Lesson>>>,
     /// By kind and key.
@@ -25,13 +25,13 @@ pub struct WorkspaceContents {
     pub(super) knowledge_bytes: usize,
     /// The number of changes of the knowledge.
     pub(super) revision: u64,
-    pub(super) claims: ClaimTable,
+    pub(super) claims: ExclusiveClaimTable,
 }
 
 /// What a workspace records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
-pub(super) enum WorkspaceFact {
+pub(super) enum WorkspaceFlowFact {
     LessonStored {
         agent: String,
         title: String,
@@ -39,7 +39,7 @@ pub(super) enum WorkspaceFact {
         session: SessionId,
     },
     KnowledgeStored {
-        entries: Vec<StoredDocument>,
+        entries: Vec<StoredKnowledgeDocument>,
         session: SessionId,
     },
     KnowledgeRemoved {
@@ -70,21 +70,21 @@ pub(super) enum WorkspaceFact {
 
 /// A document as it was stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredDocument {
+pub(super) struct StoredKnowledgeDocument {
     pub kind: String,
     pub key: String,
     pub document: Value,
 }
 
-impl WorkspaceContents {
+impl WorkspaceFlowState {
     pub(super) fn apply(&mut self, recorded: &RecordedEvent) {
         if matches!(recorded.event, Event::SessionForked { .. }) {
             // The claims belong to the original workspace.
-            self.claims = ClaimTable::default();
+            self.claims = ExclusiveClaimTable::default();
         }
-        let Some(fact) = parse_fact_event::<WorkspaceFact>(&recorded.event) else { return };
+        let Some(fact) = parse_fact_event::<WorkspaceFlowFact>(&recorded.event) else { return };
         match fact {
-            WorkspaceFact::LessonStored { agent, title, text, session } => {
+            WorkspaceFlowFact::LessonStored { agent, title, text, session } => {
                 let lesson = Lesson { agent: agent.clone(), title, text, session, at: recorded.at };
                 let lessons = self.lessons.entry(agent).or_default();
                 lessons.push_back(Arc::new(lesson));
@@ -92,17 +92,19 @@ impl WorkspaceContents {
                     lessons.pop_front();
                 }
             }
-            WorkspaceFact::KnowledgeStored { entries, session } => self.store_documents(entries, &session, recorded.at),
-            WorkspaceFact::KnowledgeRemoved { entries, .. } => self.remove_documents(&entries),
-            WorkspaceFact::ClaimQueued { claim, by } => self.claims.queue(claim, by),
-            WorkspaceFact::ClaimGranted { claim, to } => self.claims.grant(claim, to, recorded.at),
-            WorkspaceFact::ClaimFreed { claim, from, .. } => self.claims.free(&claim, &from),
-            WorkspaceFact::ClaimWithdrawn { claim, by, .. } => self.claims.withdraw(&claim, &by),
+            WorkspaceFlowFact::KnowledgeStored { entries, session } => {
+                self.store_documents(entries, &session, recorded.at)
+            }
+            WorkspaceFlowFact::KnowledgeRemoved { entries, .. } => self.remove_documents(&entries),
+            WorkspaceFlowFact::ClaimQueued { claim, by } => self.claims.queue(claim, by),
+            WorkspaceFlowFact::ClaimGranted { claim, to } => self.claims.grant(claim, to, recorded.at),
+            WorkspaceFlowFact::ClaimFreed { claim, from, .. } => self.claims.free(&claim, &from),
+            WorkspaceFlowFact::ClaimWithdrawn { claim, by, .. } => self.claims.withdraw(&claim, &by),
         }
     }
 
-    fn store_documents(&mut self, entries: Vec<StoredDocument>, session: &SessionId, at: UnixMillis) {
-        for StoredDocument { kind, key, document } in entries {
+    fn store_documents(&mut self, entries: Vec<StoredKnowledgeDocument>, session: &SessionId, at: UnixMillis) {
+        for StoredKnowledgeDocument { kind, key, document } in entries {
             self.revision += 1;
             let entry = KnowledgeEntry {
                 kind: kind.clone(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The result of `read_file`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRead {
+pub struct ReadFileResult {
     pub path: String,
     /// The digest of the whole file.
     pub digest: String,
@@ -59,15 +59,15 @@ pub struct FileListing {
 
 /// The result of `search_files`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SearchResult {
-    pub matches: Vec<SearchMatch>,
+pub struct SearchFilesResult {
+    pub matches: Vec<FileSearchMatch>,
     /// Whether the search stopped at a limit, so that there may be more matches.
     pub is_incomplete: bool,
 }
 
 /// A line that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SearchMatch {
+pub struct FileSearchMatch {
     pub path: String,
     pub line: u64,
     pub text: String,
@@ -116,7 +116,7 @@ pub enum CommandEnd {
 
 /// The result of `run_command`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommandResult {
+pub struct RunCommandResult {
     pub run: CommandRun,
     /// The files that changed while the command ran.
     pub changes: Vec<FileChange>,
@@ -165,7 +165,7 @@ pub struct WorkspaceStatus {
 
 /// The result of `checkpoint_create`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointCreated {
+pub struct CreateCheckpointResult {
     /// The id of the checkpoint, which equals the digest of its content: equal contents have the same checkpoint.
     pub checkpoint: String,
     pub files: u64,
@@ -174,7 +174,7 @@ pub struct CheckpointCreated {
 
 /// The result of `checkpoint_restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointRestored {
+pub struct CheckpointRestoreResult {
     pub checkpoint: String,
     /// A checkpoint of the content before, by which the restoring can be undone.
     pub previous: String,
@@ -183,7 +183,7 @@ pub struct CheckpointRestored {
 
 /// The result of `copy_create`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopyCreated {
+pub struct CopyCreateResult {
     /// The full name of the copy: the value of the setting `copy` of the session that works in it.
     pub copy: String,
     /// The checkpoint of the content that was copied.
@@ -192,7 +192,7 @@ pub struct CopyCreated {
 
 /// The result of `copy_merge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopyMerged {
+pub struct MergeCopyResult {
     /// The files of the workspace that changed.
     pub changes: Vec<FileChange>,
     /// The files that were not merged. They keep the content of the workspace, and the copy keeps its own.

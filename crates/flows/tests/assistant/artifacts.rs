@@ -1,6 +1,6 @@
 //! The artifacts of a session, and the descriptions of its facts.
 
-use segue_core::flow::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow};
+use segue_core::flow::{Artifact, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent};
 use segue_core::flow::{EventSubject, FactDisplay, Flow, FlowContext, TextResolver};
 use segue_core::session::SessionState;
 use segue_flows::assistant::AssistantFlow;
@@ -20,14 +20,14 @@ fn session_artifacts(harness: &SessionHarness) -> Vec<Artifact> {
 
 fn table(artifacts: &[Artifact], name: &str) -> Vec<ArtifactTableRow> {
     let artifact = artifacts.iter().find(|artifact| artifact.name == name).unwrap_or_else(|| panic!("no {name}"));
-    let ArtifactContent::Table { columns, rows } = &artifact.content else { panic!("{name} is a table") };
+    let TypedArtifactContent::Table { columns, rows } = &artifact.content else { panic!("{name} is a table") };
     assert!(rows.iter().all(|row| row.cells.len() == columns.len()));
     rows.clone()
 }
 
-fn notes(artifacts: &[Artifact], name: &str) -> Vec<ArtifactNote> {
+fn notes(artifacts: &[Artifact], name: &str) -> Vec<NotesArtifactItem> {
     let artifact = artifacts.iter().find(|artifact| artifact.name == name).unwrap_or_else(|| panic!("no {name}"));
-    let ArtifactContent::Notes { items } = &artifact.content else { panic!("{name} are notes") };
+    let TypedArtifactContent::Notes { items } = &artifact.content else { panic!("{name} are notes") };
     items.clone()
 }
 

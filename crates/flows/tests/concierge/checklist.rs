@@ -1,7 +1,7 @@
 //! The rows of the checklist.
 
 use segue_core::context::CallThread;
-use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeChanges, SessionInput};
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOverrides, SessionInput};
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::{FailureKind, ModelReply};
@@ -685,8 +685,8 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     let (mapper, starter) = (calls(&harness, "mapper")[0].call, calls(&harness, "concierge")[0].call);
 
     // Another mapper.
-    let again =
-        harness.recompute_call(mapper, &RecomputeChanges { model: Some("owl".into()), ..RecomputeChanges::default() });
+    let again = harness
+        .recompute_call(mapper, &RecomputeOverrides { model: Some("owl".into()), ..RecomputeOverrides::default() });
     let (new, old) = (harness.prompt_for_call(again), harness.rebuild_prompt(mapper));
     assert_eq!((new.model.as_str(), &new.messages), ("owl", &old.messages), "the same prompt, another model");
     harness.answer_call("mapper", "<map>{\"claims\": []}</map>");
@@ -694,7 +694,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     // Another stance.
     let again = harness.recompute_call(
         starter,
-        &RecomputeChanges { settings: json!({"stance": "challenge"}), ..RecomputeChanges::default() },
+        &RecomputeOverrides { settings: json!({"stance": "challenge"}), ..RecomputeOverrides::default() },
     );
     let opened = calls(&harness, "concierge").last().expect("it is open").clone();
     let recomputes = opened.recomputation.expect("it says what it is");
@@ -709,7 +709,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     harness.answer_call("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
 
     // Another concierge; it fails and the process dies, without any effect.
-    harness.recompute_call(starter, &RecomputeChanges { model: Some("dog".into()), ..RecomputeChanges::default() });
+    harness.recompute_call(starter, &RecomputeOverrides { model: Some("dog".into()), ..RecomputeOverrides::default() });
     harness.crash_and_recover().fail_call("concierge", FailureKind::InvalidApiKey);
 
     assert_eq!((phase(&harness), &harness.session().threads, harness.last_reply()), (before, &threads, state));
@@ -725,7 +725,7 @@ fn s32_recomputation_during_a_turn_does_not_disturb_it() {
     let mut harness = open();
     play_first_turn(&mut harness);
     let first = calls(&harness, "expert")[0].call;
-    harness.send_message("I stay").recompute_call(first, &RecomputeChanges::default());
+    harness.send_message("I stay").recompute_call(first, &RecomputeOverrides::default());
     assert_eq!(harness.open_call_roles(), ["concierge", "expert"]);
     harness.answer_call("concierge", "Buy.");
     assert_eq!(harness.last_reply(), "Buy.");

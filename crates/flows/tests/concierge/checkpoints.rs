@@ -1,7 +1,7 @@
 //! The five checkpoints of the specification, end to end. The receipts show what each call was sent.
 
-use segue_core::context::{CallThread, FragmentSource, PrefixMatch};
-use segue_core::scope::{ScopeTagChange, ThreadOpenReason};
+use segue_core::context::{CallThread, FragmentSource, PreviousPromptComparison};
+use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
 
 use super::support::*;
 
@@ -33,7 +33,7 @@ fn s27_checkpoint_2_starter_remembers_turn_one_and_hands_over_in_turn_two() {
     assert!(texts[2].contains("<<<HANDOVER>>>") && texts[2].ends_with("I stay five years"), "{}", texts[2]);
     let call = calls(&harness, "concierge")[1].clone();
     assert!(
-        matches!(call.receipt.prefix, PrefixMatch::Extends(before) if before == calls(&harness, "concierge")[0].call)
+        matches!(call.receipt.prefix, PreviousPromptComparison::Extends(before) if before == calls(&harness, "concierge")[0].call)
     );
     harness.answer_call("concierge", &format!("Then buy.\n{HANDOVER}"));
     assert_eq!(harness.session().latest_handover("intent").expect("it was made").source_calls, [call.call]);
@@ -47,7 +47,9 @@ fn s27_checkpoint_3_explorer_starts_fresh_with_the_handover_and_persists() {
     let call = calls(&harness, "concierge")[2].clone();
     assert_eq!(layout(&call), "identity never part handover | message");
     match &call.receipt.thread {
-        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ScopeTagChange::Phase]),
+        CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => {
+            assert_eq!(parts, &[ChangedThreadReuseCondition::Phase])
+        }
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     let handover = call.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is in the recipe");

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use segue_flows::concierge::claim_map::{
-    ClaimEdgeKind, ClaimId, ClaimMapError, ClaimRole, ClaimStatementKind, MAP_FORMAT_PROMPT, MapComplaint,
-    MapDropReason, MapTagDefect, ParsedClaimMap, parse_claim_map,
+    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapComplaint, ClaimMapDropReason, ClaimMapError, ClaimMapTagDefect,
+    ClaimRole, MAP_FORMAT_PROMPT, ParsedClaimMap, parse_claim_map,
 };
 
 const PLAIN: &str = r#"{"claims": [
@@ -72,12 +72,18 @@ fn tag_inside_a_text_is_ignored() {
 #[test]
 fn untagged_maps_are_found_by_priority() {
     let at = |reply: &str| read(reply).complaints.first().cloned();
-    assert_eq!(at(&format!("<map>{PLAIN}\nThe terrain.")), Some(MapComplaint::BadTags(MapTagDefect::UnclosedTag)));
+    assert_eq!(
+        at(&format!("<map>{PLAIN}\nThe terrain.")),
+        Some(ClaimMapComplaint::BadTags(ClaimMapTagDefect::UnclosedTag))
+    );
     assert_eq!(
         at(&format!("```json\n{PLAIN}\n```\nThe terrain.")),
-        Some(MapComplaint::BadTags(MapTagDefect::Untagged))
+        Some(ClaimMapComplaint::BadTags(ClaimMapTagDefect::Untagged))
     );
-    assert_eq!(at(&format!("Here it is: {PLAIN} The terrain.")), Some(MapComplaint::BadTags(MapTagDefect::Untagged)));
+    assert_eq!(
+        at(&format!("Here it is: {PLAIN} The terrain.")),
+        Some(ClaimMapComplaint::BadTags(ClaimMapTagDefect::Untagged))
+    );
     let other = PLAIN.replace("Wait", "Other");
     let both = format!("{other}\n```json\n{PLAIN}\n```");
     assert_eq!(read(&both).map.claims[0].label, "Wait", "a fence goes before bare text");
@@ -96,12 +102,12 @@ fn untagged_maps_are_found_by_priority() {
 #[test]
 fn invalid_json_is_repaired_and_truncation_is_reported() {
     let mended = read(&format!("<map>{}</map>", PLAIN.replace("], \"gaps\"", ",], 'gaps'")));
-    assert_eq!((mended.map.edges.len(), mended.complaints), (1, vec![MapComplaint::JsonRepaired]));
+    assert_eq!((mended.map.edges.len(), mended.complaints), (1, vec![ClaimMapComplaint::JsonRepaired]));
     let whole = format!("<map>{PLAIN}");
     let cut = read(&whole[..whole.find("\"kind\"").expect("an edge")]);
     assert_eq!(cut.map.claims.len(), 2);
-    assert!(cut.complaints.contains(&MapComplaint::JsonTruncated));
-    assert!(cut.complaints.contains(&MapComplaint::NotAList { part: "gaps" }));
+    assert!(cut.complaints.contains(&ClaimMapComplaint::JsonTruncated));
+    assert!(cut.complaints.contains(&ClaimMapComplaint::NotAList { part: "gaps" }));
 }
 
 #[test]
@@ -132,7 +138,7 @@ fn unknown_words_become_the_weakest_value() {
         ]
     );
     let claim = &parsed.map.claims[0];
-    assert_eq!((claim.kind, claim.role), (ClaimStatementKind::Speculative, ClaimRole::Branch));
+    assert_eq!((claim.kind, claim.role), (ClaimKind::Speculative, ClaimRole::Branch));
     let kinds: Vec<_> = parsed.map.edges.iter().map(|edge| edge.kind).collect();
     assert_eq!(kinds, [ClaimEdgeKind::Supports, ClaimEdgeKind::Tradeoff]);
 }
@@ -236,11 +242,11 @@ fn list_and_complaint_limits_are_reported() {
     let claims: Vec<String> = (0..10_100).map(|number| format!(r#"{{"id": {number}, "label": "x"}}"#)).collect();
     let (parsed, _) = complaints(&claims.join(","), "");
     assert_eq!(parsed.map.claims.len(), 10_000);
-    assert_eq!(parsed.complaints[0], MapComplaint::ListTruncated { part: "claims", max: 10_000 });
+    assert_eq!(parsed.complaints[0], ClaimMapComplaint::ListTruncated { part: "claims", max: 10_000 });
     assert_eq!(parsed.complaints.len(), 65);
     // For each claim: text, type, role, supporters; minus the 63 that are listed after the first.
-    assert_eq!(parsed.complaints[64], MapComplaint::MoreComplaints { count: 40_000 - 63 });
-    let why = MapDropReason::UnknownClaim("z".to_owned());
+    assert_eq!(parsed.complaints[64], ClaimMapComplaint::MoreComplaints { count: 40_000 - 63 });
+    let why = ClaimMapDropReason::UnknownClaim("z".to_owned());
     assert_eq!(why.to_string(), "there is no claim `z`");
 }
 
@@ -327,8 +333,12 @@ fn fenced_map_needs_no_edges() {
     let claims = r#"{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"}]}"#;
     for fence in [format!("Here:\n```json\n{claims}\n```\nAll agree."), format!("Here:\n~~~\n{claims}")] {
         let parsed = parse_claim_map(&fence, 2).expect("it is a map");
-        assert!(parsed.complaints.contains(&MapComplaint::BadTags(MapTagDefect::Untagged)), "{:?}", parsed.complaints);
-        assert!(parsed.complaints.contains(&MapComplaint::NotAList { part: "edges" }));
+        assert!(
+            parsed.complaints.contains(&ClaimMapComplaint::BadTags(ClaimMapTagDefect::Untagged)),
+            "{:?}",
+            parsed.complaints
+        );
+        assert!(parsed.complaints.contains(&ClaimMapComplaint::NotAList { part: "edges" }));
     }
     assert!(parse_claim_map(&format!("Here: {claims}"), 2).is_err(), "elsewhere it may be anything");
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{ClaimMapShape, MapAnalysis, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimMap, ClaimNode, ClaimRole, ClaimStatementKind};
+use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 use super::properties::map;
 
@@ -250,7 +250,7 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     // The shapes.
     let e = edges >= 2.0f64.max((0.08 * n - 1e-9).ceil());
     let on = |condition: bool| if condition { 1.0 } else { 0.0 };
-    let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimStatementKind::Conditional;
+    let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimKind::Conditional;
     let is_conditional = |tension: &&&(String, String, ClaimEdgeKind)| needy(&tension.0) || needy(&tension.1);
     let conflicts: Vec<_> = tensions.iter().filter(|tension| tension.2 == ClaimEdgeKind::Conflicts).collect();
     let hard: Vec<_> = conflicts.iter().filter(|tension| !is_conditional(tension)).collect();
@@ -261,8 +261,7 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     } else {
         0.0
     };
-    let conditional_claims =
-        plain.claims.values().filter(|claim| claim.kind == ClaimStatementKind::Conditional).count() as f64;
+    let conditional_claims = plain.claims.values().filter(|claim| claim.kind == ClaimKind::Conditional).count() as f64;
     let conditional_tensions = tensions.iter().filter(is_conditional).count() as f64;
     let components = parts.len() as f64;
     let scores = [
@@ -295,14 +294,14 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     Opinion { ids, leverage, high, ratios, scores, confidence, shape, hub, keystones, inversions, evidence_gaps }
 }
 
-fn agree(analysis: &MapAnalysis, opinion: &Opinion) -> Result<(), TestCaseError> {
+fn agree(analysis: &ClaimMapAnalysis, opinion: &Opinion) -> Result<(), TestCaseError> {
     let close = |one: f64, other: f64| (one - other).abs() < 1e-9;
     let names =
         |ids: Vec<&segue_flows::concierge::claim_map::ClaimId>| ids.iter().map(|id| id.0.clone()).collect::<Vec<_>>();
     prop_assert_eq!(&names(analysis.claims.iter().map(|claim| &claim.id).collect()), &opinion.ids);
     for (place, claim) in analysis.claims.iter().enumerate() {
         prop_assert!(close(claim.leverage, opinion.leverage[place]), "leverage of {}", claim.id);
-        let is_high = claim.support == segue_flows::concierge::analysis::ClaimSupportLevel::High;
+        let is_high = claim.support == segue_flows::concierge::analysis::RelativeClaimSupport::High;
         prop_assert_eq!(is_high, opinion.high[place], "support of {}", claim.id);
     }
     let r = analysis.ratios;

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{MapAnalysis, analyse_claim_map};
-use segue_flows::concierge::claim_map::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode, ClaimRole, ClaimStatementKind,
-};
+use segue_flows::concierge::analysis::{ClaimMapAnalysis, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 /// Ids from a small set, so that they repeat and some edges lead to unknown claims.
 fn id() -> impl Strategy<Value = ClaimId> {
@@ -14,11 +12,7 @@ fn id() -> impl Strategy<Value = ClaimId> {
 }
 
 fn claim() -> impl Strategy<Value = ClaimNode> {
-    let kind = prop::sample::select(vec![
-        ClaimStatementKind::Factual,
-        ClaimStatementKind::Conditional,
-        ClaimStatementKind::Contested,
-    ]);
+    let kind = prop::sample::select(vec![ClaimKind::Factual, ClaimKind::Conditional, ClaimKind::Contested]);
     let role =
         prop::sample::select(vec![ClaimRole::Anchor, ClaimRole::Branch, ClaimRole::Challenger, ClaimRole::Supplement]);
     (id(), "[a-z]{0,3}", prop::collection::btree_set(0u32..7, 0..5), kind, role).prop_map(
@@ -67,12 +61,12 @@ fn shuffled() -> impl Strategy<Value = (ClaimMap, ClaimMap)> {
 }
 
 /// Writes every number exactly, so that different numbers have different texts.
-fn bits(analysis: &MapAnalysis) -> String {
+fn bits(analysis: &ClaimMapAnalysis) -> String {
     serde_json::to_string(analysis).expect("an analysis can be written down")
 }
 
 /// Counts the claims that are reachable from each claim over prerequisites, in the simplest way.
-fn dependents(analysis: &MapAnalysis, map: &ClaimMap) -> Vec<u32> {
+fn dependents(analysis: &ClaimMapAnalysis, map: &ClaimMap) -> Vec<u32> {
     let known: BTreeSet<&ClaimId> = analysis.claims.iter().map(|claim| &claim.id).collect();
     let reach = |start: &ClaimId| {
         let mut reached = BTreeSet::from([start.clone()]);
@@ -92,7 +86,7 @@ fn dependents(analysis: &MapAnalysis, map: &ClaimMap) -> Vec<u32> {
 }
 
 /// Counts the components without the claim `without`, in the simplest way.
-fn parts(analysis: &MapAnalysis, map: &ClaimMap, without: Option<&ClaimId>) -> usize {
+fn parts(analysis: &ClaimMapAnalysis, map: &ClaimMap, without: Option<&ClaimId>) -> usize {
     let ids = analysis.claims.iter().map(|claim| claim.id.clone());
     let mut parts: Vec<BTreeSet<ClaimId>> =
         ids.filter(|id| Some(id) != without).map(|id| BTreeSet::from([id])).collect();

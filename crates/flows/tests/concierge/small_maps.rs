@@ -1,7 +1,7 @@
 //! Small maps in a text notation, and the check of their analysis.
 
-use segue_flows::concierge::analysis::{ClaimMapShape, MapAnalysis, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimMap, ClaimNode, ClaimRole, ClaimStatementKind};
+use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 /// Parses a map. The first line is the number of answers; then, one per line:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
@@ -45,13 +45,13 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
         label: format!("Do {id}"),
         text: format!("It is best to do {id}."),
         supporters: supporters.split(',').filter_map(|number| number.parse().ok()).collect(),
-        kind: if is_conditional { ClaimStatementKind::Conditional } else { ClaimStatementKind::Factual },
+        kind: if is_conditional { ClaimKind::Conditional } else { ClaimKind::Factual },
         role: role.unwrap_or(ClaimRole::Branch),
         challenges: None,
     }
 }
 
-pub(crate) fn analysed(text: &str) -> MapAnalysis {
+pub(crate) fn analysed(text: &str) -> ClaimMapAnalysis {
     let (map, answers) = small(text);
     analyse_claim_map(&map, answers)
 }
@@ -66,7 +66,7 @@ pub(crate) struct Expected {
     pub confidence: f64,
 }
 
-pub(crate) fn check(text: &str, expected: &Expected) -> MapAnalysis {
+pub(crate) fn check(text: &str, expected: &Expected) -> ClaimMapAnalysis {
     let analysis = analysed(text);
     let r = analysis.ratios;
     let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];

@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::CallId;
-use segue_core::phase::PhaseState;
+use segue_core::phase::PhaseGraphState;
 use segue_core::prompt::ChatRole;
 use segue_flows::concierge::ConciergeFlow;
 use segue_flows::concierge::facts::ConciergeFact;
@@ -140,7 +140,7 @@ pub(crate) fn play_until_plan(harness: &mut SessionHarness) {
 }
 
 /// Returns the phase state of the concierge.
-pub(crate) fn phase(harness: &SessionHarness) -> PhaseState {
+pub(crate) fn phase(harness: &SessionHarness) -> PhaseGraphState {
     harness.session().phase_graphs[&concierge_phase_key()].state.clone()
 }
 

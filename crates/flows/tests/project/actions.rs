@@ -2,11 +2,11 @@
 //! that a model writes in its text.
 
 use segue_core::approval::ToolApprovalRules;
-use segue_core::event::{Event, ToolOutcome, ToolRunOpened};
+use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
 use segue_core::prompt::ModelOutputFormat;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::definition::FlowDefinition;
-use segue_flows::project::facts::{AgentDoneKind, ProjectFact};
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact};
 use serde_json::{Value, json};
 
 use crate::support::Project;
@@ -72,7 +72,7 @@ fn new_file_is_written_by_a_choice_and_a_fenced_reply() {
     project.answer("executor", r#"{"action": "complete", "summary": "wrote the tool"}"#);
     assert_eq!(project.roles(), ["router"], "{:?}", project.facts());
     let completed =
-        |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Completed, .. });
+        |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentTurnEndKind::Completed, .. });
     assert_eq!(project.count_facts(completed), 1);
 }
 
@@ -147,7 +147,7 @@ fn agent_without_a_usable_action_is_stopped_and_satisfies_nothing() {
         _ => None,
     });
     let (how, summary) = stopped.expect("its part is over");
-    assert_eq!(how, AgentDoneKind::AutoCompleted);
+    assert_eq!(how, AgentTurnEndKind::AutoCompleted);
     assert!(summary.contains("it chose no usable action"), "{summary}");
 }
 
@@ -231,7 +231,7 @@ fn repeated_structured_action_ends_the_agents_turn() {
         project.answer("executor", r#"{"action": "search_files", "pattern": "x"}"#);
         finish_last_run(&mut project, json!({"matches": []}));
     }
-    let stopped = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Stopped, .. });
+    let stopped = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentTurnEndKind::Stopped, .. });
     assert_eq!(project.count_facts(stopped), 1);
 }
 
@@ -309,7 +309,7 @@ fn structured_run_with_an_unknown_outcome_is_told_to_the_agent() {
     let mut project = structured_execute();
     project.answer("executor", r#"{"action": "run_command", "command": "make"}"#);
     project.session.crash_and_recover();
-    let unknown = |event: &Event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Unknown, .. });
+    let unknown = |event: &Event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Unknown, .. });
     assert!(project.session.journal().iter().any(|recorded| unknown(&recorded.event)));
     assert!(project.prompt("executor").contains("it may or may not have taken effect"));
 }

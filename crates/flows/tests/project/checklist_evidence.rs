@@ -1,11 +1,11 @@
 //! The rows of the checklist about evidence and tools, T37–T39 and T41, and the rules on checks.
 
-use segue_flows::project::facts::{AgentDoneKind, CheckVerdict, ProjectFact};
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, WorkspaceCheckVerdict};
 use serde_json::json;
 
 use crate::support::Project;
 
-fn verdicts(project: &Project) -> Vec<CheckVerdict> {
+fn verdicts(project: &Project) -> Vec<WorkspaceCheckVerdict> {
     let verdicts = project.facts().into_iter().filter_map(|fact| match fact {
         ProjectFact::VerdictReached(verdict) => Some(*verdict),
         _ => None,
@@ -114,7 +114,7 @@ fn completion_without_a_change_is_refused_once_and_then_marked_empty() {
     let refused = |fact: &ProjectFact| matches!(fact, ProjectFact::CompletionRefused { why, .. } if why.contains("nothing in the workspace was changed"));
     assert_eq!(project.count_facts(refused), 1);
     project.complete("executor", "there was nothing to do");
-    let empty = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Completed, completion, .. } if completion.empty);
+    let empty = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentTurnEndKind::Completed, completion, .. } if completion.empty);
     assert_eq!(project.count_facts(empty), 1);
     assert!(project.prompt("router").contains("without any change"), "{}", project.prompt("router"));
 }

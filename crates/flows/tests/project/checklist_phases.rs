@@ -5,7 +5,7 @@ use segue_core::event::Event;
 use segue_core::ids::UnixMillis;
 use segue_core::phase::{Proposer, TransitionCause};
 use segue_flows::project::ProjectFlow;
-use segue_flows::project::facts::{AgentDoneKind, ProjectFact, RoutedBy};
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutedBy};
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -469,7 +469,7 @@ fn t40_reflection_is_left_only_when_every_participant_has_reflected() {
     assert_eq!((project.phase().as_str(), project.roles()), ("reflection", vec!["project-manager".to_owned()]));
     project.complete("project-manager", "no lesson");
     assert_eq!(project.offered_routes().0, ["chat", "end"]);
-    let failed = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentDoneKind::Failed, .. });
+    let failed = |fact: &ProjectFact| matches!(fact, ProjectFact::AgentTurnEnd { how: AgentTurnEndKind::Failed, .. });
     assert_eq!(project.count_facts(failed), 1);
 }
 

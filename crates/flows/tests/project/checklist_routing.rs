@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use segue_core::event::Event;
 use segue_core::prompt::FailureKind;
-use segue_flows::project::facts::{AgentDoneKind, ProjectFact, RoutedBy};
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutedBy};
 use serde_json::json;
 
 use crate::support::Project;
@@ -17,7 +17,7 @@ fn turns(project: &Project) -> Vec<u32> {
     opened.collect()
 }
 
-fn done(project: &Project) -> Vec<(String, AgentDoneKind)> {
+fn done(project: &Project) -> Vec<(String, AgentTurnEndKind)> {
     let done = project.facts().into_iter().filter_map(|fact| match fact {
         ProjectFact::AgentTurnEnd { agent, how, .. } => Some((agent.to_string(), how)),
         _ => None,
@@ -99,7 +99,7 @@ fn t17_two_agents_that_complete_at_the_same_instant_close_the_turn_once() {
         project.session.advance_and_tick(1);
         project.settle();
         assert_eq!(project.roles(), ["router"]);
-        assert_eq!(done(&project).iter().filter(|(_, how)| *how == AgentDoneKind::Completed).count(), 3);
+        assert_eq!(done(&project).iter().filter(|(_, how)| *how == AgentTurnEndKind::Completed).count(), 3);
         let counted = |event: &Event| matches!(event, Event::PhaseRoundCounted { .. });
         let rounds = project.session.journal().iter().filter(|recorded| counted(&recorded.event)).count();
         assert_eq!(rounds, 2, "one for execute, one for verification");
@@ -231,7 +231,7 @@ fn t33_agent_that_does_not_complete_is_reminded_once_and_then_completed_for_it()
     assert_eq!(project.roles(), ["executor"]);
     assert!(project.prompt("executor").contains("only the tool `complete` completes it"));
     project.answer("executor", "Really, all done.");
-    assert_eq!(done(&project), [("executor".to_owned(), AgentDoneKind::AutoCompleted)]);
+    assert_eq!(done(&project), [("executor".to_owned(), AgentTurnEndKind::AutoCompleted)]);
     // It satisfies no exit condition.
     assert_eq!(project.offered_routes().0, ["execute", "chat"]);
 }

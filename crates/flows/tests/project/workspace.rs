@@ -2,7 +2,7 @@
 
 use segue_core::decide::{CLAIM_TOPIC, OperatorCommand};
 use segue_core::event::{AskOutcome, Event};
-use segue_flows::project::facts::{ProjectFact, StopReasonKind};
+use segue_flows::project::facts::{AskUserReason, ProjectFact};
 use serde_json::{Value, json};
 
 use crate::support::Project;
@@ -133,7 +133,7 @@ fn wait_for_the_claim_has_a_deadline_and_the_user_can_wait_again() {
     project.session.advance_and_tick(30 * 60 * 1_000 + 1);
     assert!(project.is_waiting_for_user());
     let stopped =
-        |fact: &ProjectFact| matches!(fact, ProjectFact::UserAsked { why: StopReasonKind::WorkspaceClaim, .. });
+        |fact: &ProjectFact| matches!(fact, ProjectFact::UserAsked { why: AskUserReason::WorkspaceClaim, .. });
     assert_eq!(project.count_facts(stopped), 1);
     let reply = project.session.last_reply();
     assert!(reply.contains("session `other` still works in this workspace"), "{reply}");

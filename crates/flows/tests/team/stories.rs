@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use segue_flows::team::path_pattern::{path_matches, pattern_problem, patterns_overlap};
-use segue_flows::team::story::{Story, StoryKind, dependent_stories, parse_stories, startable_stories};
+use segue_flows::team::story::{Story, StoryWorkflowKind, dependent_stories, parse_stories, startable_stories};
 
 pub(crate) fn story(id: &str, files: &[&str], depends_on: &[&str]) -> Story {
     let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
@@ -15,7 +15,7 @@ pub(crate) fn story(id: &str, files: &[&str], depends_on: &[&str]) -> Story {
         acceptance: vec!["it works".to_owned()],
         files: owned(files),
         depends_on: owned(depends_on),
-        kind: StoryKind::Ordinary,
+        kind: StoryWorkflowKind::Ordinary,
         revision: 1,
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{AskOutcome, Event};
-use segue_core::flow::{Artifact, ArtifactContent, DynFlow, DynFlowContext, EventSubject, TextResolver};
+use segue_core::flow::{Artifact, DynFlow, DynFlowContext, EventSubject, TextResolver, TypedArtifactContent};
 use segue_core::ids::{AskId, SessionUid, SubmissionId};
 use segue_core::session::SessionState;
 use segue_core::submission::{InboxInput, Submission, SubmissionSender};
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{
-    ExistingEntryPolicy, KnowledgePage, KnowledgeQuery, KnowledgeStored, KnowledgeToAdd, KnowledgeToRemove, LessonList,
-    LessonQuery, LessonStored, LessonToAdd, NewKnowledgeEntry, WorkspaceQuestion, parse_workspace_reply,
-    workspace_session,
+    ExistingEntryPolicy, KnowledgeEntriesToAdd, KnowledgePage, KnowledgeQuery, KnowledgeStored, KnowledgeToRemove,
+    LessonList, LessonQuery, LessonStored, LessonToAdd, NewKnowledgeEntry, WorkspaceSessionRequest,
+    parse_workspace_reply, workspace_session,
 };
 use segue_testkit::SessionHarness;
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ impl Workspace {
         replies
     }
 
-    fn request(&mut self, from: u64, request: WorkspaceQuestion) -> AskOutcome {
+    fn request(&mut self, from: u64, request: WorkspaceSessionRequest) -> AskOutcome {
         let (topic, body) = request.into_topic_and_body();
         let before = self.harness.journal().len();
         self.submit(from, Submission::Ask { reply_to: Some(AskId(1)), topic, body });
@@ -62,14 +62,14 @@ impl Workspace {
         replies.remove(0).1
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, from: u64, request: WorkspaceQuestion) -> T {
+    fn ask<T: DeserializeOwned>(&mut self, from: u64, request: WorkspaceSessionRequest) -> T {
         match self.request(from, request) {
             AskOutcome::Answered { body } => parse_workspace_reply(&body).expect("the reply has the declared type"),
             other => panic!("{other:?}"),
         }
     }
 
-    fn refusal(&mut self, from: u64, request: WorkspaceQuestion) -> String {
+    fn refusal(&mut self, from: u64, request: WorkspaceSessionRequest) -> String {
         match self.request(from, request) {
             AskOutcome::Refused { reason } => reason,
             other => panic!("{other:?}"),
@@ -110,25 +110,27 @@ impl Workspace {
         let artifacts: Vec<Artifact> = DynFlow::artifacts(&flow, context);
         let table = artifacts.into_iter().find(|artifact| artifact.name == "claims");
         match table.map(|table| table.content) {
-            Some(ArtifactContent::Table { rows, .. }) => rows.into_iter().map(|row| row.cells.join(" | ")).collect(),
+            Some(TypedArtifactContent::Table { rows, .. }) => {
+                rows.into_iter().map(|row| row.cells.join(" | ")).collect()
+            }
             Some(other) => panic!("{other:?}"),
             None => Vec::new(),
         }
     }
 }
 
-fn lesson(agent: &str, title: &str, text: &str) -> WorkspaceQuestion {
+fn lesson(agent: &str, title: &str, text: &str) -> WorkspaceSessionRequest {
     let (agent, title, text) = (agent.to_owned(), title.to_owned(), text.to_owned());
-    WorkspaceQuestion::LessonAdd(LessonToAdd { agent, title, text })
+    WorkspaceSessionRequest::LessonAdd(LessonToAdd { agent, title, text })
 }
 
-fn lessons_of(agent: &str) -> WorkspaceQuestion {
-    WorkspaceQuestion::Lessons(LessonQuery { agent: Some(agent.to_owned()) })
+fn lessons_of(agent: &str) -> WorkspaceSessionRequest {
+    WorkspaceSessionRequest::Lessons(LessonQuery { agent: Some(agent.to_owned()) })
 }
 
-fn knowledge(key: &str, document: Value, if_exists: ExistingEntryPolicy) -> WorkspaceQuestion {
+fn knowledge(key: &str, document: Value, if_exists: ExistingEntryPolicy) -> WorkspaceSessionRequest {
     let entry = NewKnowledgeEntry { kind: "rule".to_owned(), key: key.to_owned(), document, if_exists };
-    WorkspaceQuestion::KnowledgeAdd(KnowledgeToAdd { entries: vec![entry] })
+    WorkspaceSessionRequest::KnowledgeAdd(KnowledgeEntriesToAdd { entries: vec![entry] })
 }
 
 #[test]
@@ -146,7 +148,7 @@ fn lessons_are_kept_per_agent_newest_first_and_stored_once() {
     let list: LessonList = workspace.ask(3, lessons_of("coder"));
     assert_eq!((list.lessons.len(), list.omitted), (50, 0), "only the newest are kept");
     assert_eq!((list.lessons[0].title.as_str(), list.lessons[49].title.as_str()), ("lesson 59", "lesson 10"));
-    let all: LessonList = workspace.ask(3, WorkspaceQuestion::Lessons(LessonQuery::default()));
+    let all: LessonList = workspace.ask(3, WorkspaceSessionRequest::Lessons(LessonQuery::default()));
     assert_eq!(all.lessons.len(), 51);
     workspace.harness.crash_and_recover();
     let list: LessonList = workspace.ask(3, lessons_of("coder"));
@@ -174,7 +176,7 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
     assert!(workspace.refusal(1, lesson("coder", "x", &"x".repeat(4_001))).contains("1 to 4000 characters"));
     let large = knowledge("big", json!("x".repeat(40_000)), ExistingEntryPolicy::Refuse);
     assert!(workspace.refusal(1, large).contains("at most 32768 are allowed"));
-    let none = WorkspaceQuestion::KnowledgeAdd(KnowledgeToAdd { entries: Vec::new() });
+    let none = WorkspaceSessionRequest::KnowledgeAdd(KnowledgeEntriesToAdd { entries: Vec::new() });
     assert_eq!(workspace.refusal(1, none), "a request must name 1 to 100 entries, not 0");
     let before = workspace.harness.journal().len();
     let (topic, body) = ("lesson_add".to_owned(), json!({"agent": "coder", "tittle": "x"}));
@@ -202,13 +204,13 @@ fn knowledge_is_added_replaced_and_removed_with_revisions() {
     assert!(replaced.changed[0].revision > revision);
     let stale = workspace.refusal(1, knowledge("tabs", json!({"use": 2}), replace));
     assert!(stale.contains("read it again"), "{stale}");
-    let page: KnowledgePage = workspace.ask(1, WorkspaceQuestion::KnowledgeList(KnowledgeQuery::default()));
+    let page: KnowledgePage = workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(KnowledgeQuery::default()));
     assert_eq!((page.entries.len(), &page.entries[0].document), (1, &json!({"use": 8})));
     assert_eq!(page.entries[0].session, "s2");
     let remove = KnowledgeToRemove { kind: "rule".to_owned(), keys: vec!["tabs".to_owned(), "gone".to_owned()] };
-    let removed: KnowledgeStored = workspace.ask(1, WorkspaceQuestion::KnowledgeRemove(remove));
+    let removed: KnowledgeStored = workspace.ask(1, WorkspaceSessionRequest::KnowledgeRemove(remove));
     assert_eq!(removed.changed.len(), 1, "entries that do not exist are ignored");
-    let page: KnowledgePage = workspace.ask(1, WorkspaceQuestion::KnowledgeList(KnowledgeQuery::default()));
+    let page: KnowledgePage = workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(KnowledgeQuery::default()));
     assert_eq!(page.entries, []);
 }
 
@@ -223,7 +225,7 @@ fn knowledge_is_listed_in_pages_that_fit_a_reply() {
     let (mut after, mut keys) = (None, Vec::new());
     loop {
         let query = KnowledgeQuery { kind: Some("rule".to_owned()), after };
-        let page: KnowledgePage = workspace.ask(2, WorkspaceQuestion::KnowledgeList(query));
+        let page: KnowledgePage = workspace.ask(2, WorkspaceSessionRequest::KnowledgeList(query));
         assert!(!page.entries.is_empty());
         keys.extend(page.entries.into_iter().map(|entry| entry.key));
         match page.next {

@@ -22,12 +22,12 @@ use crate::limits::REQUEST_DIFFERENCES_SHOWN_MAX;
 pub struct CassetteReplayTransport {
     name: String,
     metadata: Value,
-    remaining: Mutex<UnreplayedExchanges>,
+    remaining: Mutex<RemainingRecordedExchanges>,
 }
 
 /// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
-struct UnreplayedExchanges {
+struct RemainingRecordedExchanges {
     outcomes: BTreeMap<(String, String, String), VecDeque<RecordedExchangeOutcome>>,
     /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
@@ -40,7 +40,7 @@ impl CassetteReplayTransport {
     /// The file cannot be read, or is not a cassette.
     pub fn new(path: &Path) -> Result<Self, CassetteError> {
         let (header, exchanges) = read_cassette(path)?;
-        let mut remaining = UnreplayedExchanges::default();
+        let mut remaining = RemainingRecordedExchanges::default();
         for RecordedExchange { method, path, body, outcome } in exchanges {
             let key = (method, path.clone(), canonical_json(&body));
             remaining.outcomes.entry(key).or_default().push_back(outcome);
@@ -87,7 +87,7 @@ impl HttpTransport for CassetteReplayTransport {
     }
 }
 
-impl UnreplayedExchanges {
+impl RemainingRecordedExchanges {
     fn explain_missing_response(&self, key: &(String, String, String), body: &Value) -> String {
         if self.outcomes.contains_key(key) {
             return "it was sent more often than it was recorded".to_owned();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CatalogProvider, ModelCatalog, ModelProfile};
+use super::{CatalogModel, CatalogProvider, ModelCatalog};
 use crate::card::{LongPromptPrice, TokenPrice};
 use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
 
@@ -75,12 +75,12 @@ impl CatalogProviderRow {
             base_url: self.base_url,
             key_env_vars: self.keys,
             default_model: self.default,
-            model_defaults: ModelProfile {
+            model_defaults: CatalogModel {
                 window_tokens: self.window_tokens,
                 json: self.json,
                 thinking: self.thinking,
                 dialect: self.dialect,
-                ..ModelProfile::default()
+                ..CatalogModel::default()
             },
             is_free: self.free,
         })
@@ -109,7 +109,7 @@ struct CatalogModelRow {
 }
 
 impl CatalogModelRow {
-    fn into_profile(self) -> Result<ModelProfile, String> {
+    fn into_profile(self) -> Result<CatalogModel, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
             return Err("token counts must be at least 1".to_owned());
         }
@@ -121,7 +121,7 @@ impl CatalogModelRow {
                 return Err("`price_checked` needs a `price`".to_owned());
             }
         }
-        Ok(ModelProfile {
+        Ok(CatalogModel {
             provider: self.provider,
             name: self.name,
             window_tokens: self.window_tokens,

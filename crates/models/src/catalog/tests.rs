@@ -22,7 +22,7 @@ fn the_built_in_catalog_is_consistent() {
         assert!(found.card.window_tokens >= 4_096);
     }
     for known in &catalog.models {
-        let ModelProfile { provider, name, .. } = known;
+        let CatalogModel { provider, name, .. } = known;
         assert!(catalog.providers.contains_key(provider), "{name}: unknown provider");
         let same_name = catalog.models.iter().filter(|other| other.provider == *provider && other.name == *name);
         assert_eq!(same_name.count(), 1, "{name} is listed twice");
@@ -53,7 +53,7 @@ fn dated_versions_are_known_and_other_models_are_not() {
 #[test]
 fn a_known_model_has_its_window_and_price() {
     let found = find(&spec("anthropic", "claude-haiku-4-5")).expect("it is known");
-    assert_eq!((found.card.window_tokens, found.window_source), (200_000, WindowSource::Known));
+    assert_eq!((found.card.window_tokens, found.window_source), (200_000, ContextWindowSource::Known));
     assert_eq!(found.card.cost(TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() }), Some(15));
     assert_eq!(found.endpoint.base_url, "https://api.anthropic.com/v1");
     assert!(
@@ -67,11 +67,11 @@ fn an_unknown_model_has_a_safe_window_and_no_price() {
     let found = find(&spec("anthropic", "claude-next")).expect("resolved");
     assert_eq!(
         (found.card.window_tokens, found.window_source, found.card.price),
-        (200_000, WindowSource::Assumed, None)
+        (200_000, ContextWindowSource::Assumed, None)
     );
-    let overrides = ModelProfile { window_tokens: Some(5_000), ..ModelProfile::default() };
+    let overrides = CatalogModel { window_tokens: Some(5_000), ..CatalogModel::default() };
     let found = find(&VendorModelSpec { overrides, ..spec("anthropic", "claude-next") }).expect("resolved");
-    assert_eq!((found.card.window_tokens, found.window_source), (5_000, WindowSource::Known));
+    assert_eq!((found.card.window_tokens, found.window_source), (5_000, ContextWindowSource::Known));
 }
 
 #[test]

@@ -17,12 +17,12 @@ use crate::limits::{CONNECT_MS_MAX, PROBE_MS_MAX};
 #[derive(Debug, Clone)]
 pub struct ReqwestTransport {
     clients: Arc<[OnceLock<reqwest::Client>; 4]>,
-    timeouts: TimeoutProfile,
+    timeouts: CompletionOrProbeTimeouts,
 }
 
 /// Which timeouts apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TimeoutProfile {
+pub enum CompletionOrProbeTimeouts {
     /// A connect timeout only, because replies may take long.
     #[default]
     Completion,
@@ -33,7 +33,7 @@ pub enum TimeoutProfile {
 impl ReqwestTransport {
     /// Creates a transport. Connections are opened and certificates read only when it is used.
     #[must_use]
-    pub fn new(timeouts: TimeoutProfile) -> Self {
+    pub fn new(timeouts: CompletionOrProbeTimeouts) -> Self {
         Self { clients: Arc::default(), timeouts }
     }
 
@@ -53,7 +53,7 @@ impl ReqwestTransport {
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("segue/", env!("CARGO_PKG_VERSION")));
-        if self.timeouts == TimeoutProfile::Probe {
+        if self.timeouts == CompletionOrProbeTimeouts::Probe {
             let timeout = Duration::from_millis(PROBE_MS_MAX);
             builder = builder.timeout(timeout).connect_timeout(timeout);
         }

@@ -130,7 +130,7 @@ fn find_stated_fact(prompt: &ParsedPrompt, what: &str) -> Option<String> {
 }
 
 /// Returns the value in `… what is value …`.
-fn find_value_after(words: &[WordToken<'_>], what: &[&str]) -> Option<String> {
+fn find_value_after(words: &[WordWithLowercase<'_>], what: &[&str]) -> Option<String> {
     (0..words.len()).find_map(|start| {
         let rest = what.iter().try_fold(&words[start..], |rest, word| {
             let (first, rest) = rest.split_first()?;
@@ -145,7 +145,7 @@ fn find_value_after(words: &[WordToken<'_>], what: &[&str]) -> Option<String> {
 }
 
 /// Returns the name in `call me Ada` or `I am Ada`.
-fn find_introduced_name(words: &[WordToken<'_>]) -> Option<String> {
+fn find_introduced_name(words: &[WordWithLowercase<'_>]) -> Option<String> {
     words.windows(3).find_map(|three| {
         let is_named = three[2].text.starts_with(char::is_uppercase);
         match [three[0].lowercase.as_str(), three[1].lowercase.as_str()] {
@@ -155,7 +155,7 @@ fn find_introduced_name(words: &[WordToken<'_>]) -> Option<String> {
     })
 }
 
-fn join_value_words(rest: &[WordToken<'_>]) -> Option<String> {
+fn join_value_words(rest: &[WordWithLowercase<'_>]) -> Option<String> {
     let mut words = Vec::new();
     for token in rest.iter().take(RECALLED_VALUE_WORDS_MAX) {
         if !words.is_empty() && ["and", "but", "so"].contains(&token.lowercase.as_str()) {
@@ -172,14 +172,14 @@ fn join_value_words(rest: &[WordToken<'_>]) -> Option<String> {
 
 /// A word as written and in lower case.
 #[derive(Debug)]
-struct WordToken<'t> {
+struct WordWithLowercase<'t> {
     text: &'t str,
     lowercase: String,
     /// Whether punctuation follows the word.
     ends_clause: bool,
 }
 
-fn tokenize_words(text: &str) -> Vec<WordToken<'_>> {
+fn tokenize_words(text: &str) -> Vec<WordWithLowercase<'_>> {
     let mut tokens = Vec::new();
     for written in text.split_whitespace() {
         let word = written.trim_matches(|letter: char| !letter.is_alphanumeric());
@@ -193,8 +193,8 @@ fn tokenize_words(text: &str) -> Vec<WordToken<'_>> {
         if stem.is_empty() {
             continue;
         }
-        tokens.push(WordToken { text: word, lowercase: stem, ends_clause: is_last && ending.is_none() });
-        tokens.extend(ending.map(|ending| WordToken {
+        tokens.push(WordWithLowercase { text: word, lowercase: stem, ends_clause: is_last && ending.is_none() });
+        tokens.extend(ending.map(|ending| WordWithLowercase {
             text: ending,
             lowercase: ending.to_owned(),
             ends_clause: is_last,

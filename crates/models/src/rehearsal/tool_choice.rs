@@ -1,7 +1,7 @@
 //! Chooses a tool call: if the last message clearly asks for a tool or the instructions require one, and only once per user
 //! message.
 
-use segue_core::prompt::{Prompt, ToolCall, ToolChoice, ToolSpec};
+use segue_core::prompt::{ModelToolSpec, Prompt, ToolCall, ToolChoice};
 
 use super::json_generator;
 use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
@@ -37,7 +37,7 @@ pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut
 }
 
 /// Scores how clearly the message asks for a tool; zero if it does not.
-fn score_tool_match(tool: &ToolSpec, message: &str, message_words: &[String]) -> usize {
+fn score_tool_match(tool: &ModelToolSpec, message: &str, message_words: &[String]) -> usize {
     let name = tool.name.as_str();
     let is_identifier = name.contains(|letter: char| !letter.is_alphanumeric());
     if is_identifier && message.contains(name) || message.contains(&format!("`{name}`")) {
@@ -52,7 +52,7 @@ fn score_tool_match(tool: &ToolSpec, message: &str, message_words: &[String]) ->
     if is_clear { name_matches * 8 + description_matches.min(7) } else { 0 }
 }
 
-fn is_tool_required(tool: &ToolSpec, instructions: &str) -> bool {
+fn is_tool_required(tool: &ModelToolSpec, instructions: &str) -> bool {
     ["must call", "always call", "finish by calling"].iter().any(|phrase| {
         instructions.match_indices(phrase).any(|(at, _)| {
             let after = &instructions[at + phrase.len()..];

@@ -9,7 +9,7 @@ use super::scripted_reply::{ScriptedReplyBehavior, ScriptedReplyBody};
 use crate::model::ReplyFinish;
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
-use crate::text::{TextChunks, first_user_text};
+use crate::text::{TextChunkIterator, first_user_text};
 
 /// Builds the reply for the given use of the entry called `entry`.
 pub(super) fn build_playback(
@@ -37,14 +37,14 @@ pub(super) fn build_playback(
         return ReplyPlayback::new(steps);
     }
     let split = |text| match behavior.chunk_chars {
-        Some(chars) => TextChunks::split_every(text, chars),
-        None => TextChunks::single_chunk(text),
+        Some(chars) => TextChunkIterator::split_every(text, chars),
+        None => TextChunkIterator::single_chunk(text),
     };
     steps.push(ReplyPlaybackStep::Text(match &behavior.body {
-        ScriptedReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
+        ScriptedReplyBody::Empty => TextChunkIterator::from_chunks(Vec::new()),
         ScriptedReplyBody::Text(text) => split(render(text)),
         ScriptedReplyBody::Json(json) => split(render_json(json).to_string()),
-        ScriptedReplyBody::Chunks(chunks) => TextChunks::from_chunks(chunks.iter().map(render).collect()),
+        ScriptedReplyBody::Chunks(chunks) => TextChunkIterator::from_chunks(chunks.iter().map(render).collect()),
     }));
     steps.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
         let id = tool.id.clone().unwrap_or_else(|| format!("call_{entry}_{use_number}_{}", index + 1));

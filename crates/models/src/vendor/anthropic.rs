@@ -210,13 +210,13 @@ pub(super) struct AnthropicStreamReader {
     pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// By content block index.
-    blocks: BTreeMap<u64, StreamedBlock>,
+    blocks: BTreeMap<u64, AnthropicContentBlock>,
     stop: Option<StopReason>,
     usage: TokenUsage,
 }
 
 /// A content block that is being received.
-enum StreamedBlock {
+enum AnthropicContentBlock {
     Thinking(ThinkingBlock),
     Text(String),
     /// The next call of the assembler.
@@ -285,11 +285,11 @@ impl AnthropicStreamReader {
         let index = body["index"].as_u64().unwrap_or(0);
         match nonempty_str_at(block, "/type") {
             Some("text") => {
-                self.blocks.insert(index, StreamedBlock::Text(String::new()));
+                self.blocks.insert(index, AnthropicContentBlock::Text(String::new()));
                 self.append_text(index, nonempty_str_at(block, "/text"), out);
             }
             Some("tool_use") => {
-                self.blocks.insert(index, StreamedBlock::ToolUse);
+                self.blocks.insert(index, AnthropicContentBlock::ToolUse);
                 self.tool_calls.add_fragment(
                     index,
                     nonempty_str_at(block, "/id"),
@@ -298,7 +298,7 @@ impl AnthropicStreamReader {
                 )?;
             }
             Some("thinking" | "redacted_thinking") => {
-                self.blocks.insert(index, StreamedBlock::Thinking(ThinkingBlock::from_block_start(block)));
+                self.blocks.insert(index, AnthropicContentBlock::Thinking(ThinkingBlock::from_block_start(block)));
             }
             _ => {}
         }
@@ -307,7 +307,7 @@ impl AnthropicStreamReader {
 
     fn append_text(&mut self, index: u64, text: Option<&str>, out: &mut Vec<ReplyChunk>) {
         let Some(text) = text else { return };
-        if let Some(StreamedBlock::Text(block_text)) = self.blocks.get_mut(&index) {
+        if let Some(AnthropicContentBlock::Text(block_text)) = self.blocks.get_mut(&index) {
             block_text.push_str(text);
         }
         out.push(ReplyChunk::Text(text.to_owned()));
@@ -328,13 +328,13 @@ impl AnthropicStreamReader {
             }
             Some("thinking_delta") => {
                 let thinking = nonempty_str_at(delta, "/thinking").unwrap_or_default();
-                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&index) {
+                if let Some(AnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
                     current.thinking.push_str(thinking);
                 }
                 out.push(ReplyChunk::Reasoning(thinking.to_owned()));
             }
             Some("signature_delta") => {
-                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&index) {
+                if let Some(AnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
                     current.signature.push_str(nonempty_str_at(delta, "/signature").unwrap_or_default());
                 }
             }
@@ -371,10 +371,12 @@ impl AnthropicStreamReader {
     fn encode_reply_state(&self, calls: &[Option<ToolCall>]) -> ReplyChunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
-            StreamedBlock::Thinking(block) => Some(block.to_json()),
+            AnthropicContentBlock::Thinking(block) => Some(block.to_json()),
             // The API refuses texts of whitespace only.
-            StreamedBlock::Text(text) => (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text })),
-            StreamedBlock::ToolUse => {
+            AnthropicContentBlock::Text(text) => {
+                (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
+            }
+            AnthropicContentBlock::ToolUse => {
                 calls.next()?.as_ref().map(|call| build_tool_use_block(&self.context.tool_names, call))
             }
         });

@@ -10,7 +10,7 @@ use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, StopReason
 
 use super::sse::{SseDecoder, SseEvent};
 use super::tool_names::ToolNameMap;
-use super::wire_format::{RequestedFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
+use super::wire_format::{OptionalVendorFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
 use super::{JsonMode, ModelEndpoint, VendorModelClient, WireFormat, error_classification, schema_compat};
 use crate::http::{HttpBodyStream, VendorHttpResponse, read_body_prefix, read_whole_body};
 use crate::limits::{ERROR_BODY_BYTES_MAX, RESPONSE_BYTES_MAX};
@@ -179,7 +179,7 @@ impl VendorCallDriver {
         &self,
         names: &ToolNameMap,
         json_mode: JsonMode,
-        features: RequestedFeatures,
+        features: OptionalVendorFeatures,
     ) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let ModelRequest { prompt, prompt_tokens, caching, .. } = &self.request;
         let builder = VendorRequestBuilder {

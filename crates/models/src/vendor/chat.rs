@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::sse::SseEvent;
 use super::think_tags::ThinkTagSplitter;
 use super::tool_call_assembler::ToolCallAssembler;
-use super::tool_use::OpenAiToolChoiceForm;
+use super::tool_use::OpenAiToolChoiceApi;
 use super::wire_format::{
     VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, malformed_reply_failure, nonempty_str_at,
     stop_for_unknown_reason, to_arguments_object, token_count_at, tool_result_text,
@@ -44,7 +44,7 @@ pub(super) fn build_chat_body(builder: &VendorRequestBuilder<'_>) -> Value {
         });
         body["tools"] = tools.collect();
     }
-    builder.set_openai_tool_use(&mut body, OpenAiToolChoiceForm::ChatCompletions);
+    builder.set_openai_tool_use(&mut body, OpenAiToolChoiceApi::ChatCompletions);
     match (builder.output_schema(), builder.json_mode) {
         (Some(schema), JsonMode::Schema) => body["response_format"] = build_response_format(schema),
         (Some(_), JsonMode::Object) => body["response_format"] = json!({ "type": "json_object" }),

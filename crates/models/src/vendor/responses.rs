@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::image_data_url;
 use super::sse::SseEvent;
 use super::tool_call_assembler::ToolCallAssembler;
-use super::tool_use::OpenAiToolChoiceForm;
+use super::tool_use::OpenAiToolChoiceApi;
 use super::wire_format::{
     VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, nonempty_str_at, stop_for_unknown_reason,
     to_arguments_object, token_count_at, tool_result_text,
@@ -43,7 +43,7 @@ pub(super) fn build_responses_body(builder: &VendorRequestBuilder<'_>) -> Value 
         });
         body["tools"] = tools.collect();
     }
-    builder.set_openai_tool_use(&mut body, OpenAiToolChoiceForm::Responses);
+    builder.set_openai_tool_use(&mut body, OpenAiToolChoiceApi::Responses);
     match (builder.output_schema(), builder.json_mode) {
         (Some(schema), JsonMode::Schema) => {
             let strict = schema_compat::is_strict_schema(schema);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use segue_core::ids::ToolName;
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 
 use crate::limits::TOOL_NAME_BYTES_MAX;
 
@@ -17,7 +17,7 @@ pub(crate) struct ToolNameMap {
 
 impl ToolNameMap {
     /// Maps the names of these tools to unique vendor names.
-    pub(super) fn from_tools(tools: &[ToolSpec]) -> Self {
+    pub(super) fn from_tools(tools: &[ModelToolSpec]) -> Self {
         let mut names = Self::default();
         for tool in tools {
             let plain = sanitize_tool_name(tool.name.as_str());
@@ -60,7 +60,8 @@ mod tests {
     use super::*;
 
     fn names(tools: &[&str]) -> ToolNameMap {
-        let spec = |name: &&str| ToolSpec { name: (*name).into(), description: String::new(), parameters: json!({}) };
+        let spec =
+            |name: &&str| ModelToolSpec { name: (*name).into(), description: String::new(), parameters: json!({}) };
         ToolNameMap::from_tools(&tools.iter().map(spec).collect::<Vec<_>>())
     }
 

@@ -7,7 +7,7 @@ use super::wire_format::VendorRequestBuilder;
 
 /// The fields that name the required tool, by API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpenAiToolChoiceForm {
+pub(super) enum OpenAiToolChoiceApi {
     ChatCompletions,
     Responses,
 }
@@ -21,7 +21,7 @@ impl VendorRequestBuilder<'_> {
     }
 
     /// Sets the rules in OpenAI's formats.
-    pub(super) fn set_openai_tool_use(&self, body: &mut Value, form: OpenAiToolChoiceForm) {
+    pub(super) fn set_openai_tool_use(&self, body: &mut Value, form: OpenAiToolChoiceApi) {
         if self.prompt.tools.is_empty() {
             return;
         }
@@ -33,10 +33,10 @@ impl VendorRequestBuilder<'_> {
             ToolChoice::Tool(name) => {
                 let name = self.tool_names.vendor_name(name);
                 body["tool_choice"] = match form {
-                    OpenAiToolChoiceForm::ChatCompletions => {
+                    OpenAiToolChoiceApi::ChatCompletions => {
                         json!({ "type": "function", "function": { "name": name } })
                     }
-                    OpenAiToolChoiceForm::Responses => json!({ "type": "function", "name": name }),
+                    OpenAiToolChoiceApi::Responses => json!({ "type": "function", "name": name }),
                 };
             }
         }

@@ -70,12 +70,12 @@ pub(super) struct VendorRequestBuilder<'a> {
     pub tool_names: &'a ToolNameMap,
     /// How the model is made to return JSON, if a schema is given.
     pub json_mode: JsonMode,
-    pub features: RequestedFeatures,
+    pub features: OptionalVendorFeatures,
 }
 
 /// Optional features to request, unless the vendor rejected them before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RequestedFeatures {
+pub(super) struct OptionalVendorFeatures {
     /// Token usage, where it must be requested.
     pub usage: bool,
     /// A reasoning effort and encrypted reasoning.

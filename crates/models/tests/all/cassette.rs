@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::prompt::FailureKind;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
-use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::vendor::{ModelEndpoint, VendorModelClient, WireFormat};
 use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
@@ -27,7 +27,7 @@ impl Folder {
     }
 
     fn record(&self, endpoint: ModelEndpoint) -> VendorModelClient {
-        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        let client = Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion));
         let recorder =
             CassetteRecordingTransport::new(client, &self.cassette_path(), json!({"who": "me"})).expect("writable");
         VendorModelClient::new(endpoint, Arc::new(recorder))
@@ -157,7 +157,7 @@ fn other_files_are_refused_and_not_changed() {
     let folder = Folder::new("other");
     let error_for = |text: &str| {
         std::fs::write(folder.cassette_path(), text).expect("written");
-        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        let client = Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion));
         let recorded = CassetteRecordingTransport::new(client, &folder.cassette_path(), json!({}))
             .map(|_| ())
             .expect_err("not a cassette")
@@ -179,7 +179,7 @@ async fn a_listing_can_be_recorded_too() {
     let folder = Folder::new("listing");
     let listing = r#"{"data":[{"id":"b"},{"id":"a"}]}"#;
     let server = Server::new(vec![full_response(200, "application/json", listing)]).await;
-    let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+    let client = Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion));
     let recorder = CassetteRecordingTransport::new(client, &folder.cassette_path(), json!({})).expect("writable");
     let endpoint = server.endpoint(WireFormat::Chat);
     let recorded = segue_models::discovery::list_provider_models(&recorder, &endpoint).await.expect("a list");
@@ -206,7 +206,7 @@ async fn the_closest_request_is_the_one_that_differs_least() {
 fn a_cassette_with_other_metadata_is_not_appended_to() {
     let folder = Folder::new("metadata");
     let record = |metadata| {
-        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        let client = Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion));
         CassetteRecordingTransport::new(client, &folder.cassette_path(), metadata)
             .map(|_| ())
             .map_err(|error| error.to_string())
@@ -228,7 +228,7 @@ fn a_cassette_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode");
     CassetteRecordingTransport::new(
-        Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)),
+        Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion)),
         &folder.cassette_path(),
         json!({}),
     )

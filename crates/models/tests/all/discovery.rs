@@ -2,14 +2,16 @@
 
 use segue_core::prompt::FailureKind;
 use segue_models::ModelCatalog;
-use segue_models::discovery::{ProbedCapabilities, discover_ollama_models, list_provider_models, probe_capabilities};
-use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::discovery::{
+    ReportedModelCapabilities, discover_ollama_models, list_provider_models, probe_capabilities,
+};
+use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::vendor::{ThinkingSupport, WireFormat};
 
 use crate::server::{KEY, Server, full_response};
 
 fn probe_transport() -> ReqwestTransport {
-    ReqwestTransport::new(TimeoutProfile::Probe)
+    ReqwestTransport::new(CompletionOrProbeTimeouts::Probe)
 }
 
 #[tokio::test]
@@ -77,7 +79,7 @@ async fn windows_are_found_in_every_servers_own_field() {
         let probed = probe_capabilities(&probe_transport(), &server.endpoint(WireFormat::Chat)).await;
         assert_eq!(
             probed,
-            ProbedCapabilities { window_tokens: expected, ..ProbedCapabilities::default() },
+            ReportedModelCapabilities { window_tokens: expected, ..ReportedModelCapabilities::default() },
             "{listing}"
         );
     }
@@ -108,7 +110,7 @@ async fn ollama_reports_capabilities_and_the_loaded_window() {
     // Both requests are sent at once, so either may get either response; unrelated fields are ignored.
     let both = format!("{},{}", &ps[..ps.len() - 1], &show[1..]);
     let server = Server::new(responses(&both, &both)).await;
-    let expected = ProbedCapabilities {
+    let expected = ReportedModelCapabilities {
         window_tokens: Some(32_768),
         thinking: Some(ThinkingSupport::Budget),
         images: Some(false),

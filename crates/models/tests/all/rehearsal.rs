@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use segue_core::prompt::{ChatRole, ModelOutputFormat, PromptMessage, StopReason, ToolCall, ToolSpec};
+use segue_core::prompt::{ChatRole, ModelOutputFormat, ModelToolSpec, PromptMessage, StopReason, ToolCall};
 use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, TypingSpeed};
 use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
 use serde_json::{Value, json};
@@ -270,7 +270,7 @@ proptest! {
         let chat_roles = [ChatRole::System, ChatRole::User, ChatRole::Assistant, ChatRole::Tool];
         let mut request = messages.iter().fold(empty_request(), |request, (role_index, text)| request.message(chat_roles[usize::from(*role_index)], text));
         request.call.hints.reply_template = hint;
-        request.prompt.tools.push(ToolSpec { name: tool.clone().into(), description: tool, parameters: Value::Null });
+        request.prompt.tools.push(ModelToolSpec { name: tool.clone().into(), description: tool, parameters: Value::Null });
         if json {
             request.prompt.output_format = ModelOutputFormat::Json(json!({"type": "object"}));
         }

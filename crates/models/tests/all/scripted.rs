@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use segue_core::ids::TurnId;
 use segue_core::prompt::{ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
-use segue_models::scripted::{Scenario, ScriptedModel, ScriptedReply, ScriptedReplyMatch};
+use segue_models::scripted::{MatchedScriptedReply, Scenario, ScriptedModel, ScriptedReply};
 use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
@@ -48,10 +48,10 @@ async fn a_model_built_in_code_answers_and_records_requests() {
     assert_eq!(model.call_count(), 5);
     assert_eq!((received[0].last_user_text().as_str(), received[0].system_text().as_str()), ("hi", "be kind"));
     let answered_by: Vec<_> = received.iter().map(|received| received.answered_by).collect();
-    assert_eq!(answered_by[..2], [ScriptedReplyMatch::Reply(1), ScriptedReplyMatch::Reply(2)]);
+    assert_eq!(answered_by[..2], [MatchedScriptedReply::Reply(1), MatchedScriptedReply::Reply(2)]);
     assert_eq!(
         answered_by[2..],
-        [ScriptedReplyMatch::Reply(3), ScriptedReplyMatch::Default, ScriptedReplyMatch::Default]
+        [MatchedScriptedReply::Reply(3), MatchedScriptedReply::Default, MatchedScriptedReply::Default]
     );
     assert_eq!(model.unused_replies(), ["[[reply]] 4"]);
     let description = model.describe();

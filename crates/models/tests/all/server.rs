@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use segue_models::http::{ReqwestTransport, SecretString, TimeoutProfile};
+use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport, SecretString};
 use segue_models::vendor::{
     GenerationParams, ModelCapabilities, ModelEndpoint, ThinkingSupport, VendorCredentials, VendorModelClient,
     WireFormat,
@@ -158,7 +158,7 @@ impl Server {
 
 /// Creates a model that calls the endpoint over the network.
 pub(crate) fn vendor_model(endpoint: ModelEndpoint) -> VendorModelClient {
-    VendorModelClient::new(endpoint, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
+    VendorModelClient::new(endpoint, Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion)))
 }
 
 async fn play_response(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, ChatRole, ModelOutputFormat, ModelReply, Prompt, PromptMessage, ToolSpec};
+use segue_core::prompt::{CallFailure, ChatRole, ModelOutputFormat, ModelReply, ModelToolSpec, Prompt, PromptMessage};
 use segue_models::{CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, ReplyChunk, collect_reply};
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ impl TestRequest {
     }
 
     pub(crate) fn tool(mut self, name: &str, description: &str, parameters: Value) -> Self {
-        self.prompt.tools.push(ToolSpec { name: name.into(), description: description.into(), parameters });
+        self.prompt.tools.push(ModelToolSpec { name: name.into(), description: description.into(), parameters });
         self
     }
 

@@ -5,7 +5,7 @@ use segue_core::ids::{FlowName, SessionId};
 use crate::cli::{ChatArgs, ConversationArgs, GlobalArgs};
 use crate::remote::RemoteEngine;
 use crate::setup::{self, EngineStartOptions, ModelReplySource, start_engine};
-use crate::terminal::{ChatReplySource, EngineBackend, Screen, TerminalChatOptions, run_chat_loop};
+use crate::terminal::{DisplayedReplySource, EngineBackend, Screen, TerminalChatOptions, run_chat_loop};
 
 pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
     if let Some(url) = &arguments.server {
@@ -18,10 +18,12 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
     let running = start_engine(global, start).await?;
     let answer_source = match (playback, running.rehearsal_warning) {
         (ModelReplySource::Script(file) | ModelReplySource::Replay(file), _) => {
-            ChatReplySource::Script(file.display().to_string())
+            DisplayedReplySource::Script(file.display().to_string())
         }
-        (ModelReplySource::Live | ModelReplySource::Record(_), Some(warning)) => ChatReplySource::Rehearsal { warning },
-        (ModelReplySource::Live | ModelReplySource::Record(_), None) => ChatReplySource::Models,
+        (ModelReplySource::Live | ModelReplySource::Record(_), Some(warning)) => {
+            DisplayedReplySource::Rehearsal { warning }
+        }
+        (ModelReplySource::Live | ModelReplySource::Record(_), None) => DisplayedReplySource::Models,
     };
     let options = TerminalChatOptions {
         flow: session_args.flow.map(FlowName::from),
@@ -51,7 +53,7 @@ async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &Convers
         mid_turn_policy,
         session: session_args.session.clone().map(SessionId::from),
         settings: session_args.set.clone(),
-        answer_source: ChatReplySource::Server(url.to_owned()),
+        answer_source: DisplayedReplySource::Server(url.to_owned()),
     };
     let result = run_chat_loop(EngineBackend::Remote(&remote), options, Screen::for_stdio()).await;
     remote.engine.shutdown().await;

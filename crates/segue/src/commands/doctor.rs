@@ -21,12 +21,12 @@ use crate::SilentExit;
 use crate::cli::{DoctorArgs, GlobalArgs};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
 use crate::limits::{NAMES_SHOWN_MAX, PENDING_SESSIONS_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
-use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ConfiguredModels, OllamaDiscoveryPolicy, ResolvedModel, ResolvedModelSetup, discover_models};
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
-use crate::store_location::{NodeOptions, StoreLocation, open_database};
-use crate::trust::TrustStatus;
+use crate::store_location::{ClusterNodeOptions, StoreLocation, open_database};
+use crate::trust::ConfigTrustStatus;
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             // These checks start programs and send keys.
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;
-                discover_models(&mut loaded.config, ModelDiscoveryScope::Everywhere).await;
+                discover_models(&mut loaded.config, OllamaDiscoveryPolicy::Everywhere).await;
                 check_model_setup(&loaded.config, arguments, &mut findings).await;
             }
         }
@@ -131,9 +131,9 @@ fn check_trust(loaded: &LoadedConfig, findings: &mut DoctorReport) {
     let Some(trust) = &loaded.folder_trust else { return };
     let detail = format!("{} {}", trust.display_file(), trust.status.describe());
     match trust.status {
-        TrustStatus::NotNeeded => {}
-        TrustStatus::Trusted => findings.add_finding("trust", CheckStatus::Passed, detail),
-        TrustStatus::Changed | TrustStatus::Untrusted => {
+        ConfigTrustStatus::NotNeeded => {}
+        ConfigTrustStatus::Trusted => findings.add_finding("trust", CheckStatus::Passed, detail),
+        ConfigTrustStatus::Changed | ConfigTrustStatus::Untrusted => {
             let hint = "its models and servers were not checked; `segue trust` shows what it wants";
             findings.add_finding("trust", CheckStatus::Failed, format!("{detail}; {hint}"));
         }
@@ -168,7 +168,7 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
 
 /// Checks a PostgreSQL database: its settings, the nodes, and the sessions.
 async fn check_database(url: &str, findings: &mut DoctorReport) {
-    let store = match open_database(url, NodeOptions::default()) {
+    let store = match open_database(url, ClusterNodeOptions::default()) {
         Ok(store) => store,
         Err(error) => return findings.add_finding("store", CheckStatus::Failed, format_error_chain(&error)),
     };

@@ -15,7 +15,7 @@ use segue_eval::conversation::EvalConversation;
 use segue_eval::library::built_in_conversations;
 use segue_eval::limits::{CONVERSATION_BYTES_MAX, CONVERSATIONS_MAX};
 use segue_eval::record::ConversationRecord;
-use segue_eval::report::FlowEvaluation;
+use segue_eval::report::ModelFlowEvaluation;
 use segue_eval::results::EvaluationResult;
 use segue_models::ModelKind;
 
@@ -24,11 +24,11 @@ use crate::cli::{EvalArgs, GlobalArgs};
 use crate::commands::send::EXIT_CODE_INTERRUPTED;
 use crate::config::{Config, UserDirs};
 use crate::evaluation_results::{load_evaluation_results, save_evaluation_results};
-use crate::model_setup::{ConfiguredModels, ModelDiscoveryScope, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ConfiguredModels, OllamaDiscoveryPolicy, ResolvedModelSetup, discover_models};
 use crate::print::{self, stderr_paint};
 use crate::setup::{self, LoadedConfig};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, TrustScope};
+use crate::trust::{self, TrustCheckScope};
 use eval_progress::EvalProgressDisplay;
 use eval_report::ModelEvaluation;
 use eval_session::EvalEngineFactory;
@@ -40,7 +40,7 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
     if arguments.list {
         return eval_report::print_conversations(global, &conversations);
     }
-    let needed = if arguments.replay.is_some() { TrustScope::DomainServers } else { TrustScope::Everything };
+    let needed = if arguments.replay.is_some() { TrustCheckScope::DomainServers } else { TrustCheckScope::Everything };
     trust::require_trust(folder_trust.as_ref(), needed)?;
     if arguments.model.len() > 1 && arguments.record.is_some() {
         bail!("a cassette holds the traffic of one model; name one with --model");
@@ -73,23 +73,23 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
 }
 
 /// A model to evaluate.
-struct EvaluatedModel {
+struct ModelToEvaluate {
     name: ModelName,
     /// The model as its provider knows it; `None` for a model that is not real.
     identity: Option<String>,
     models: ConfiguredModels,
 }
 
-async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::Result<Vec<EvaluatedModel>> {
+async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::Result<Vec<ModelToEvaluate>> {
     if let Some(file) = &arguments.replay {
         let (setup, models) = ResolvedModelSetup::load_cassette(file)?;
         let name = setup.default_model().clone();
-        return Ok(vec![EvaluatedModel { identity: setup.identity(&name), name, models }]);
+        return Ok(vec![ModelToEvaluate { identity: setup.identity(&name), name, models }]);
     }
     for model in &arguments.model {
         setup::set_default_model(config, model)?;
     }
-    discover_models(config, ModelDiscoveryScope::UntilFound).await;
+    discover_models(config, OllamaDiscoveryPolicy::UntilFound).await;
     let mut names: Vec<ModelName> = arguments.model.iter().map(|name| ModelName::from(name.as_str())).collect();
     if names.is_empty() {
         names.push(config.default_model.value.clone());
@@ -107,13 +107,13 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
                 "this is the rehearsal model, which gives canned replies; the result says nothing about a real model";
             print::write_stderr_line(&stderr_paint().warning(warning));
         }
-        evaluated.push(EvaluatedModel { identity: setup.identity(&name), name, models });
+        evaluated.push(ModelToEvaluate { identity: setup.identity(&name), name, models });
     }
     Ok(evaluated)
 }
 
 struct ModelEvaluationOutcome {
-    flows: Vec<FlowEvaluation>,
+    flows: Vec<ModelFlowEvaluation>,
     is_interrupted: bool,
 }
 
@@ -145,7 +145,7 @@ async fn evaluate_model(
             }
         }
         if !records.is_empty() {
-            outcome.flows.push(FlowEvaluation::from_records(flow.name.as_str(), &records));
+            outcome.flows.push(ModelFlowEvaluation::from_records(flow.name.as_str(), &records));
         }
         if outcome.is_interrupted {
             break;
@@ -221,7 +221,7 @@ fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversation>> {
 }
 
 /// Adds results to those in the data folder.
-fn keep_results(identity: &str, evaluations: &[FlowEvaluation]) -> anyhow::Result<()> {
+fn keep_results(identity: &str, evaluations: &[ModelFlowEvaluation]) -> anyhow::Result<()> {
     let dirs = UserDirs::from_env();
     let mut results = load_evaluation_results(&dirs)?;
     for evaluation in evaluations {

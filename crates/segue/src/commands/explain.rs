@@ -14,7 +14,7 @@ use crate::cli::{ExplainArgs, GlobalArgs};
 use crate::print::text::sanitize_for_terminal;
 use crate::print::{self, RenderOptions};
 use crate::{name_lookup, setup};
-use call_history::{CallHistory, load_call_history};
+use call_history::{ExplainedCall, load_call_history};
 
 pub(crate) async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> anyhow::Result<()> {
     let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
@@ -60,7 +60,7 @@ async fn print_prompt_diff(
     global: &GlobalArgs,
     engine: &Engine,
     session: &SessionId,
-    history: &CallHistory,
+    history: &ExplainedCall,
 ) -> anyhow::Result<()> {
     let opened = &history.opened.1;
     let Some(previous) = history.previous_call else {

@@ -5,7 +5,7 @@ mod flow_file;
 use anyhow::bail;
 use segue_core::flow::SettingSpec;
 use segue_core::flow::{
-    AnswerVisibility, FlowCommandSpec, FlowSpec, RoleSpec, ToolExecutionSite, UnknownOutcomePolicy,
+    FlowCommandSpec, FlowSpec, RoleAnswerVisibility, RoleSpec, ToolRunnerKind, UnknownOutcomePolicy,
 };
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldType};
 use segue_core::phase::render_mermaid;
@@ -131,8 +131,8 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
         ]);
         for tool in spec.tools.values() {
             let runner = match tool.runner {
-                ToolExecutionSite::Flow => "flow",
-                ToolExecutionSite::Host => "host",
+                ToolRunnerKind::Flow => "flow",
+                ToolRunnerKind::Host => "host",
             };
             tools.add_row([tool.spec.name.to_string(), runner.to_owned(), tool.spec.description.clone()]);
         }
@@ -177,8 +177,8 @@ fn describe_recipe(role: &RoleSpec) -> String {
 
 fn describe_visibility(role: &RoleSpec) -> String {
     match role.visibility {
-        AnswerVisibility::User { .. } => "user".to_owned(),
-        AnswerVisibility::Private => "flow only".to_owned(),
+        RoleAnswerVisibility::User { .. } => "user".to_owned(),
+        RoleAnswerVisibility::Private => "flow only".to_owned(),
     }
 }
 
@@ -200,7 +200,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,
-            "visible_to_user": matches!(role.visibility, AnswerVisibility::User { .. }),
+            "visible_to_user": matches!(role.visibility, RoleAnswerVisibility::User { .. }),
             "reply_tokens_max": role.reply_tokens_max,
         })
     });

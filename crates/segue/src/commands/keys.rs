@@ -3,7 +3,7 @@
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::{ApiKeyStore, KeyLimits, KeyUsage, KeyUsageStore, ServerApiKey, ServerApiKeySpec};
+use segue_server::{ApiKeyStore, ApiKeyToCreate, KeyLimits, KeyUsage, KeyUsageStore, StoredApiKey};
 use serde_json::{Value, json};
 
 use crate::cli::{AddKeyArgs, ApiKeyAction, GlobalArgs, KeyLimitArgs, KeysArgs};
@@ -47,7 +47,7 @@ async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &dyn KeyUsag
         rows.push((key, used));
     }
     if global.json {
-        let to_json = |(key, used): &(ServerApiKey, KeyUsage)| {
+        let to_json = |(key, used): &(StoredApiKey, KeyUsage)| {
             let mut row = key_json(key);
             row["used_today"] = json!({ "cost_microusd": used.cost_microusd, "tokens": used.total_tokens() });
             row
@@ -92,7 +92,7 @@ async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> an
     let flows = (!new.flow.is_empty()).then(|| new.flow.into_iter().map(Into::into).collect());
     let mut limits = KeyLimits::default();
     apply_limit_args(&mut limits, new.limits)?;
-    let spec = ServerApiKeySpec { name: new.name, owner: new.owner, flows, limits };
+    let spec = ApiKeyToCreate { name: new.name, owner: new.owner, flows, limits };
     let (key, secret) = keys.create_key(spec, SystemClock.now().0).await?;
     if global.json {
         let mut row = key_json(&key);
@@ -104,12 +104,12 @@ async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> an
     Ok(())
 }
 
-fn format_key_flows(key: &ServerApiKey) -> Option<String> {
+fn format_key_flows(key: &StoredApiKey) -> Option<String> {
     let flows = key.flows.as_ref()?;
     Some(flows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-fn key_json(key: &ServerApiKey) -> Value {
+fn key_json(key: &StoredApiKey) -> Value {
     json!({
         "key": key.id, "name": key.name, "owner": key.owner, "flows": key.flows, "limits": key.limits, "created": key.created
     })

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::codec;
 use segue_core::ids::{Seq, SessionId};
-use segue_server::ServerSharedState;
+use segue_server::CrossServerSharedState;
 use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{
@@ -21,7 +21,7 @@ use crate::cli::{GlobalArgs, MigrateArgs};
 use crate::limits::{MIGRATED_INBOX_ENTRIES_MAX, MIGRATED_RECORDS_MAX, MIGRATED_SESSIONS_PAGE};
 use crate::print;
 use crate::print::number_format::format_plural;
-use crate::store_location::{NodeOptions, StoreLocation, open_database};
+use crate::store_location::{ClusterNodeOptions, StoreLocation, open_database};
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     }
     let source = SqliteStore::open(source_path)?;
     ensure_source_unused(&source, arguments)?;
-    let target = open_database(url, NodeOptions::default())?;
+    let target = open_database(url, ClusterNodeOptions::default())?;
     let nodes = target.report_database().await?.live_nodes;
     if nodes > 1 {
         bail!("{} of the target database are running; stop them first", format_plural(nodes - 1, "node"));
@@ -51,7 +51,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     let mut report = MigrationReport::default();
     let sessions = list_all_sessions(&source).await?;
     for (index, entry) in sessions.iter().enumerate() {
-        let migration = SessionMigration { source: &source, target: &target, entry };
+        let migration = SessionCopyToPostgres { source: &source, target: &target, entry };
         let records = migration.run().await.with_context(|| format!("cannot migrate session `{}`", entry.session))?;
         match records {
             0 => report.unchanged += 1,
@@ -64,8 +64,8 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     ensure_same_heads(&source, &sessions).await?;
     let folder = StoreLocation::File(source_path).data_folder(None);
     let target = std::sync::Arc::new(target);
-    let shared = ServerSharedState::from_store(target.clone());
-    report.keys = ServerSharedState::from_folder(&folder).copy_keys_to(&shared).await?;
+    let shared = CrossServerSharedState::from_store(target.clone());
+    report.keys = CrossServerSharedState::from_folder(&folder).copy_keys_to(&shared).await?;
     drop(shared);
     target.close().await?;
     print_report(global, &report)
@@ -129,7 +129,7 @@ fn show_progress(global: &GlobalArgs, done: usize, all: usize) {
 }
 
 /// One session that is copied.
-struct SessionMigration<'a> {
+struct SessionCopyToPostgres<'a> {
     source: &'a SqliteStore,
     target: &'a PostgresStore,
     entry: &'a StoredSessionEntry,
@@ -137,12 +137,12 @@ struct SessionMigration<'a> {
 
 /// A part of a journal, with the texts that it refers to first.
 #[derive(PartialEq)]
-struct JournalPart {
+struct JournalPartWithTexts {
     records: Vec<JournalRecord>,
     bodies: Vec<CommitBody>,
 }
 
-impl SessionMigration<'_> {
+impl SessionCopyToPostgres<'_> {
     /// Copies what is missing, and compares everything. Returns the number of records that were copied.
     async fn run(&self) -> anyhow::Result<u64> {
         let StoredSessionEntry { session, uid, parent, head, .. } = self.entry;
@@ -207,7 +207,7 @@ async fn read_part(
     session: &SessionId,
     range: Range<Seq>,
     known: &mut BTreeMap<BodyId, BodyVisibility>,
-) -> anyhow::Result<JournalPart> {
+) -> anyhow::Result<JournalPartWithTexts> {
     let left = usize::try_from(range.end.0 - range.start.0).unwrap_or(usize::MAX);
     let records = store.read_records(session, range.start, left.min(MIGRATED_RECORDS_MAX)).await?;
     let mut uses = Vec::new();
@@ -230,5 +230,5 @@ async fn read_part(
     let to_body =
         |((first_used_by, id, kind), text)| CommitBody { text: TextToStore { id, text, kind }, first_used_by };
     let bodies = uses.into_iter().zip(texts).map(to_body).collect();
-    Ok(JournalPart { records, bodies })
+    Ok(JournalPartWithTexts { records, bodies })
 }

@@ -7,25 +7,25 @@ use segue_core::ids::ModelName;
 use segue_models::card::{ModelCard, TokenPrice};
 use segue_models::catalog::VendorModelSpec;
 use segue_models::discovery::{apply_ollama_env, list_provider_models};
-use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::limits::MODEL_LISTING_MS_MAX;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, ModelsArgs};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
-use crate::model_setup::{ModelDiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
+use crate::model_setup::{OllamaDiscoveryPolicy, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup::{self, LoadedConfig};
-use crate::trust::{self, TrustScope};
+use crate::trust::{self, TrustCheckScope};
 
 pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
     let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
-    trust::require_trust(folder_trust.as_ref(), TrustScope::Everything)?;
+    trust::require_trust(folder_trust.as_ref(), TrustCheckScope::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {
-            discover_models(&mut config, ModelDiscoveryScope::Everywhere).await;
+            discover_models(&mut config, OllamaDiscoveryPolicy::Everywhere).await;
             print_available_models(global, &config).await
         }
     }
@@ -145,7 +145,7 @@ async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str)
         host if host.contains(provider) => provider.to_owned(),
         host => format!("{provider} at {host}"),
     };
-    let client = ReqwestTransport::new(TimeoutProfile::Completion);
+    let client = ReqwestTransport::new(CompletionOrProbeTimeouts::Completion);
     let listing =
         tokio::time::timeout(Duration::from_millis(MODEL_LISTING_MS_MAX), list_provider_models(&client, &connection))
             .await;

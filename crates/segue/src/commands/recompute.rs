@@ -2,9 +2,9 @@
 //! side. The conversation does not change.
 
 use anyhow::bail;
-use segue_core::decide::RecomputeChanges;
+use segue_core::decide::RecomputeOverrides;
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::{ComparedCallAnswer, ComparedCallRun, Engine, RecomputeResult};
+use segue_engine::{ComparedCallAnswer, Engine, OriginalOrRerunCall, RecomputeResult};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, RecomputeArgs};
@@ -42,8 +42,10 @@ pub(crate) async fn recompute_call(
     set: &[String],
 ) -> anyhow::Result<RecomputeResult> {
     let (flow, _) = engine.load_session(session).await?;
-    let options =
-        RecomputeChanges { model: model.map(Into::into), settings: setting_values::parse_settings(flow.spec(), set)? };
+    let options = RecomputeOverrides {
+        model: model.map(Into::into),
+        settings: setting_values::parse_settings(flow.spec(), set)?,
+    };
     Ok(engine.recompute_call(session, call, &options).await?)
 }
 
@@ -55,7 +57,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
         [] => String::new(),
         names => format!(" · changed fragments: {}", names.join(", ")),
     };
-    let heading = |run: &ComparedCallRun, label: &str| {
+    let heading = |run: &OriginalOrRerunCall, label: &str| {
         format!("{label}: {} {role} on {}{}", run.call, run.model, format_answer_usage(run))
     };
     let (left, right) = (heading(original, "original"), heading(rerun, "recomputed"));
@@ -64,7 +66,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
     format!("{columns}\n{}\n", screen.paint.dim(to_single_line(&footer)))
 }
 
-fn format_answer_usage(run: &ComparedCallRun) -> String {
+fn format_answer_usage(run: &OriginalOrRerunCall) -> String {
     let Ok(ComparedCallAnswer { usage, cost_microusd, duration_ms, .. }) = &run.answer else { return String::new() };
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
     let cost = number_format::format_cost(*cost_microusd);
@@ -77,7 +79,7 @@ fn format_answer_usage(run: &ComparedCallRun) -> String {
 }
 
 /// Returns the flow's summary of an answer, or its text if the flow has none.
-fn answer_text(run: &ComparedCallRun) -> String {
+fn answer_text(run: &OriginalOrRerunCall) -> String {
     match &run.answer {
         Ok(answer) => answer.answer_summary.clone().unwrap_or_else(|| answer.text.clone()),
         Err(reason) => format!("({reason})"),
@@ -85,7 +87,7 @@ fn answer_text(run: &ComparedCallRun) -> String {
 }
 
 fn recompute_result_json(session: &SessionId, result: &RecomputeResult) -> Value {
-    let run_json = |run: &ComparedCallRun| {
+    let run_json = |run: &OriginalOrRerunCall| {
         let answer = run.answer.as_ref().ok();
         json!({
             "call": run.call.to_string(),

@@ -45,7 +45,7 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
     let engine = &running.engine;
     let (_, before) = engine.load_session(&session).await?;
     let mut updates = engine.subscribe(&session, before.session.last_seq).await?;
-    let mut watch = RunWatch {
+    let mut watch = UnattendedRunMonitor {
         engine,
         session: &session,
         approvals: arguments.approvals,
@@ -183,7 +183,7 @@ async fn open_session(running: &RunningEngine, arguments: &RunArgs) -> anyhow::R
 }
 
 /// Watches a run: adds up its cost, and decides about tool runs that need approval.
-struct RunWatch<'e> {
+struct UnattendedRunMonitor<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
     approvals: RunApprovalPolicy,
@@ -192,7 +192,7 @@ struct RunWatch<'e> {
     is_over_budget: bool,
 }
 
-impl RunWatch<'_> {
+impl UnattendedRunMonitor<'_> {
     async fn follow(&mut self, updates: &mut Subscription) -> anyhow::Result<()> {
         let SessionUpdate::Event(recorded) = updates.next_update().await? else { return Ok(()) };
         match &recorded.event {

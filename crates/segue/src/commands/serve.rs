@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
-use crate::store_location::NodeOptions;
+use crate::store_location::ClusterNodeOptions;
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
 const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
@@ -21,7 +21,7 @@ const CLUSTER_SECRET_ENV: &str = "SEGUE_CLUSTER_SECRET";
 pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
     let playback = ModelReplySource::from_args(arguments.script.as_deref(), None, None);
     let cluster_secret = std::env::var(CLUSTER_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(ClusterSecret);
-    let node = NodeOptions {
+    let node = ClusterNodeOptions {
         address: arguments.advertise.clone(),
         lease_ms: arguments.lease_ms,
         placements: arguments.placement,

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use segue_core::decide;
-use segue_core::event::ToolRunResolution;
+use segue_core::event::UnknownToolRunResolution;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_engine::{Engine, SessionResumePolicy};
@@ -91,9 +91,9 @@ fn parse_resolution(arguments: &ResolveArgs) -> anyhow::Result<decide::OperatorC
         && id.starts_with('x')
     {
         let resolution = match resolution {
-            UnknownOutcomeResolutionArg::Retry => ToolRunResolution::RunAgain,
-            UnknownOutcomeResolutionArg::Fail => ToolRunResolution::Fail,
-            UnknownOutcomeResolutionArg::Done => ToolRunResolution::Done,
+            UnknownOutcomeResolutionArg::Retry => UnknownToolRunResolution::RunAgain,
+            UnknownOutcomeResolutionArg::Fail => UnknownToolRunResolution::Fail,
+            UnknownOutcomeResolutionArg::Done => UnknownToolRunResolution::Done,
         };
         return Ok(decide::OperatorCommand::ResolveToolRun { run, resolution, text: text.clone() });
     }

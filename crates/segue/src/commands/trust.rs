@@ -11,7 +11,7 @@ use crate::config::UserDirs;
 use crate::print;
 use crate::print::text::to_single_line;
 use crate::setup;
-use crate::trust::{FolderTrust, TrustStatus, TrustedFolders, canonical_folder};
+use crate::trust::{ConfigTrustStatus, FolderTrust, TrustedFolders, canonical_folder};
 
 pub(crate) fn run_trust(global: &GlobalArgs, arguments: TrustArgs) -> anyhow::Result<()> {
     match arguments.action {
@@ -43,12 +43,12 @@ fn show_trust(global: &GlobalArgs) -> anyhow::Result<()> {
     print::write_stdout(&text)
 }
 
-fn status_name(status: TrustStatus) -> &'static str {
+fn status_name(status: ConfigTrustStatus) -> &'static str {
     match status {
-        TrustStatus::NotNeeded => "not_needed",
-        TrustStatus::Trusted => "trusted",
-        TrustStatus::Changed => "changed",
-        TrustStatus::Untrusted => "untrusted",
+        ConfigTrustStatus::NotNeeded => "not_needed",
+        ConfigTrustStatus::Trusted => "trusted",
+        ConfigTrustStatus::Changed => "changed",
+        ConfigTrustStatus::Untrusted => "untrusted",
     }
 }
 
@@ -66,11 +66,11 @@ fn describe_trust(trust: &FolderTrust) -> String {
     let (file, status) = (trust.display_file(), trust.status.describe());
     let wants: String = trust.requests.iter().map(|request| format!("  {}\n", request.description)).collect();
     match trust.status {
-        TrustStatus::NotNeeded => {
+        ConfigTrustStatus::NotNeeded => {
             format!("{file} {status}: it uses no keys, calls no other servers and starts no programs\n")
         }
-        TrustStatus::Trusted => format!("{file} {status}. It may:\n{wants}"),
-        TrustStatus::Changed | TrustStatus::Untrusted => {
+        ConfigTrustStatus::Trusted => format!("{file} {status}. It may:\n{wants}"),
+        ConfigTrustStatus::Changed | ConfigTrustStatus::Untrusted => {
             format!("{file} {status}. It would:\n{wants}`segue trust add` allows this until the file changes\n")
         }
     }
@@ -80,7 +80,7 @@ fn add_trust(global: &GlobalArgs, yes: bool) -> anyhow::Result<()> {
     let Some(trust) = setup::load_config(global)?.folder_trust else {
         bail!("{}", no_folder_config_message(global).trim_end());
     };
-    if trust.status == TrustStatus::NotNeeded {
+    if trust.status == ConfigTrustStatus::NotNeeded {
         return print::write_stdout(&describe_trust(&trust));
     }
     let file = trust.display_file();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::flow::DynFlow;
 use segue_core::ids::FlowName;
-use segue_engine::FlowLoader;
+use segue_engine::RecordedFlowLoader;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::definition::FlowDefinition;
 
@@ -70,9 +70,9 @@ impl Config {
 
 /// Builds flows from the definitions that sessions have recorded.
 #[derive(Debug)]
-pub(crate) struct DefinitionLoader;
+pub(crate) struct RecordedDefinitionLoader;
 
-impl FlowLoader for DefinitionLoader {
+impl RecordedFlowLoader for RecordedDefinitionLoader {
     fn load_flow(&self, _name: &FlowName, definition: &str) -> Result<Arc<dyn DynFlow>, String> {
         let flow = ProjectFlow::from_source(definition).map_err(|errors| errors.to_string())?;
         Ok(Arc::new(flow))

@@ -34,7 +34,7 @@ impl UserDirs {
 
 /// Where a configuration file was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConfigFileLocation {
+pub(crate) enum ConfigFileOrigin {
     /// Named by the user, or in the user's configuration folder.
     User,
     /// In the current folder, which may come from anybody.
@@ -42,9 +42,9 @@ pub(crate) enum ConfigFileLocation {
 }
 
 /// Returns the configuration file to read, and where it was found: `given`, or else the first default location that exists.
-pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<(PathBuf, ConfigFileLocation)> {
+pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<(PathBuf, ConfigFileOrigin)> {
     if let Some(given) = given {
-        return Some((given.to_owned(), ConfigFileLocation::User));
+        return Some((given.to_owned(), ConfigFileOrigin::User));
     }
     let users = dirs.config_home.as_ref().map(|folder| folder.join("segue").join(CONFIG_FILE_NAME));
     let here = PathBuf::from(CONFIG_FILE_NAME);
@@ -54,10 +54,10 @@ pub(crate) fn find_config_file(given: Option<&Path>, dirs: &UserDirs) -> Option<
             (Ok(users), Ok(here)) => users == here,
             _ => false,
         });
-        let location = if is_users { ConfigFileLocation::User } else { ConfigFileLocation::CurrentFolder };
+        let location = if is_users { ConfigFileOrigin::User } else { ConfigFileOrigin::CurrentFolder };
         return Some((here, location));
     }
-    users.filter(|path| path.exists()).map(|path| (path, ConfigFileLocation::User))
+    users.filter(|path| path.exists()).map(|path| (path, ConfigFileOrigin::User))
 }
 
 impl Config {

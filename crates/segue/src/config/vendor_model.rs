@@ -2,7 +2,7 @@
 
 use segue_core::ids::ModelName;
 use segue_models::ModelCatalog;
-use segue_models::catalog::{ModelProfile, VendorModelSpec};
+use segue_models::catalog::{CatalogModel, VendorModelSpec};
 use segue_models::vendor::{GenerationParams, JsonMode, ReasoningEffort, WireFormat};
 
 use super::table_reader::{ConfigError, ConfigTable};
@@ -77,12 +77,12 @@ pub(super) fn read_vendor_model(
             temperature: table.float("temperature", 0.0, HIGHEST_TEMPERATURE)?.map(|number| number.value as f32),
             effort: table.choice("effort", &EFFORT_NAMES)?.map(|effort| effort.value),
         },
-        overrides: ModelProfile {
+        overrides: CatalogModel {
             output_tokens_max: table.integer("output_tokens_max", 1)?.map(|tokens| tokens.value),
             json: table.choice("json", &JSON_MODE_NAMES)?.map(|json| json.value),
             images: table.boolean("images")?.map(|flag| flag.value),
             tools: table.boolean("tools")?.map(|flag| flag.value),
-            ..ModelProfile::default()
+            ..CatalogModel::default()
         },
     };
     // The environment is left out: a missing API key is not a mistake in the file.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use segue_core::flow::{
-    Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ArtifactNote, ArtifactTableRow,
-    ChecklistItem, ChecklistItemStatus,
+    Artifact, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode, ArtifactMetric,
+    ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
 };
 
 use serde_json::Value;
@@ -25,15 +25,15 @@ pub(crate) fn render_artifacts(artifacts: &[Artifact], screen: RenderOptions) ->
     artifacts.iter().map(render).collect()
 }
 
-fn render_artifact_content(content: &ArtifactContent, screen: RenderOptions) -> String {
+fn render_artifact_content(content: &TypedArtifactContent, screen: RenderOptions) -> String {
     match content {
-        ArtifactContent::Table { columns, rows } => render_artifact_table(columns, rows, screen),
-        ArtifactContent::Notes { items } => items.iter().map(|item| render_note(item, screen)).collect(),
-        ArtifactContent::Checklist { goal, items } => {
+        TypedArtifactContent::Table { columns, rows } => render_artifact_table(columns, rows, screen),
+        TypedArtifactContent::Notes { items } => items.iter().map(|item| render_note(item, screen)).collect(),
+        TypedArtifactContent::Checklist { goal, items } => {
             let items: String = items.iter().map(render_checklist_item).collect();
             format!("{INDENT}{}\n{items}", to_single_line(goal))
         }
-        ArtifactContent::Graph { nodes, edges, notes, metrics } => {
+        TypedArtifactContent::Graph { nodes, edges, notes, metrics } => {
             render_artifact_graph(nodes, edges, notes, metrics, screen)
         }
     }
@@ -61,7 +61,7 @@ fn indent_lines(text: &str) -> String {
     text.lines().map(|line| format!("{INDENT}{line}\n")).collect()
 }
 
-fn render_note(item: &ArtifactNote, screen: RenderOptions) -> String {
+fn render_note(item: &NotesArtifactItem, screen: RenderOptions) -> String {
     let columns = screen.width.saturating_sub(INDENT.len() * 2).max(20);
     let title =
         if item.title.is_empty() { String::new() } else { format!("{INDENT}{}\n", to_single_line(&item.title)) };
@@ -70,14 +70,14 @@ fn render_note(item: &ArtifactNote, screen: RenderOptions) -> String {
     format!("{title}{lines}")
 }
 
-fn render_checklist_item(item: &ChecklistItem) -> String {
+fn render_checklist_item(item: &ArtifactChecklistItem) -> String {
     let mark = match item.status {
-        ChecklistItemStatus::Complete => "✓",
-        ChecklistItemStatus::Active => "→",
-        ChecklistItemStatus::Pending => "·",
+        ArtifactChecklistItemStatus::Complete => "✓",
+        ArtifactChecklistItemStatus::Active => "→",
+        ArtifactChecklistItemStatus::Pending => "·",
     };
     let done_when = match (&item.status, item.done_when.as_str()) {
-        (ChecklistItemStatus::Active, done_when) if !done_when.is_empty() => {
+        (ArtifactChecklistItemStatus::Active, done_when) if !done_when.is_empty() => {
             format!(" (done when {})", to_single_line(done_when))
         }
         _ => String::new(),
@@ -86,8 +86,8 @@ fn render_checklist_item(item: &ChecklistItem) -> String {
 }
 
 fn render_artifact_graph(
-    nodes: &[ArtifactNode],
-    edges: &[ArtifactEdge],
+    nodes: &[ArtifactGraphNode],
+    edges: &[ArtifactGraphEdge],
     notes: &[String],
     metrics: &[ArtifactMetric],
     screen: RenderOptions,

@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    PendingWorkStatus, SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery,
-    SessionSummary, Snapshot, StoreMaintenance, StoredSessionEntry, SubmissionStatus, TakeoverPolicy,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
+    PendingWorkQuery, PendingWorkStatus, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage,
+    SessionNameAndUid, SessionQuery, SessionSummary, Snapshot, StoreMaintenance, StoredSessionEntry, SubmissionStatus,
+    TakeoverPolicy,
 };
 use serde_json::{Value, json};
 
@@ -18,11 +19,11 @@ use crate::limits::{REMOTE_EVENTS_MAX, REMOTE_TEXTS_MAX};
 
 /// A read-only store backed by the HTTP API.
 #[derive(Debug)]
-pub(crate) struct RemoteStore {
+pub(crate) struct RemoteReadOnlyStore {
     client: Arc<ServerClient>,
 }
 
-impl RemoteStore {
+impl RemoteReadOnlyStore {
     pub(crate) fn new(client: Arc<ServerClient>) -> Self {
         Self { client }
     }
@@ -54,7 +55,7 @@ fn string_or_empty(value: &Value) -> String {
 }
 
 #[async_trait]
-impl JournalReader for RemoteStore {
+impl JournalReader for RemoteReadOnlyStore {
     async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
         let mut records: Vec<JournalRecord> = Vec::new();
         let mut after = after.0;
@@ -104,7 +105,7 @@ impl JournalReader for RemoteStore {
 }
 
 #[async_trait]
-impl SessionCatalog for RemoteStore {
+impl SessionCatalog for RemoteReadOnlyStore {
     async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let limit = query.limit.clamp(1, REMOTE_TEXTS_MAX);
         let no_session = SessionId::from("");
@@ -139,11 +140,11 @@ impl SessionCatalog for RemoteStore {
         })
     }
 
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         Err(not_offered_error(session))
     }
 
-    async fn children_of(&self, _: SessionUid, _: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn children_of(&self, _: SessionUid, _: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         Err(not_offered_error(&SessionId::from("")))
     }
 
@@ -151,17 +152,17 @@ impl SessionCatalog for RemoteStore {
         Ok(PendingWorkPage { sessions: Vec::new(), next_cursor: None })
     }
 
-    async fn sessions_to_delete(&self, _: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn sessions_to_delete(&self, _: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         Ok(Vec::new())
     }
 
-    async fn changes_after(&self, _: Option<ChangeCursor>, _: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(&self, _: Option<SessionChangeCursor>, _: usize) -> Result<SessionChangePage, Error> {
         Err(not_offered_error(&SessionId::from("")))
     }
 }
 
 #[async_trait]
-impl JournalWriter for RemoteStore {
+impl JournalWriter for RemoteReadOnlyStore {
     async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
         Err(read_only_error(session))
     }
@@ -188,7 +189,7 @@ impl JournalWriter for RemoteStore {
 }
 
 #[async_trait]
-impl LeaseStore for RemoteStore {
+impl LeaseStore for RemoteReadOnlyStore {
     async fn acquire_lease(&self, session: &SessionId, _: TakeoverPolicy) -> Result<Lease, Error> {
         Err(read_only_error(session))
     }
@@ -197,20 +198,20 @@ impl LeaseStore for RemoteStore {
         None
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error> {
         match held.first() {
             Some((session, _)) => Err(read_only_error(session)),
-            None => Ok(LeaseRenewal { expires_at: None, lost: Vec::new() }),
+            None => Ok(LeaseRenewalResult { expires_at: None, lost: Vec::new() }),
         }
     }
 
-    async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<InboxStatus, Error> {
+    async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         Err(read_only_error(session))
     }
 }
 
 #[async_trait]
-impl InboxStore for RemoteStore {
+impl InboxStore for RemoteReadOnlyStore {
     async fn submit(&self, session: &SessionId, _: Option<SessionUid>, _: NewSubmission) -> Result<SessionUid, Error> {
         Err(read_only_error(session))
     }
@@ -223,14 +224,14 @@ impl InboxStore for RemoteStore {
         Err(not_offered_error(session))
     }
 
-    async fn held_sessions_with_entries(&self, _: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn held_sessions_with_entries(&self, _: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         // This process holds no session.
         Ok(Vec::new())
     }
 }
 
 #[async_trait]
-impl StoreMaintenance for RemoteStore {
+impl StoreMaintenance for RemoteReadOnlyStore {
     async fn probe_write(&self) -> Result<(), Error> {
         let ready = self.client.get("/ready").await;
         ready.map(|_| ()).map_err(|error| remote_error(&SessionId::from(""), &error))

@@ -1,13 +1,13 @@
 //! Asks the user about tool runs that wait for a person.
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{ToolRunHoldReason, ToolRunResolution};
+use segue_core::event::{ToolRunHoldReason, UnknownToolRunResolution};
 use segue_core::ids::ToolRunId;
 use segue_core::session::{HeldToolRun, Session};
 
 use super::chat_loop::{ChatLoop, LoopControl};
 use super::input_reader::TerminalInputEvent;
-use super::screen::OutputDestination;
+use super::screen::TerminalOrPipedOutput;
 
 const APPROVAL_PROMPT: &str = "run it? [y]es, [n]o, [a]lways in this session > ";
 const RESOLUTION_PROMPT: &str = "[r]un it again, it [f]ailed, or it is [d]one with a result > ";
@@ -60,11 +60,11 @@ impl ToolRunQuestion {
             (ToolRunHoldReason::Approval, "a" | "always") if rest.is_empty() => Some(approve(true)),
             (ToolRunHoldReason::Approval, "n" | "no") => Some(OperatorCommand::Deny { run, reason: rest }),
             (ToolRunHoldReason::UnknownOutcome, "r" | "run") if rest.is_empty() => {
-                Some(resolve(ToolRunResolution::RunAgain, None))
+                Some(resolve(UnknownToolRunResolution::RunAgain, None))
             }
-            (ToolRunHoldReason::UnknownOutcome, "f" | "failed") => Some(resolve(ToolRunResolution::Fail, text)),
+            (ToolRunHoldReason::UnknownOutcome, "f" | "failed") => Some(resolve(UnknownToolRunResolution::Fail, text)),
             (ToolRunHoldReason::UnknownOutcome, "d" | "done") if text.is_some() => {
-                Some(resolve(ToolRunResolution::Done, text))
+                Some(resolve(UnknownToolRunResolution::Done, text))
             }
             _ => None,
         }
@@ -77,7 +77,7 @@ impl ChatLoop<'_> {
         while let Some(question) = ToolRunQuestion::next(&self.state.session) {
             self.screen.print_warning(&question.description)?;
             let (session, run) = (&self.session, question.run);
-            if self.screen.output_mode() == OutputDestination::Piped {
+            if self.screen.output_mode() == TerminalOrPipedOutput::Piped {
                 let hint = match question.reason {
                     ToolRunHoldReason::Approval => {
                         format!("`segue approve {session} {run}` or `segue deny {session} {run}`")

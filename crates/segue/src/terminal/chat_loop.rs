@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, RecordedEvent};
-use segue_core::flow::{AnswerVisibility, DynFlow, FactDisplay};
+use segue_core::flow::{DynFlow, FactDisplay, RoleAnswerVisibility};
 use segue_core::ids::{MessageId, Seq, SessionId, UnixMillis};
 use segue_core::prompt::PromptImage;
 use segue_core::session::SessionState;
@@ -16,11 +16,11 @@ use tokio::time::{Instant, interval_at};
 
 use super::backend::{EngineBackend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
-use super::input_reader::{InputReader, InterruptedInputLine, TerminalInputEvent};
+use super::input_reader::{InputReader, InterruptedLineEmptiness, TerminalInputEvent};
 use super::message_draft::{LineOrBlockInput, MessageDraft, TerminalUserMessage};
 use super::process_signals::{InterruptSignalListener, ShutdownSignalReceiver};
 use super::recap::RecapLine;
-use super::screen::{OutputDestination, Screen};
+use super::screen::{Screen, TerminalOrPipedOutput};
 use super::session_entry::{OpenedChatSession, TerminalChatOptions, open_or_resume_session};
 use super::slash_command::{self, MessageOrSlashCommand};
 use super::terminal_mode::TerminalModeGuard;
@@ -95,8 +95,10 @@ pub(crate) async fn run_chat_loop(
     let session = open_or_resume_session(backend, &options).await?;
     let terminal_mode = TerminalModeGuard::capture(screen.output_mode());
     let reader = match screen.output_mode() {
-        OutputDestination::Interactive => InputReader::from_keyboard(screen.paint(), input_history::history_path())?,
-        OutputDestination::Piped => InputReader::from_lines(io::BufReader::new(io::stdin())),
+        TerminalOrPipedOutput::Interactive => {
+            InputReader::from_keyboard(screen.paint(), input_history::history_path())?
+        }
+        TerminalOrPipedOutput::Piped => InputReader::from_lines(io::BufReader::new(io::stdin())),
     };
     chat_in_session(backend, &options, session, screen, (reader, terminal_mode)).await
 }
@@ -174,13 +176,15 @@ impl<'e> ChatLoop<'e> {
         }
         self.screen.end_line()?;
         match (self.screen.output_mode(), self.result) {
-            (OutputDestination::Interactive, _) | (OutputDestination::Piped, ChatExitStatus::Succeeded) => Ok(()),
-            (OutputDestination::Piped, ChatExitStatus::Failed) => Err(SilentExit(1).into()),
+            (TerminalOrPipedOutput::Interactive, _) | (TerminalOrPipedOutput::Piped, ChatExitStatus::Succeeded) => {
+                Ok(())
+            }
+            (TerminalOrPipedOutput::Piped, ChatExitStatus::Failed) => Err(SilentExit(1).into()),
         }
     }
 
     fn print_recap(&mut self, recap: &[RecapLine]) -> io::Result<()> {
-        if recap.is_empty() || self.screen.output_mode() == OutputDestination::Piped {
+        if recap.is_empty() || self.screen.output_mode() == TerminalOrPipedOutput::Piped {
             return Ok(());
         }
         let turns = format_plural(u64::from(self.state.session.last_ids.turn.0), "turn");
@@ -221,7 +225,7 @@ impl<'e> ChatLoop<'e> {
                         return Ok(Some(written));
                     }
                 }
-                TerminalInputEvent::Interrupted(InterruptedInputLine::Empty) if interrupted => return Ok(None),
+                TerminalInputEvent::Interrupted(InterruptedLineEmptiness::Empty) if interrupted => return Ok(None),
                 TerminalInputEvent::Interrupted(_) => {
                     draft.discard();
                     interrupted = true;
@@ -233,7 +237,7 @@ impl<'e> ChatLoop<'e> {
                     return Ok(None);
                 }
                 TerminalInputEvent::EndOfInput => {
-                    return Ok(draft.finish().filter(|_| self.screen.output_mode() == OutputDestination::Piped));
+                    return Ok(draft.finish().filter(|_| self.screen.output_mode() == TerminalOrPipedOutput::Piped));
                 }
             }
         }
@@ -487,7 +491,7 @@ pub(crate) fn now_millis() -> UnixMillis {
 /// Speaker names are shown if more than one role is visible to the user.
 fn speaker_names_for(flow: &dyn DynFlow) -> SpeakerNameVisibility {
     let visible =
-        flow.spec().roles.values().filter(|role| matches!(role.visibility, AnswerVisibility::User { .. })).count();
+        flow.spec().roles.values().filter(|role| matches!(role.visibility, RoleAnswerVisibility::User { .. })).count();
     if visible > 1 { SpeakerNameVisibility::Shown } else { SpeakerNameVisibility::Hidden }
 }
 

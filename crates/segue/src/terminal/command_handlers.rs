@@ -12,7 +12,7 @@ use segue_store::SessionQuery;
 use super::chat_loop::{ChatLoop, LoopControl};
 use super::cost_table::{cost_table, describe_prefix_reuse};
 use super::reply_lookup;
-use super::slash_command::{PhaseCommandTarget, SlashCommand, help_text};
+use super::slash_command::{PhaseAndGraphOwner, SlashCommand, help_text};
 use crate::commands::explain::call_history::load_call_history;
 use crate::commands::explain::receipt;
 use crate::commands::phase::graph_lookup::resolve_phase_key;
@@ -36,11 +36,11 @@ impl ChatLoop<'_> {
                 let text = render_phase_reports(self.flow.spec(), &reports, self.screen.paint());
                 self.screen.print_styled(&text)?;
             }
-            SlashCommand::Propose(PhaseCommandTarget { to, owner }) => {
+            SlashCommand::Propose(PhaseAndGraphOwner { to, owner }) => {
                 let phase = self.resolve_phase(Some(&to), owner.as_deref())?;
                 return self.send_command(OperatorCommand::Propose { phase, to, reason: None }).await;
             }
-            SlashCommand::Grant(PhaseCommandTarget { to, owner }) => {
+            SlashCommand::Grant(PhaseAndGraphOwner { to, owner }) => {
                 let phase = self.resolve_phase(Some(&to), owner.as_deref())?;
                 return self.send_command(OperatorCommand::Grant { phase, to }).await;
             }

@@ -25,7 +25,7 @@ pub(crate) enum TerminalInputEvent {
     /// A line, or a pasted text.
     Text(String),
     /// Ctrl-C was pressed.
-    Interrupted(InterruptedInputLine),
+    Interrupted(InterruptedLineEmptiness),
     /// Ctrl-D was pressed, or the file has ended.
     EndOfInput,
     /// A line is invalid, for this reason. More lines may follow.
@@ -36,7 +36,7 @@ pub(crate) enum TerminalInputEvent {
 
 /// Whether the line was empty when Ctrl-C was pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InterruptedInputLine {
+pub(crate) enum InterruptedLineEmptiness {
     NonEmpty,
     Empty,
 }
@@ -129,9 +129,9 @@ fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) ->
     match line {
         Ok(text) => TerminalInputEvent::Text(text),
         Err(ReadlineError::Interrupted) if has_text.load(Ordering::Relaxed) => {
-            TerminalInputEvent::Interrupted(InterruptedInputLine::NonEmpty)
+            TerminalInputEvent::Interrupted(InterruptedLineEmptiness::NonEmpty)
         }
-        Err(ReadlineError::Interrupted) => TerminalInputEvent::Interrupted(InterruptedInputLine::Empty),
+        Err(ReadlineError::Interrupted) => TerminalInputEvent::Interrupted(InterruptedLineEmptiness::Empty),
         Err(ReadlineError::Eof) => TerminalInputEvent::EndOfInput,
         Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
             TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned())

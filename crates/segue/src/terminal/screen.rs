@@ -13,7 +13,7 @@ use crate::print::text::{sanitize_for_terminal, truncate_to_width};
 
 /// Where the output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputDestination {
+pub(crate) enum TerminalOrPipedOutput {
     /// To a terminal, with streaming replies, notes and a spinner.
     Interactive,
     /// To a file or another program: complete replies only.
@@ -24,7 +24,7 @@ pub(crate) enum OutputDestination {
 pub(crate) struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
-    mode: OutputDestination,
+    mode: TerminalOrPipedOutput,
     paint: Paint,
     size: fn() -> TerminalSize,
     spinner: SpinnerSetting,
@@ -72,7 +72,7 @@ impl Screen {
         Self {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
-            mode: if is_interactive { OutputDestination::Interactive } else { OutputDestination::Piped },
+            mode: if is_interactive { TerminalOrPipedOutput::Interactive } else { TerminalOrPipedOutput::Piped },
             paint: if is_interactive { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
             size: terminal_mode::terminal_size,
             spinner: if is_interactive && io::stderr().is_terminal() {
@@ -85,7 +85,7 @@ impl Screen {
     }
 
     #[must_use]
-    pub(crate) fn output_mode(&self) -> OutputDestination {
+    pub(crate) fn output_mode(&self) -> TerminalOrPipedOutput {
         self.mode
     }
 
@@ -97,7 +97,7 @@ impl Screen {
     /// Returns the options for rendering text for this screen.
     #[must_use]
     pub(crate) fn render_options(&self) -> print::RenderOptions {
-        let is_terminal = self.mode == OutputDestination::Interactive;
+        let is_terminal = self.mode == TerminalOrPipedOutput::Interactive;
         let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
         print::RenderOptions { paint: self.paint, width, is_terminal }
     }
@@ -144,11 +144,11 @@ impl Screen {
     /// Returns an error if standard output is closed.
     pub(crate) fn print_note(&mut self, text: &str) -> io::Result<()> {
         match self.mode {
-            OutputDestination::Interactive => {
+            TerminalOrPipedOutput::Interactive => {
                 let text = self.paint.dim(sanitize_reply(text));
                 self.write_stderr(&text)
             }
-            OutputDestination::Piped => Ok(()),
+            TerminalOrPipedOutput::Piped => Ok(()),
         }
     }
 
@@ -176,12 +176,12 @@ impl Screen {
     /// Returns an error if standard output is closed.
     pub(crate) fn print_blank_line(&mut self) -> io::Result<()> {
         match self.mode {
-            OutputDestination::Interactive => {
+            TerminalOrPipedOutput::Interactive => {
                 self.end_line()?;
                 self.out.write_all(b"\n")?;
                 self.out.flush()
             }
-            OutputDestination::Piped => Ok(()),
+            TerminalOrPipedOutput::Piped => Ok(()),
         }
     }
 
@@ -221,7 +221,7 @@ impl Screen {
     pub(crate) fn erase_text(&mut self, text: &str) -> io::Result<bool> {
         let size = (self.size)();
         let rows = count_rows(&sanitize_reply(text), size.columns.max(TERMINAL_COLUMNS_MIN));
-        if self.mode == OutputDestination::Piped || rows > size.rows.saturating_sub(1) {
+        if self.mode == TerminalOrPipedOutput::Piped || rows > size.rows.saturating_sub(1) {
             return Ok(false);
         }
         self.clear_spinner();
@@ -257,8 +257,8 @@ impl Screen {
     /// Removes control sequences on a terminal, so that a reply cannot move the cursor or change the title.
     fn sanitize<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         match self.mode {
-            OutputDestination::Interactive => sanitize_reply(text).into(),
-            OutputDestination::Piped => text.into(),
+            TerminalOrPipedOutput::Interactive => sanitize_reply(text).into(),
+            TerminalOrPipedOutput::Piped => text.into(),
         }
     }
 }
@@ -339,7 +339,7 @@ pub(crate) mod tests {
             let screen = Screen {
                 out: Box::new(terminal.clone()),
                 err: Box::new(terminal.clone()),
-                mode: OutputDestination::Interactive,
+                mode: TerminalOrPipedOutput::Interactive,
                 paint: Paint::new(true),
                 size,
                 spinner: SpinnerSetting::Enabled,
@@ -354,7 +354,7 @@ pub(crate) mod tests {
             (
                 terminal,
                 Screen {
-                    mode: OutputDestination::Piped,
+                    mode: TerminalOrPipedOutput::Piped,
                     paint: Paint::new(false),
                     spinner: SpinnerSetting::Disabled,
                     ..screen

@@ -15,7 +15,7 @@ use segue_store::PendingWorkQuery;
 
 use super::backend::EngineBackend;
 use super::recap::{RecapLine, build_recap, load_recent_events};
-use super::screen::{OutputDestination, Screen};
+use super::screen::{Screen, TerminalOrPipedOutput};
 use crate::limits::PENDING_SESSIONS_SHOWN_MAX;
 use crate::name_lookup;
 use crate::setting_values;
@@ -37,12 +37,12 @@ pub(crate) struct TerminalChatOptions {
     pub session: Option<SessionId>,
     /// The settings of a new session, as `NAME=VALUE`.
     pub settings: Vec<String>,
-    pub answer_source: ChatReplySource,
+    pub answer_source: DisplayedReplySource,
 }
 
 /// Where the replies come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ChatReplySource {
+pub(crate) enum DisplayedReplySource {
     /// The configured models.
     Models,
     /// The rehearsal model.
@@ -136,13 +136,13 @@ impl OpenedChatSession {
         options: &TerminalChatOptions,
         engine: &Engine,
     ) -> io::Result<()> {
-        if screen.output_mode() == OutputDestination::Interactive {
+        if screen.output_mode() == TerminalOrPipedOutput::Interactive {
             let flow = &self.flow.spec().name;
             let model = match &options.answer_source {
-                ChatReplySource::Models => describe_models(engine, &*self.flow),
-                ChatReplySource::Rehearsal { .. } => "rehearsal (canned replies)".to_owned(),
-                ChatReplySource::Script(file) => format!("script {file}"),
-                ChatReplySource::Server(url) => format!("at {url}"),
+                DisplayedReplySource::Models => describe_models(engine, &*self.flow),
+                DisplayedReplySource::Rehearsal { .. } => "rehearsal (canned replies)".to_owned(),
+                DisplayedReplySource::Script(file) => format!("script {file}"),
+                DisplayedReplySource::Server(url) => format!("at {url}"),
             };
             let title = match self.state.session.title.as_str() {
                 "" => String::new(),
@@ -158,7 +158,7 @@ impl OpenedChatSession {
             );
             screen.print_styled(&heading)?;
         }
-        if let ChatReplySource::Rehearsal { warning } = options.answer_source {
+        if let DisplayedReplySource::Rehearsal { warning } = options.answer_source {
             screen.print_warning(warning)?;
         }
         if let Some(first) = self.unfinished_sessions.first() {

@@ -25,8 +25,8 @@ pub(crate) enum MessageOrSlashCommand {
 pub(crate) enum SlashCommand {
     Help,
     Phase,
-    Propose(PhaseCommandTarget),
-    Grant(PhaseCommandTarget),
+    Propose(PhaseAndGraphOwner),
+    Grant(PhaseAndGraphOwner),
     RollBack { visit: u32, owner: Option<String> },
     ExplainCall(Option<CallId>),
     Recompute { call: Option<CallId>, model: Option<String>, set: Vec<String> },
@@ -47,7 +47,7 @@ pub(crate) enum SlashCommand {
 
 /// A phase, and the owner of its graph if several graphs have a phase of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PhaseCommandTarget {
+pub(crate) struct PhaseAndGraphOwner {
     pub to: PhaseName,
     pub owner: Option<String>,
 }
@@ -189,8 +189,8 @@ fn parse_call(word: &str) -> Result<CallId, String> {
     parse_call_id(word).map_err(|error| error.to_string())
 }
 
-fn phase_target(to: &str, owner: Option<&str>) -> PhaseCommandTarget {
-    PhaseCommandTarget { to: PhaseName::from(to), owner: owner.map(ToOwned::to_owned) }
+fn phase_target(to: &str, owner: Option<&str>) -> PhaseAndGraphOwner {
+    PhaseAndGraphOwner { to: PhaseName::from(to), owner: owner.map(ToOwned::to_owned) }
 }
 
 fn usage_message(name: &str, arguments: &str) -> String {

@@ -16,7 +16,7 @@ mod unix {
     use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
     use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr};
 
-    use super::super::screen::{OutputDestination, TerminalSize};
+    use super::super::screen::{TerminalOrPipedOutput, TerminalSize};
     use super::DEFAULT_TERMINAL_SIZE;
 
     const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
@@ -31,10 +31,10 @@ mod unix {
     impl TerminalModeGuard {
         /// Saves the current mode, in interactive mode only.
         #[must_use]
-        pub(crate) fn capture(mode: OutputDestination) -> Self {
+        pub(crate) fn capture(mode: TerminalOrPipedOutput) -> Self {
             match mode {
-                OutputDestination::Interactive => Self { original: tcgetattr(stdin()).ok() },
-                OutputDestination::Piped => Self { original: None },
+                TerminalOrPipedOutput::Interactive => Self { original: tcgetattr(stdin()).ok() },
+                TerminalOrPipedOutput::Piped => Self { original: None },
             }
         }
 
@@ -82,7 +82,7 @@ mod unix {
 
 #[cfg(not(unix))]
 mod non_unix {
-    use super::super::screen::{OutputDestination, TerminalSize};
+    use super::super::screen::{TerminalOrPipedOutput, TerminalSize};
     use super::DEFAULT_TERMINAL_SIZE;
 
     /// Nothing is changed, so nothing needs restoring.
@@ -92,7 +92,7 @@ mod non_unix {
     impl TerminalModeGuard {
         /// Captures nothing on this platform.
         #[must_use]
-        pub(crate) fn capture(_: OutputDestination) -> Self {
+        pub(crate) fn capture(_: TerminalOrPipedOutput) -> Self {
             Self
         }
 

@@ -9,14 +9,14 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use super::backend::EngineBackend;
 use super::chat_loop::chat_in_session;
 use super::input_reader::InputReader;
 use super::screen::tests::TestTerminal;
-use super::screen::{OutputDestination, Screen};
-use super::session_entry::{ChatReplySource, TerminalChatOptions, open_or_resume_session};
+use super::screen::{Screen, TerminalOrPipedOutput};
+use super::session_entry::{DisplayedReplySource, TerminalChatOptions, open_or_resume_session};
 use super::terminal_mode::TerminalModeGuard;
 use play::Play;
 
@@ -24,7 +24,7 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     let model: ScriptedModel = script.parse().expect("a sound script");
     let flows: Vec<Arc<dyn DynFlow>> = vec![Arc::new(Play::new())];
     let models = ModelRegistry::from_single_model(Arc::new(model));
-    let setup = EngineConfig::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
+    let setup = EngineConfig::new(Arc::new(InMemoryStore::open(disk)), flows, models, "scripted");
     // As in the program, a session resumes when it is used.
     Engine::start(EngineConfig { recovery: SessionResumePolicy::OnUse, ..setup }).await.expect("it starts")
 }
@@ -36,7 +36,7 @@ fn options() -> TerminalChatOptions {
         mid_turn_policy: MidTurnPolicy::Queue,
         session: Some("stage".into()),
         settings: Vec::new(),
-        answer_source: ChatReplySource::Models,
+        answer_source: DisplayedReplySource::Models,
     }
 }
 
@@ -50,7 +50,7 @@ async fn run_chat(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) 
         &options,
         session,
         screen,
-        (reader, TerminalModeGuard::capture(OutputDestination::Piped)),
+        (reader, TerminalModeGuard::capture(TerminalOrPipedOutput::Piped)),
     )
     .await;
     engine.shutdown().await;

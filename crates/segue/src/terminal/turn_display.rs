@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use segue_core::event::{
-    CallOpened, Event, PhaseEntered, PhaseStateOwner, RecordedEvent, RetryDecision, ToolOutcome, TurnOutcome,
+    CallOpened, Event, PhaseEntered, PhaseStateOwner, RecordedEvent, RetryDecision, ToolRunOutcome, TurnOutcome,
 };
 use segue_core::ids::{CallId, UnixMillis};
 use segue_core::phase::TransitionCause;
 use segue_core::session::Session;
 
-use super::screen::{OutputDestination, Screen};
+use super::screen::{Screen, TerminalOrPipedOutput};
 use crate::follow::answer_truncation_warning;
 use crate::print::number_format::format_duration;
 use crate::progress_text::{call_label, speaker_name};
@@ -25,7 +25,7 @@ pub(crate) struct TurnDisplay {
     /// The text so far of calls that are being answered.
     partial_replies: BTreeMap<CallId, StreamingReplyText>,
     active_reply: Option<ActiveReply>,
-    deferred: Vec<DeferredOutput>,
+    deferred: Vec<OutputAfterActiveReply>,
 }
 
 /// Whether replies have a heading with the name of the speaker.
@@ -60,7 +60,7 @@ enum DisplayedReplyStatus {
 
 /// Output that waits until the active reply is complete.
 #[derive(Debug)]
-enum DeferredOutput {
+enum OutputAfterActiveReply {
     Note(String),
     Reply(String),
 }
@@ -92,7 +92,7 @@ impl TurnDisplay {
 
     /// Shows another chunk of a call's answer, or keeps it for later.
     pub(crate) fn show_chunk(&mut self, screen: &mut Screen, call: CallId, attempt: u32, text: &str) -> io::Result<()> {
-        if screen.output_mode() == OutputDestination::Piped {
+        if screen.output_mode() == TerminalOrPipedOutput::Piped {
             return Ok(());
         }
         let partial =
@@ -145,16 +145,16 @@ impl TurnDisplay {
             Some(active) if active.status == DisplayedReplyStatus::Streaming => {
                 self.active_reply = Some(active);
                 let heading = self.speaker_heading(call, role);
-                self.deferred.push(DeferredOutput::Reply(heading + text));
+                self.deferred.push(OutputAfterActiveReply::Reply(heading + text));
                 Ok(())
             }
             active @ Some(_) => {
                 self.active_reply = active;
                 let heading = self.speaker_heading(call, role);
-                self.deferred.push(DeferredOutput::Reply(heading + text));
+                self.deferred.push(OutputAfterActiveReply::Reply(heading + text));
                 self.retract_reply(screen)
             }
-            None if screen.output_mode() == OutputDestination::Piped => screen.print_text(text),
+            None if screen.output_mode() == TerminalOrPipedOutput::Piped => screen.print_text(text),
             None => {
                 let heading = self.speaker_heading(call, role);
                 screen.print_text(&(heading + text))
@@ -211,7 +211,7 @@ impl TurnDisplay {
     /// Shows a note as soon as no reply is active.
     pub(crate) fn show_note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
         if self.active_reply.is_some() {
-            self.deferred.push(DeferredOutput::Note(line));
+            self.deferred.push(OutputAfterActiveReply::Note(line));
             return Ok(());
         }
         screen.print_note(&line)
@@ -257,8 +257,8 @@ impl TurnDisplay {
         screen.end_line()?;
         for output in std::mem::take(&mut self.deferred) {
             match output {
-                DeferredOutput::Note(line) => screen.print_note(&line)?,
-                DeferredOutput::Reply(text) => screen.print_text(&text)?,
+                OutputAfterActiveReply::Note(line) => screen.print_note(&line)?,
+                OutputAfterActiveReply::Reply(text) => screen.print_text(&text)?,
             }
         }
         self.activate_next_reply(screen)
@@ -331,7 +331,9 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
         Event::SkipGranted { grant, .. } => format!("— granted: {} —", grant.warning()),
         Event::HandoverCreated(handover) => format!("— handover: {} —", handover.kind),
         Event::ToolRunEnded {
-            run, outcome: ToolOutcome::Failed | ToolOutcome::Refused | ToolOutcome::Unknown, ..
+            run,
+            outcome: ToolRunOutcome::Failed | ToolRunOutcome::Refused | ToolRunOutcome::Unknown,
+            ..
         } => {
             let tool = before.open_tool_runs.get(run).map_or_else(|| run.to_string(), |tool| tool.tool.to_string());
             format!("tool {tool} failed")

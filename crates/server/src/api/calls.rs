@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use segue_core::context::PrefixMatch;
+use segue_core::context::PreviousPromptComparison;
 use segue_core::event::{CallOpened, Event, RetryDecision, UsageSource};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{CallId, Seq, ThreadId, TurnId};
@@ -14,8 +14,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::common_types::serialized_name;
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{self, QueryParams, RequestedSession};
-use crate::history::{CallEndHistoryEntry, CallEntry};
+use crate::extract::{self, CallerSessionRef, QueryParams};
+use crate::history::{CallEndHistoryEntry, CallHistoryEntry};
 use crate::limits::{CALLS_PAGE_DEFAULT, CALLS_PAGE_MAX};
 use crate::problem::HttpProblem;
 
@@ -109,7 +109,7 @@ pub(crate) struct TokenUsageView {
 
 /// Builds the list view of a call.
 #[must_use]
-pub(crate) fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryView {
+pub(crate) fn summarize_call(entry: &CallHistoryEntry, spec: &FlowSpec) -> CallSummaryView {
     let is_visible = spec.roles.get(&entry.role).is_some_and(|role| role.hidden_blocks(&entry.ask).is_some());
     let (status, problem) = call_status(entry);
     let mut view = CallSummaryView {
@@ -179,7 +179,7 @@ pub(crate) fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryV
     view
 }
 
-fn count_attempts(entry: &CallEntry) -> u32 {
+fn count_attempts(entry: &CallHistoryEntry) -> u32 {
     let failed = u32::try_from(entry.failed_attempts.iter().filter(|attempt| attempt.attempt.is_some()).count())
         .unwrap_or(u32::MAX);
     match &entry.end {
@@ -203,11 +203,11 @@ fn count_attempts(entry: &CallEntry) -> u32 {
     }
 }
 
-fn last_retry_decision(entry: &CallEntry) -> Option<RetryDecision> {
+fn last_retry_decision(entry: &CallHistoryEntry) -> Option<RetryDecision> {
     entry.failed_attempts.last().and_then(|attempt| attempt.next)
 }
 
-fn call_status(entry: &CallEntry) -> (&'static str, Option<String>) {
+fn call_status(entry: &CallHistoryEntry) -> (&'static str, Option<String>) {
     let last = entry.failed_attempts.last().map(|attempt| attempt.summary.clone());
     match (&entry.end, last_retry_decision(entry)) {
         (Some(CallEndHistoryEntry::Answered { is_late: true, .. }), _) => ("late", last),
@@ -220,11 +220,13 @@ fn call_status(entry: &CallEntry) -> (&'static str, Option<String>) {
     }
 }
 
-fn prefix_view(prefix: &PrefixMatch) -> PromptPrefixView {
+fn prefix_view(prefix: &PreviousPromptComparison) -> PromptPrefixView {
     match prefix {
-        PrefixMatch::First => PromptPrefixView::First,
-        PrefixMatch::Extends(previous) => PromptPrefixView::Extends { previous_call: previous.to_string() },
-        PrefixMatch::Broken { from: previous, kept_tokens, cause } => PromptPrefixView::Broken {
+        PreviousPromptComparison::First => PromptPrefixView::First,
+        PreviousPromptComparison::Extends(previous) => {
+            PromptPrefixView::Extends { previous_call: previous.to_string() }
+        }
+        PreviousPromptComparison::Broken { from: previous, kept_tokens, cause } => PromptPrefixView::Broken {
             previous_call: previous.to_string(),
             kept_tokens: *kept_tokens,
             cause: cause.to_string(),
@@ -266,7 +268,7 @@ pub(crate) struct CallsPage {
 /// List the calls of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls", tag = "calls", params(SessionPath, ListCallsParams), responses((status = 200, body = CallsPage)))]
 pub(crate) async fn list_calls(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListCallsParams>,
 ) -> Result<Json<CallsPage>, HttpProblem> {
     let limit = super::page_limit(params.limit, CALLS_PAGE_DEFAULT, CALLS_PAGE_MAX)?;
@@ -275,7 +277,7 @@ pub(crate) async fn list_calls(
     let after = params.after.as_deref().map(extract::parse_numbered_id::<CallId>).transpose()?.unwrap_or_default();
     let at = AtEventParams { at: params.at }.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
-    let is_wanted = |entry: &&CallEntry| {
+    let is_wanted = |entry: &&CallHistoryEntry| {
         turn.is_none_or(|turn| entry.turn == Some(turn))
             && thread.is_none_or(|thread| entry.thread == thread)
             && params.role.as_ref().is_none_or(|role| entry.role == role.as_str())
@@ -296,7 +298,7 @@ pub(crate) async fn list_calls(
 ///
 /// # Errors
 /// The session cannot be read, or the flow does not exist.
-pub(crate) async fn read_flow_spec(session_ref: &RequestedSession) -> Result<FlowSpec, HttpProblem> {
+pub(crate) async fn read_flow_spec(session_ref: &CallerSessionRef) -> Result<FlowSpec, HttpProblem> {
     let flow = with_session_history(session_ref, None, |history| {
         match history.first_event.as_ref().map(|first| &first.event) {
             Some(Event::SessionOpened(opened)) => Some(opened.flow.clone()),
@@ -313,10 +315,10 @@ pub(crate) async fn read_flow_spec(session_ref: &RequestedSession) -> Result<Flo
 /// # Errors
 /// The id is malformed, or the session has no such call.
 pub(crate) async fn find_call(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     call: &str,
     at: Option<Seq>,
-) -> Result<CallEntry, HttpProblem> {
+) -> Result<CallHistoryEntry, HttpProblem> {
     let call: CallId = extract::parse_numbered_id(call)?;
     let entry = with_session_history(session_ref, at, |history| history.calls.get(&call).cloned()).await?;
     entry.ok_or_else(|| session_ref.to_problem(Error::NoSuchCall { session: session_ref.session.clone(), call }))
@@ -327,8 +329,8 @@ pub(crate) async fn find_call(
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn read_call_opened(
-    session_ref: &RequestedSession,
-    entry: &CallEntry,
+    session_ref: &CallerSessionRef,
+    entry: &CallHistoryEntry,
 ) -> Result<std::sync::Arc<CallOpened>, HttpProblem> {
     let before = Seq(entry.position.seq.0.saturating_sub(1));
     let events = session_ref

@@ -14,7 +14,7 @@ use super::session_view::with_session_history;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::event_view::EventTextFilter;
-use crate::extract::{QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, QueryParams};
 use crate::limits::STREAMED_SESSIONS_MAX;
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamEndCondition, StreamMessage, StreamPermit, sse_response};
@@ -66,7 +66,7 @@ async fn session_messages(
     name: &str,
     after: Seq,
 ) -> Result<impl Stream<Item = StreamMessage> + Send + 'static, HttpProblem> {
-    let session_ref = RequestedSession::resolve(app, caller.clone(), name).await?;
+    let session_ref = CallerSessionRef::resolve(app, caller.clone(), name).await?;
     let head = with_session_history(&session_ref, None, |history| history.last_seq).await?;
     let request = EventStreamRequest {
         session_ref,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::SessionPath;
 use super::session_view::SessionView;
 use super::sessions::run_paid_command;
-use crate::extract::{JsonBody, RequestedSession};
+use crate::extract::{CallerSessionRef, JsonBody};
 use crate::problem::HttpProblem;
 
 /// The arguments of a flow command.
@@ -28,7 +28,7 @@ pub(crate) struct RunFlowCommandRequest {
     params(SessionPath, ("command" = String, Path, description = "The name of the command; `/v1/flows/{flow}` lists them.")),
     request_body = RunFlowCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn run_flow_command(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, name)): Path<(String, String)>,
     JsonBody(request): JsonBody<RunFlowCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::with_session_history;
 use crate::event_view::{EventTextFilter, EventView, EventViewBuilder};
-use crate::extract::{HttpResponseFormat, QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, HttpResponseFormat, QueryParams};
 use crate::limits::{EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX};
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamEndCondition};
@@ -46,7 +46,7 @@ pub(crate) struct EventsPage {
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPath, ListEventsParams),
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn get_events(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     format: HttpResponseFormat,
     headers: HeaderMap,
     QueryParams(params): QueryParams<ListEventsParams>,

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, QueryParams};
 use crate::limits::FACTS_MAX;
 use crate::problem::HttpProblem;
 
@@ -52,7 +52,7 @@ pub(crate) struct ListFactsParams {
 /// List the facts that the flow recorded
 #[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPath, ListFactsParams), responses((status = 200, body = FlowFactList)))]
 pub(crate) async fn list_facts(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListFactsParams>,
 ) -> Result<Json<FlowFactList>, HttpProblem> {
     let at = AtEventParams { at: params.at }.to_seq()?;
@@ -114,7 +114,7 @@ pub(crate) struct ArtifactView {
 /// List the artifacts of the flow
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts", tag = "flow", params(SessionPath, AtEventParams), responses((status = 200, body = ArtifactList)))]
 pub(crate) async fn list_artifacts(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactList>, HttpProblem> {
     let artifacts = read_artifacts(&session_ref, at.to_seq()?).await?;
@@ -125,7 +125,7 @@ pub(crate) async fn list_artifacts(
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts/{artifact}", tag = "flow",
     params(SessionPath, ("artifact" = String, Path, description = "The name of the artifact."), AtEventParams), responses((status = 200, body = ArtifactView)))]
 pub(crate) async fn get_artifact(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, name)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactView>, HttpProblem> {
@@ -134,7 +134,7 @@ pub(crate) async fn get_artifact(
     artifacts.into_iter().find(|artifact| artifact.name == name).map(artifact_view).map(Json).ok_or_else(none)
 }
 
-async fn read_artifacts(session_ref: &RequestedSession, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
+async fn read_artifacts(session_ref: &CallerSessionRef, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
     let (flow, state) = read_session_state(session_ref, at).await?;
     session_ref
         .app

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use segue_core::context::FragmentSpec;
 use segue_core::decide::RoleModelResolver;
-use segue_core::flow::{AnswerVisibility, FlowSpec, RoleSpec, ToolExecutionSite};
+use segue_core::flow::{FlowSpec, RoleAnswerVisibility, RoleSpec, ToolRunnerKind};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::render_mermaid;
 use segue_engine::Error;
@@ -264,8 +264,8 @@ fn flow_view(spec: &FlowSpec, selector: &dyn RoleModelResolver) -> FlowView {
                 tool: tool.spec.name.to_string(),
                 description: tool.spec.description.clone(),
                 run_by: match tool.runner {
-                    ToolExecutionSite::Flow => "flow".to_owned(),
-                    ToolExecutionSite::Host => "host".to_owned(),
+                    ToolRunnerKind::Flow => "flow".to_owned(),
+                    ToolRunnerKind::Host => "host".to_owned(),
                 },
                 parameters: tool.spec.parameters.clone(),
             })
@@ -301,7 +301,7 @@ fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn RoleModelResolver)
         // Our own types can always be serialized.
         scope: serde_json::to_value(&role.scope).unwrap_or_default(),
         graph: role.graph.as_ref().map(ToString::to_string),
-        visible_to_user: matches!(role.visibility, AnswerVisibility::User { .. }),
+        visible_to_user: matches!(role.visibility, RoleAnswerVisibility::User { .. }),
         tools: role.tools.iter().map(ToString::to_string).collect(),
         opening: fragments(&role.recipe.opening),
         asks: role
@@ -337,7 +337,7 @@ pub(crate) fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
         to: edge.to.to_string(),
         guard: edge.guard.to_string(),
     };
-    let gate = |gate: &segue_core::phase::PhaseGate| GateView {
+    let gate = |gate: &segue_core::phase::PhaseEntryGate| GateView {
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
         satisfied_by: gate.satisfied_by.to_string(),

@@ -15,7 +15,7 @@ use super::common_types::serialized_name;
 use super::session_view::with_session_history;
 use super::turns::SessionTexts;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, QueryParams};
 use crate::history::{CallEndHistoryEntry, HandoverEntry, SessionHistory};
 use crate::problem::HttpProblem;
 
@@ -74,7 +74,7 @@ pub(crate) struct TextOccurrenceView {
 /// Each field names the calls and messages in which its text was found.
 #[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPath, AtEventParams), responses((status = 200, body = HandoverList)))]
 pub(crate) async fn list_handovers(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<HandoverList>, HttpProblem> {
     let at = at.to_seq()?;

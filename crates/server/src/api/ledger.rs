@@ -16,7 +16,7 @@ use super::common_types::{CallTotalsView, LedgerAccountView};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
 use crate::caller::Caller;
-use crate::extract::{JsonBody, QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
 use crate::limits::TEXTS_MAX;
 use crate::problem::HttpProblem;
 
@@ -34,7 +34,7 @@ pub(crate) struct LedgerView {
 /// Get the usage and cost of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/ledger", tag = "ledger", params(SessionPath, AtEventParams), responses((status = 200, body = LedgerView)))]
 pub(crate) async fn get_ledger(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<LedgerView>, HttpProblem> {
     let at = at.to_seq()?;
@@ -80,7 +80,7 @@ pub(crate) struct SessionStateView {
 /// Get the complete state of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/state", tag = "state", params(SessionPath, AtEventParams), responses((status = 200, body = SessionStateView)))]
 pub(crate) async fn get_session_state(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<SessionStateView>, HttpProblem> {
     let (flow, state) = read_session_state(&session_ref, at.to_seq()?).await?;
@@ -102,7 +102,7 @@ fn hide_namespace(session: &mut Value, caller: &Caller) {
     params(SessionPath, ("body" = String, Path, description = "The id of the text: 32 characters.")),
     responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn get_text(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, body)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let id: BodyId = body.parse().map_err(HttpProblem::bad_request)?;
@@ -120,7 +120,7 @@ pub(crate) async fn get_text(
     Ok((headers, text).into_response())
 }
 
-fn text_problem(session_ref: &RequestedSession, error: &segue_engine::Error) -> HttpProblem {
+fn text_problem(session_ref: &CallerSessionRef, error: &segue_engine::Error) -> HttpProblem {
     if error.is_missing_text() {
         return HttpProblem::not_found("the session has no such text");
     }
@@ -146,7 +146,7 @@ pub(crate) struct TextsView {
 /// Get several texts
 #[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPath), request_body = TextsRequest, responses((status = 200, body = TextsView)))]
 pub(crate) async fn get_texts(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TextsRequest>,
 ) -> Result<Json<TextsView>, HttpProblem> {
     if request.bodies.len() > TEXTS_MAX {

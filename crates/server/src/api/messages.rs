@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView};
 use super::session_view::with_session_history;
 use crate::event_view::EventTextFilter;
-use crate::extract::{HttpResponseFormat, JsonBodyWithImages, RequestedSession};
+use crate::extract::{CallerSessionRef, HttpResponseFormat, JsonBodyWithImages};
 use crate::history::{ReplyHistoryEntry, TurnHistoryEntry};
 use crate::images::NewImage;
 use crate::problem::HttpProblem;
@@ -87,7 +87,7 @@ pub(crate) struct AcceptedMessage {
     request_body = NewMessage,
     responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
 pub(crate) async fn send_message(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     format: HttpResponseFormat,
     headers: HeaderMap,
     JsonBodyWithImages(new): JsonBodyWithImages<NewMessage>,
@@ -105,7 +105,7 @@ pub(crate) async fn send_message(
         ..UserMessage::from(new.text)
     };
     let engine = &session_ref.app.engine;
-    let content_if_keyed = message.idempotency_key.is_some().then(|| MessageContentHashes::from_message(&message));
+    let content_if_keyed = message.idempotency_key.is_some().then(|| UserMessageHashes::from_message(&message));
     let check_message = async |message| match &content_if_keyed {
         Some(content) => content.check_recorded_message(&session_ref, message).await,
         None => Ok(()),
@@ -145,12 +145,12 @@ pub(crate) async fn send_message(
 }
 
 /// The hashes of a message's text and images, by which it is compared with a recorded message.
-pub(crate) struct MessageContentHashes {
+pub(crate) struct UserMessageHashes {
     text: BodyId,
     images: Vec<BodyId>,
 }
 
-impl MessageContentHashes {
+impl UserMessageHashes {
     pub(crate) fn from_message(message: &UserMessage) -> Self {
         Self {
             text: BodyId::hash_text(&message.text),
@@ -164,7 +164,7 @@ impl MessageContentHashes {
     /// The key was used for another message.
     pub(crate) async fn check_recorded_message(
         &self,
-        session_ref: &RequestedSession,
+        session_ref: &CallerSessionRef,
         message: MessageId,
     ) -> Result<(), HttpProblem> {
         let is_same = with_session_history(session_ref, None, |history| {
@@ -193,7 +193,7 @@ pub(crate) fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<Ide
 
 /// Returns the sequence number before a message, and the last one of the session.
 async fn seq_before_message(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     message: MessageId,
 ) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), HttpProblem> {
     with_session_history(session_ref, None, |history| {
@@ -208,7 +208,7 @@ async fn seq_before_message(
 /// # Errors
 /// The turn has not ended, or the session cannot be read.
 pub(crate) async fn build_message_result(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     message: MessageId,
     phase: Option<String>,
 ) -> Result<MessageResult, HttpProblem> {
@@ -245,7 +245,7 @@ pub(crate) async fn build_message_result(
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn read_replies(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     replies: &[ReplyHistoryEntry],
 ) -> Result<Vec<ReplyView>, HttpProblem> {
     let ids: Vec<_> = replies.iter().map(|entry| entry.text.body).collect();

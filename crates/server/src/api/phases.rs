@@ -19,7 +19,7 @@ use super::common_types::{CallTotalsView, PhaseParticipantView, serialized_name}
 use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{JsonBody, QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
 use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
 use crate::usage::admit_turn;
@@ -216,7 +216,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
 /// List the phase graphs of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPath, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
 pub(crate) async fn list_phase_graphs(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<PhaseGraphStatusList>, HttpProblem> {
     let at = at.to_seq()?;
@@ -229,7 +229,7 @@ pub(crate) async fn list_phase_graphs(
 }
 
 async fn read_graph_status(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     flow: &dyn DynFlow,
     state: &SessionState,
     key: &PhaseGraphKey,
@@ -428,7 +428,7 @@ pub(crate) struct PhaseRollbackRequest {
 /// Propose a transition to a phase
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPath), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn propose_phase(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<ProposePhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let ProposePhaseRequest { to, reason, graph, participant } = request;
@@ -439,7 +439,7 @@ pub(crate) async fn propose_phase(
 /// Grant the entry of a phase once, regardless of guards and gates
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPath), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn grant_phase_entry(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<GrantPhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let GrantPhaseRequest { to, graph, participant } = request;
@@ -455,7 +455,7 @@ pub(crate) async fn grant_phase_entry(
 /// Nothing is deleted from the journal.
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = PhaseRollbackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn roll_back_phase(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<PhaseRollbackRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
     let PhaseRollbackRequest { visit, graph, participant } = request;
@@ -467,7 +467,7 @@ pub(crate) async fn roll_back_phase(
 }
 
 async fn run_phase_command(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     graph: Option<&str>,
     participant: Option<&str>,
     command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,

@@ -16,7 +16,7 @@ use super::calls::{find_call, read_call_opened};
 use super::session_view::with_session_history;
 use super::turns::ImageView;
 use super::{CallPath, SessionPath};
-use crate::extract::{HttpResponseFormat, QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, HttpResponseFormat, QueryParams};
 use crate::problem::HttpProblem;
 
 /// The exact prompt of a call.
@@ -75,7 +75,7 @@ pub(crate) struct PromptToolView {
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPath, CallPath),
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
 pub(crate) async fn get_prompt(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     format: HttpResponseFormat,
     Path((_, call)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
@@ -88,7 +88,7 @@ pub(crate) async fn get_prompt(
     Ok(Json(prompt_view(entry.call, prompt, opened.receipt.digest.to_string())).into_response())
 }
 
-async fn read_prompt(session_ref: &RequestedSession, call: CallId) -> Result<Prompt, HttpProblem> {
+async fn read_prompt(session_ref: &CallerSessionRef, call: CallId) -> Result<Prompt, HttpProblem> {
     session_ref
         .app
         .engine
@@ -130,7 +130,7 @@ pub(crate) fn tool_call_view(tool_call: &segue_core::prompt::ToolCall) -> ToolCa
 }
 
 /// Builds the view of a tool.
-pub(crate) fn prompt_tool_view(tool: &segue_core::prompt::ToolSpec) -> PromptToolView {
+pub(crate) fn prompt_tool_view(tool: &segue_core::prompt::ModelToolSpec) -> PromptToolView {
     PromptToolView {
         name: tool.name.to_string(),
         description: tool.description.clone(),
@@ -169,7 +169,7 @@ pub(crate) struct PromptDiffLine {
 /// Compare the prompt of a call with another one
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPath, CallPath, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
 pub(crate) async fn get_prompt_diff(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
     QueryParams(params): QueryParams<PromptDiffParams>,
 ) -> Result<Json<PromptDiffView>, HttpProblem> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::body::BodyId;
-use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource, PrefixMatch};
+use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource, PreviousPromptComparison};
 use segue_core::event::{CallAnswered, CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, Seq};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use super::calls::{CallSummaryView, find_call, read_call_opened, read_flow_spec,
 use super::prompts::{PromptToolView, ToolCallView, prompt_tool_view, tool_call_view};
 use super::session_view::with_session_history;
 use super::{CallPath, SessionPath};
-use crate::extract::{QueryParams, RequestedSession};
-use crate::history::{CallEndHistoryEntry, CallEntry, FailedAttemptEntry};
+use crate::extract::{CallerSessionRef, QueryParams};
+use crate::history::{CallEndHistoryEntry, CallHistoryEntry, FailedAttemptHistoryEntry};
 use crate::problem::HttpProblem;
 
 /// A call with its receipt.
@@ -160,17 +160,17 @@ pub(crate) struct ModelAnswerView {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ReceiptParams {
+pub(crate) struct CallReceiptParams {
     /// Whether texts are included; `true` by default.
     texts: Option<bool>,
 }
 
 /// Get a call with its receipt
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPath, CallPath, ReceiptParams), responses((status = 200, body = CallReceiptView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPath, CallPath, CallReceiptParams), responses((status = 200, body = CallReceiptView)))]
 pub(crate) async fn get_call_receipt(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
-    QueryParams(params): QueryParams<ReceiptParams>,
+    QueryParams(params): QueryParams<CallReceiptParams>,
 ) -> Result<Json<CallReceiptView>, HttpProblem> {
     let entry = find_call(&session_ref, &call, None).await?;
     let opened = read_call_opened(&session_ref, &entry).await?;
@@ -205,7 +205,7 @@ pub(crate) async fn get_call_receipt(
 }
 
 /// The parts of a receipt that other events hold: the thread's opening, and what was compacted.
-struct ReceiptContext {
+struct PromptReceiptContext {
     thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
     messages_folded: u32,
     previous_call: Option<CallId>,
@@ -213,15 +213,16 @@ struct ReceiptContext {
 }
 
 async fn read_receipt_context(
-    session_ref: &RequestedSession,
-    entry: &CallEntry,
+    session_ref: &CallerSessionRef,
+    entry: &CallHistoryEntry,
     call: &CallOpened,
-) -> Result<ReceiptContext, HttpProblem> {
+) -> Result<PromptReceiptContext, HttpProblem> {
     let seen = with_session_history(session_ref, None, |history| {
         let thread = history.threads.get(&entry.thread);
         let opener = thread.map(|thread| thread.opened.2).filter(|opener| *opener != entry.call);
         let opener = opener.and_then(|opener| history.calls.get(&opener).cloned());
-        let earlier = |compaction: &crate::history::CompactionEntry| compaction.position.seq < entry.position.seq;
+        let earlier =
+            |compaction: &crate::history::CompactionHistoryEntry| compaction.position.seq < entry.position.seq;
         let messages_folded = thread.map_or(0, |thread| {
             thread
                 .compactions
@@ -231,9 +232,9 @@ async fn read_receipt_context(
                 .sum()
         });
         let cached = match &entry.prefix {
-            PrefixMatch::First => 0,
-            PrefixMatch::Extends(from) => history.calls.get(from).map_or(0, |from| from.prompt_tokens),
-            PrefixMatch::Broken { kept_tokens: kept, .. } => *kept,
+            PreviousPromptComparison::First => 0,
+            PreviousPromptComparison::Extends(from) => history.calls.get(from).map_or(0, |from| from.prompt_tokens),
+            PreviousPromptComparison::Broken { kept_tokens: kept, .. } => *kept,
         };
         (opener, messages_folded, history.previous_calls_of_role(entry).next().map(|entry| entry.call), cached)
     });
@@ -243,7 +244,7 @@ async fn read_receipt_context(
         Some(opener) => Some((opener.call, read_call_opened(session_ref, &opener).await?.receipt.opening.clone())),
         None => None,
     };
-    Ok(ReceiptContext {
+    Ok(PromptReceiptContext {
         thread_opening,
         messages_folded,
         previous_call,
@@ -252,8 +253,8 @@ async fn read_receipt_context(
 }
 
 async fn read_call_answered(
-    session_ref: &RequestedSession,
-    entry: &CallEntry,
+    session_ref: &CallerSessionRef,
+    entry: &CallHistoryEntry,
 ) -> Result<Option<Box<CallAnswered>>, HttpProblem> {
     let Some(CallEndHistoryEntry::Answered { position, is_late: false, .. }) = &entry.end else { return Ok(None) };
     let before = Seq(position.seq.0.saturating_sub(1));
@@ -272,9 +273,9 @@ async fn read_call_answered(
 type TextsById = BTreeMap<BodyId, Arc<str>>;
 
 async fn read_receipt_texts(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     opened: &CallOpened,
-    context: &ReceiptContext,
+    context: &PromptReceiptContext,
     answered: Option<&CallAnswered>,
 ) -> Result<TextsById, HttpProblem> {
     let thread_opening = context.thread_opening.iter().flat_map(|(_, fragments)| fragments);
@@ -293,7 +294,7 @@ async fn read_receipt_texts(
 
 fn fragment_views(
     opened: &CallOpened,
-    context: &ReceiptContext,
+    context: &PromptReceiptContext,
     texts: &TextsById,
 ) -> (Vec<ShownFragmentView>, Vec<ShownFragmentView>) {
     let receipt = &opened.receipt;
@@ -395,7 +396,7 @@ fn fragment_source_view(source: &FragmentSource) -> FragmentSourceView {
 }
 
 async fn read_tools_and_output(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     opened: &CallOpened,
 ) -> Result<(Vec<PromptToolView>, Option<Value>), HttpProblem> {
     let ids: Vec<BodyId> = opened.tools_body.into_iter().chain(opened.output_schema).collect();
@@ -410,13 +411,13 @@ async fn read_tools_and_output(
         texts.get(index)
     };
     // The texts were written by this program. If a newer version wrote them, the view is shown without them.
-    let tools: Vec<segue_core::prompt::ToolSpec> =
+    let tools: Vec<segue_core::prompt::ModelToolSpec> =
         find(opened.tools_body).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let output = find(opened.output_schema).and_then(|text| serde_json::from_str(text).ok());
     Ok((tools.iter().map(prompt_tool_view).collect(), output))
 }
 
-fn failed_attempt_view(attempt: &FailedAttemptEntry) -> FailedAttemptView {
+fn failed_attempt_view(attempt: &FailedAttemptHistoryEntry) -> FailedAttemptView {
     FailedAttemptView {
         seq: attempt.position.seq.0,
         at: attempt.position.at.0,
@@ -430,7 +431,11 @@ fn failed_attempt_view(attempt: &FailedAttemptEntry) -> FailedAttemptView {
     }
 }
 
-fn model_answer_view(entry: &CallEntry, answered: Option<&CallAnswered>, texts: &TextsById) -> Option<ModelAnswerView> {
+fn model_answer_view(
+    entry: &CallHistoryEntry,
+    answered: Option<&CallAnswered>,
+    texts: &TextsById,
+) -> Option<ModelAnswerView> {
     let Some(CallEndHistoryEntry::Answered { text, .. }) = &entry.end else { return None };
     let lookup = |text: segue_core::body::TextRef| texts.get(&text.body).map(|text| text.to_string());
     Some(ModelAnswerView {

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::Path;
-use segue_core::decide::{OperatorCommand, RecomputeChanges, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, RecomputeOverrides, UnknownCallResolution};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::calls::find_call;
 use super::session_view::{SessionView, read_session_state};
 use super::{CallPath, SessionPath};
-use crate::extract::{JsonBody, RequestedSession};
+use crate::extract::{CallerSessionRef, JsonBody};
 use crate::problem::HttpProblem;
 use crate::usage::{admit_turn, check_allowed_models};
 
@@ -48,7 +48,7 @@ pub(crate) struct RecomputationView {
 /// The new call is recorded outside the timeline and changes nothing in the conversation.
 #[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPath, CallPath), request_body = RecomputeRequest, responses((status = 200, body = RecomputationView)))]
 pub(crate) async fn recompute_call(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
     JsonBody(request): JsonBody<RecomputeRequest>,
 ) -> Result<Json<RecomputationView>, HttpProblem> {
@@ -61,7 +61,7 @@ pub(crate) async fn recompute_call(
         let known = engine.models().get(&model.as_str().into());
         known.map_err(|failure| HttpProblem::bad_request(failure.message).with_extension("field", "model"))?;
     }
-    let options = RecomputeChanges { model: request.model.map(Into::into), settings: request.settings };
+    let options = RecomputeOverrides { model: request.model.map(Into::into), settings: request.settings };
     check_allowed_models(&session_ref.caller, &options.model)?;
     let _admitted = admit_turn(&session_ref).await?;
     let result = engine
@@ -105,7 +105,7 @@ pub(crate) enum ResolveCallAction {
 /// Resolve a call whose outcome is unknown
 #[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPath, CallPath), request_body = ResolveCallRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_call(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
     JsonBody(resolve): JsonBody<ResolveCallRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::common_types::{CallTotalsView, MidTurnPolicyView};
 use super::tool_runs::{HeldToolRunView, held_tool_run_views};
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::history::SessionHistory;
 use crate::problem::HttpProblem;
 
@@ -140,11 +140,11 @@ pub(crate) struct ForkOriginView {
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn with_session_history<T>(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     at: Option<Seq>,
     read: impl FnOnce(&SessionHistory) -> T,
 ) -> Result<T, HttpProblem> {
-    let RequestedSession { app, session, .. } = session_ref;
+    let CallerSessionRef { app, session, .. } = session_ref;
     app.histories.with_history(&app.engine, session, at, read).await.map_err(|error| session_ref.to_problem(error))
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn with_session_history<T>(
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn read_session_state(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     at: Option<Seq>,
 ) -> Result<(std::sync::Arc<dyn segue_core::flow::DynFlow>, SessionState), HttpProblem> {
     let engine = &session_ref.app.engine;
@@ -169,7 +169,7 @@ pub(crate) async fn read_session_state(
 /// # Errors
 /// The session cannot be read.
 pub(crate) async fn build_session_view(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     at: Option<Seq>,
 ) -> Result<SessionView, HttpProblem> {
     let (flow, state) = read_session_state(session_ref, at).await?;
@@ -221,7 +221,7 @@ pub(crate) async fn build_session_view(
     })
 }
 
-fn child_session_view(session_ref: &RequestedSession, open: &segue_core::session::OpenChild) -> ChildSessionView {
+fn child_session_view(session_ref: &CallerSessionRef, open: &segue_core::session::OpenChild) -> ChildSessionView {
     ChildSessionView {
         session: session_ref.caller.public_session_name(&open.spawned.session),
         flow: open.spawned.flow.to_string(),

@@ -24,7 +24,7 @@ use super::common_types::MidTurnPolicyView;
 use super::session_view::{SessionView, build_session_view};
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::{JsonBody, QueryParams, RequestedSession};
+use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
 use crate::limits::{NAME_ATTEMPTS_MAX, SESSIONS_PAGE_DEFAULT, SESSIONS_PAGE_MAX, TITLE_CHARS_MAX};
 use crate::problem::HttpProblem;
 use crate::usage::{admit_turn, check_allowed_models};
@@ -87,7 +87,7 @@ pub(crate) async fn open_new_session(
     flow: &FlowName,
     name: Option<&str>,
     options: SessionOptions,
-) -> Result<RequestedSession, HttpProblem> {
+) -> Result<CallerSessionRef, HttpProblem> {
     if !caller.can_use_flow(flow) {
         return Err(HttpProblem::from_engine_error(
             &Error::NoSuchFlow { name: flow.clone(), known: String::new() },
@@ -102,7 +102,7 @@ pub(crate) async fn open_new_session(
         };
         attempts += 1;
         match app.engine.open_session(flow, SessionOptions { session: Some(session), ..options.clone() }).await {
-            Ok(session) => return Ok(RequestedSession { app: app.clone(), caller, session }),
+            Ok(session) => return Ok(CallerSessionRef { app: app.clone(), caller, session }),
             // A generated name may be taken by chance.
             Err(Error::SessionExists(_)) if name.is_none() && attempts < NAME_ATTEMPTS_MAX => {}
             Err(error) => return Err(HttpProblem::from_engine_error(&error, &caller)),
@@ -114,7 +114,7 @@ pub(crate) async fn open_new_session(
 ///
 /// # Errors
 /// The session cannot be read.
-pub(crate) async fn created_session_response(session_ref: &RequestedSession) -> Result<Response, HttpProblem> {
+pub(crate) async fn created_session_response(session_ref: &CallerSessionRef) -> Result<Response, HttpProblem> {
     let location = HeaderValue::from_str(&format!("/v1/sessions/{}", session_ref.public_name()))
         .map_err(|_| HttpProblem::new("internal", "the session's name cannot be sent in a header"))?;
     let view = build_session_view(session_ref, None).await?;
@@ -253,7 +253,7 @@ fn decode_cursor(cursor: &str, caller: &Caller) -> Result<SessionListCursor, Htt
 /// Get a session
 #[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath, AtEventParams), responses((status = 200, body = SessionView)))]
 pub(crate) async fn get_session(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     build_session_view(&session_ref, at.to_seq()?).await.map(Json)
@@ -270,7 +270,7 @@ pub(crate) struct UpdateSessionRequest {
 /// Rename a session
 #[utoipa::path(patch, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), request_body = UpdateSessionRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn update_session(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(change): JsonBody<UpdateSessionRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let title = validate_title(&change.title)?;
@@ -279,7 +279,7 @@ pub(crate) async fn update_session(
 
 /// Close a session, so that it accepts no more messages
 #[utoipa::path(post, path = "/v1/sessions/{session}/close", tag = "sessions", params(super::SessionPath), responses((status = 200, body = SessionView)))]
-pub(crate) async fn close_session(session_ref: RequestedSession) -> Result<Json<SessionView>, HttpProblem> {
+pub(crate) async fn close_session(session_ref: CallerSessionRef) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Close).await
 }
 
@@ -300,7 +300,7 @@ pub(crate) struct ForgetRoleMemoryRequest {
 /// The role starts a new thread at its next call.
 #[utoipa::path(post, path = "/v1/sessions/{session}/forget", tag = "sessions", params(super::SessionPath), request_body = ForgetRoleMemoryRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn forget_role_memory(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(forget): JsonBody<ForgetRoleMemoryRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let ForgetRoleMemoryRequest { role, agent, peer } = forget;
@@ -328,7 +328,7 @@ impl TurnCommandRequest {
 /// Cancel the running turn
 #[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn cancel_turn(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TurnCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Cancel { turn: request.parse_turn()? }).await
@@ -339,7 +339,7 @@ pub(crate) async fn cancel_turn(
 /// Answers that the turn already received are reused where the flow supports it.
 #[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn retry_turn(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TurnCommandRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let turn = request.parse_turn()?;
@@ -351,7 +351,7 @@ pub(crate) async fn retry_turn(
 /// # Errors
 /// The session refuses the command.
 pub(crate) async fn run_session_command(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     command: OperatorCommand,
 ) -> Result<Json<SessionView>, HttpProblem> {
     session_ref
@@ -368,7 +368,7 @@ pub(crate) async fn run_session_command(
 /// # Errors
 /// A limit is reached, or the session refuses the command.
 pub(crate) async fn run_paid_command(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     command: OperatorCommand,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let _admitted = admit_turn(session_ref).await?;
@@ -377,7 +377,7 @@ pub(crate) async fn run_paid_command(
 
 /// Delete a session with all its texts
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), responses((status = 204)))]
-pub(crate) async fn delete_session(session_ref: RequestedSession) -> Result<StatusCode, HttpProblem> {
+pub(crate) async fn delete_session(session_ref: CallerSessionRef) -> Result<StatusCode, HttpProblem> {
     session_ref.app.engine.delete_session(&session_ref.session).await.map_err(|error| session_ref.to_problem(error))?;
     Ok(StatusCode::NO_CONTENT)
 }

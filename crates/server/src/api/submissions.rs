@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::SessionPath;
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
 
 /// What became of a submission.
@@ -27,7 +27,7 @@ pub(crate) struct SubmissionView {
 /// handle it in time. Outcomes are kept for 24 hours.
 #[utoipa::path(get, path = "/v1/sessions/{session}/submissions/{submission}", tag = "messages", params(SessionPath, ("submission" = String, Path, description = "The id from the response with status 202.")), responses((status = 200, body = SubmissionView)))]
 pub(crate) async fn get_submission(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, submission)): Path<(String, String)>,
 ) -> Result<Json<SubmissionView>, HttpProblem> {
     let id = u64::from_str_radix(&submission, 16).map(SubmissionId).map_err(|_| {

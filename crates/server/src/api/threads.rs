@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use segue_core::ids::TurnId;
-use segue_core::scope::{ScopeTag, ThreadOpenReason};
+use segue_core::scope::{ThreadOpenReason, ThreadReuseConditions};
 use segue_core::session::SessionState;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use super::common_types::serialized_name;
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
-use crate::extract::{QueryParams, RequestedSession};
-use crate::history::{JournalPosition, SessionHistory, ThreadLifetimeEntry};
+use crate::extract::{CallerSessionRef, QueryParams};
+use crate::history::{EventSeqAndTime, SessionHistory, ThreadLifetimeEntry};
 use crate::problem::HttpProblem;
 
 /// The threads of a session.
@@ -103,7 +103,7 @@ pub(crate) struct CompactionView {
 /// List the threads of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPath, AtEventParams), responses((status = 200, body = ThreadList)))]
 pub(crate) async fn list_threads(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ThreadList>, HttpProblem> {
     let at = at.to_seq()?;
@@ -122,13 +122,13 @@ pub(crate) async fn list_threads(
 
 fn thread_view(history: &SessionHistory, entry: &ThreadLifetimeEntry, memory: String, is_active: bool) -> ThreadView {
     let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
-    let point = |(position, turn, call): &(JournalPosition, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
+    let point = |(position, turn, call): &(EventSeqAndTime, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
         seq: position.seq.0,
         at: position.at.0,
         turn: turn.map(|turn| turn.to_string()),
         call: call.to_string(),
     };
-    let compaction = |compaction: &crate::history::CompactionEntry| CompactionView {
+    let compaction = |compaction: &crate::history::CompactionHistoryEntry| CompactionView {
         seq: compaction.position.seq.0,
         at: compaction.position.at.0,
         messages_folded: compaction.messages_folded,
@@ -182,7 +182,7 @@ fn thread_opening_view(reason: &ThreadOpenReason) -> ThreadOpenReasonView {
     ThreadOpenReasonView { kind: serialized_name(reason), summary: reason.to_string(), changed }
 }
 
-fn scope_tag_view(tag: &ScopeTag) -> ScopeTagView {
+fn scope_tag_view(tag: &ThreadReuseConditions) -> ScopeTagView {
     ScopeTagView {
         phase: tag.phase_visit.as_ref().map(|visit| visit.phase.to_string()),
         visit: tag.phase_visit.as_ref().map(|visit| visit.number),

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::Path;
 use segue_core::decide::OperatorCommand;
-use segue_core::event::ToolRunResolution;
+use segue_core::event::UnknownToolRunResolution;
 use segue_core::ids::ToolRunId;
 use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::SessionPath;
 use super::common_types::serialized_name;
 use super::session_view::SessionView;
 use super::sessions::run_paid_command;
-use crate::extract::{self, JsonBody, RequestedSession};
+use crate::extract::{self, CallerSessionRef, JsonBody};
 use crate::problem::HttpProblem;
 
 /// A tool run that waits for a person.
@@ -83,7 +83,7 @@ pub(crate) struct ApproveToolRunRequest {
 /// Approve a tool run that waits for it
 #[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/approve", tag = "turns", params(SessionPath, ToolRunPath), request_body = ApproveToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn approve_tool_run(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
     JsonBody(request): JsonBody<ApproveToolRunRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
@@ -107,7 +107,7 @@ pub(crate) struct DenyToolRunRequest {
 /// The model is told that the run was denied, and why.
 #[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/deny", tag = "turns", params(SessionPath, ToolRunPath), request_body = DenyToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn deny_tool_run(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
     JsonBody(request): JsonBody<DenyToolRunRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
@@ -140,15 +140,15 @@ pub(crate) enum ResolveToolRunAction {
 /// Resolve a tool run whose outcome is unknown
 #[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/resolve", tag = "turns", params(SessionPath, ToolRunPath), request_body = ResolveToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_tool_run(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
     JsonBody(request): JsonBody<ResolveToolRunRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let run: ToolRunId = extract::parse_numbered_id(&run)?;
     let resolution = match request.action {
-        ResolveToolRunAction::RunAgain => ToolRunResolution::RunAgain,
-        ResolveToolRunAction::Fail => ToolRunResolution::Fail,
-        ResolveToolRunAction::Done => ToolRunResolution::Done,
+        ResolveToolRunAction::RunAgain => UnknownToolRunResolution::RunAgain,
+        ResolveToolRunAction::Fail => UnknownToolRunResolution::Fail,
+        ResolveToolRunAction::Done => UnknownToolRunResolution::Done,
     };
     let command = OperatorCommand::ResolveToolRun { run, resolution, text: request.text };
     run_paid_command(&session_ref, command).await

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use segue_core::decide::OperatorCommand;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Error, SessionExportContent, SessionExportStream};
+use segue_engine::{Error, ParsedSessionExport, SessionExportStream};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -17,7 +17,7 @@ use super::session_view::{SessionView, with_session_history};
 use super::sessions::{created_session_response, validate_title};
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::{self, JsonBody, QueryParams, RequestedSession};
+use crate::extract::{self, CallerSessionRef, JsonBody, QueryParams};
 use crate::limits::{IMPORT_BYTES_MAX, NAME_ATTEMPTS_MAX};
 use crate::problem::HttpProblem;
 use crate::usage::admit_turn;
@@ -52,7 +52,7 @@ pub(crate) enum ForkPoint {
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(super::SessionPath), request_body = ForkRequest,
     responses((status = 201, body = SessionView, headers(("location" = String, description = "The path of the session.")))))]
 pub(crate) async fn fork_session(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     JsonBody(fork): JsonBody<ForkRequest>,
 ) -> Result<Response, HttpProblem> {
     let title = fork.title.map(|title| validate_title(&title)).transpose()?;
@@ -77,10 +77,10 @@ pub(crate) async fn fork_session(
 /// # Errors
 /// The engine refuses.
 pub(crate) async fn branch_session(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     at: Option<Seq>,
     name: Option<&str>,
-) -> Result<RequestedSession, HttpProblem> {
+) -> Result<CallerSessionRef, HttpProblem> {
     let mut attempts = 0;
     loop {
         let to = match name {
@@ -89,17 +89,17 @@ pub(crate) async fn branch_session(
         };
         attempts += 1;
         // A fork in the middle of a turn continues the turn at once.
-        let target = RequestedSession { session: to.clone(), ..session_ref.clone() };
+        let target = CallerSessionRef { session: to.clone(), ..session_ref.clone() };
         let _admitted = admit_turn(&target).await?;
         match session_ref.app.engine.fork_session(&session_ref.session, at, Some(to)).await {
-            Ok(session) => return Ok(RequestedSession { session, ..session_ref.clone() }),
+            Ok(session) => return Ok(CallerSessionRef { session, ..session_ref.clone() }),
             Err(Error::SessionExists(_)) if name.is_none() && attempts < NAME_ATTEMPTS_MAX => {}
             Err(error) => return Err(session_ref.to_problem(error)),
         }
     }
 }
 
-async fn check_fork_seq(session_ref: &RequestedSession, at: u64) -> Result<Seq, HttpProblem> {
+async fn check_fork_seq(session_ref: &CallerSessionRef, at: u64) -> Result<Seq, HttpProblem> {
     let last = with_session_history(session_ref, None, |history| history.last_seq).await?;
     if at == 0 || at > last.0 {
         let detail = format!("`at` must be an event of the session, from 1 to {last}; it is {at}");
@@ -112,7 +112,7 @@ async fn check_fork_seq(session_ref: &RequestedSession, at: u64) -> Result<Seq, 
 ///
 /// # Errors
 /// There is no such turn, or it has not ended.
-pub(crate) async fn turn_end_seq(session_ref: &RequestedSession, turn: TurnId) -> Result<Seq, HttpProblem> {
+pub(crate) async fn turn_end_seq(session_ref: &CallerSessionRef, turn: TurnId) -> Result<Seq, HttpProblem> {
     let ended =
         with_session_history(session_ref, None, |history| history.turns.get(&turn).and_then(|entry| entry.ended))
             .await?;
@@ -123,7 +123,7 @@ pub(crate) async fn turn_end_seq(session_ref: &RequestedSession, turn: TurnId) -
 /// Export a session as JSON lines
 #[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(super::SessionPath),
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
-pub(crate) async fn export_session(session_ref: RequestedSession) -> Result<Response, HttpProblem> {
+pub(crate) async fn export_session(session_ref: CallerSessionRef) -> Result<Response, HttpProblem> {
     with_session_history(&session_ref, None, |_| ()).await?;
     let export = SessionExportStream::new(&session_ref.app.engine, &session_ref.session);
     // The store is read only as fast as the client reads. An error breaks the connection off, so that the client notices the
@@ -189,7 +189,7 @@ pub(crate) async fn import_session(
     // A large file takes seconds to parse.
     let parsed = tokio::task::spawn_blocking(move || {
         let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
-        SessionExportContent::parse(lines)
+        ParsedSessionExport::parse(lines)
     });
     let to_problem = |error| HttpProblem::from_engine_error(&error, &caller);
     let import = parsed
@@ -200,8 +200,8 @@ pub(crate) async fn import_session(
         return Err(to_problem(Error::NoSuchFlow { name: import.flow().clone(), known: String::new() }));
     }
     let name = caller.full_session_id(params.session.as_deref().unwrap_or(import.session().as_str()))?;
-    let target = RequestedSession { app: app.clone(), caller: caller.clone(), session: name.clone() };
+    let target = CallerSessionRef { app: app.clone(), caller: caller.clone(), session: name.clone() };
     let _admitted = admit_turn(&target).await?;
     let session = app.engine.import_parsed_session(import, name).await.map_err(to_problem)?;
-    created_session_response(&RequestedSession { app: app.clone(), caller, session }).await
+    created_session_response(&CallerSessionRef { app: app.clone(), caller, session }).await
 }

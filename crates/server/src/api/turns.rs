@@ -19,8 +19,8 @@ use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView, ser
 use super::phases::{PhaseEventView, phase_event_view};
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPath};
-use crate::extract::{self, QueryParams, RequestedSession};
-use crate::history::{MessageEntry, SessionHistory, ToolRunEndEntry, TurnHistoryEntry};
+use crate::extract::{self, CallerSessionRef, QueryParams};
+use crate::history::{SessionHistory, ToolRunEndHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry};
 use crate::limits::{TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX};
 use crate::problem::HttpProblem;
 
@@ -178,7 +178,7 @@ pub(crate) struct TurnsPage {
 /// List the turns of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPath, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
 pub(crate) async fn list_turns(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListTurnsParams>,
 ) -> Result<Json<TurnsPage>, HttpProblem> {
     let limit = super::page_limit(params.limit, TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX)?;
@@ -192,7 +192,7 @@ pub(crate) async fn list_turns(
         entries.reverse();
         let first = entries.first().map(|entry| entry.turn);
         let has_more = first.is_some_and(|first| history.turns.range(..first).next().is_some());
-        let queued_messages: Vec<MessageEntry> =
+        let queued_messages: Vec<UserMessageHistoryEntry> =
             history.messages.values().filter(|entry| entry.turn.is_none()).cloned().collect();
         let turns: Vec<TurnWithoutTexts> =
             entries.into_iter().map(|entry| collect_turn(history, entry, &spec)).collect();
@@ -215,7 +215,7 @@ pub(crate) async fn list_turns(
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns/{turn}", tag = "turns",
     params(SessionPath, ("turn" = String, Path, description = "The id of the turn, such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
 pub(crate) async fn get_turn(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     Path((_, turn)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<TurnView>, HttpProblem> {
@@ -235,13 +235,13 @@ pub(crate) async fn get_turn(
 /// A turn whose texts have not been read yet.
 struct TurnWithoutTexts {
     view: TurnView,
-    messages: Vec<MessageEntry>,
+    messages: Vec<UserMessageHistoryEntry>,
     reply_texts: Vec<TextRef>,
-    tool_ends: Vec<Option<ToolRunEndEntry>>,
+    tool_ends: Vec<Option<ToolRunEndHistoryEntry>>,
 }
 
 fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
-    let messages: Vec<MessageEntry> =
+    let messages: Vec<UserMessageHistoryEntry> =
         entry.messages.iter().filter_map(|message| history.messages.get(message).cloned()).collect();
     let first = messages.iter().map(|message| message.position.seq).min();
     let tools: Vec<_> = entry.tool_runs.iter().filter_map(|run| history.tool_runs.get(run)).collect();
@@ -305,7 +305,7 @@ fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowS
     TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|reply| reply.text).collect(), tool_ends }
 }
 
-fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
+fn tool_run_view(tool: &crate::history::ToolRunHistoryEntry) -> ToolRunView {
     ToolRunView {
         run: tool.run.to_string(),
         seq: tool.position.seq.0,
@@ -357,7 +357,7 @@ fn artifact_view(artifact: &RecordedToolArtifact, texts: &SessionTexts) -> ToolA
     }
 }
 
-fn message_view(entry: &MessageEntry, texts: &SessionTexts) -> UserMessageView {
+fn message_view(entry: &UserMessageHistoryEntry, texts: &SessionTexts) -> UserMessageView {
     UserMessageView {
         message: entry.message.to_string(),
         seq: entry.position.seq.0,
@@ -378,7 +378,7 @@ impl SessionTexts {
     ///
     /// # Errors
     /// One of the texts does not exist.
-    pub(crate) async fn load(session_ref: &RequestedSession, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
+    pub(crate) async fn load(session_ref: &CallerSessionRef, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
         let ids: Vec<BodyId> = ids.into_iter().collect();
         let texts = session_ref
             .app

@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::keys::ServerApiKey;
+use crate::keys::StoredApiKey;
 use crate::problem::HttpProblem;
-use crate::usage::{KeyLimits, KeyUsage, UsageDay};
+use crate::usage::{KeyLimits, KeyUsage, UtcDay};
 
 /// What keys used today.
 #[derive(Debug, Serialize, ToSchema)]
@@ -64,7 +64,7 @@ pub(crate) async fn get_usage(
     caller: Caller,
 ) -> Result<Json<UsageReportView>, HttpProblem> {
     let now = app.engine.now();
-    let is_shown = |key: &ServerApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
+    let is_shown = |key: &StoredApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
     let mut keys = Vec::new();
     for key in app.keys.current_keys().await.iter().filter(|key| is_shown(key)).cloned() {
         let usage = app.options.shared.key_usage.read_usage(&key.id, now).await.map_err(|error| {
@@ -72,7 +72,7 @@ pub(crate) async fn get_usage(
             HttpProblem::new("internal", "the usage of keys cannot be read")
         })?;
         let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = usage;
-        let (limits, ServerApiKey { id: key_id, name, owner, .. }) = (key.limits.clone().into(), key);
+        let (limits, StoredApiKey { id: key_id, name, owner, .. }) = (key.limits.clone().into(), key);
         keys.push(KeyUsageView {
             key_id,
             name,
@@ -84,6 +84,6 @@ pub(crate) async fn get_usage(
             unpriced_answers,
         });
     }
-    let day = UsageDay::from_time(now);
+    let day = UtcDay::from_time(now);
     Ok(Json(UsageReportView { day: day.to_string(), resets_at: day.end().0, keys }))
 }

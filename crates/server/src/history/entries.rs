@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::{ImageRef, TextRef};
-use segue_core::context::{ContextLayer, PrefixMatch};
+use segue_core::context::{ContextLayer, PreviousPromptComparison};
 use segue_core::event::{
-    MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolOutcome, ToolRunHoldReason, TurnOutcome, UsageSource,
+    MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolRunHoldReason, ToolRunOutcome, TurnOutcome, UsageSource,
 };
 use segue_core::handover::Handover;
 use segue_core::ids::{
@@ -16,22 +16,22 @@ use segue_core::ledger::UsageTotals;
 use segue_core::phase::PhaseRefusal;
 use segue_core::phase::{PhaseTransition, SkipGrant};
 use segue_core::prompt::{StopReason, TokenUsage};
-use segue_core::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
+use segue_core::scope::{ThreadKey, ThreadOpenReason, ThreadReuseConditions};
 use segue_core::tool::RecordedToolArtifact;
 use serde_json::Value;
 
 /// The sequence number and time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct JournalPosition {
+pub(crate) struct EventSeqAndTime {
     pub seq: Seq,
     pub at: UnixMillis,
 }
 
 /// A message of the user.
 #[derive(Debug, Clone)]
-pub(crate) struct MessageEntry {
+pub(crate) struct UserMessageHistoryEntry {
     pub message: MessageId,
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub text: TextRef,
     pub images: Vec<ImageRef>,
     pub idempotency_key: Option<IdempotencyKey>,
@@ -44,8 +44,8 @@ pub(crate) struct MessageEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct TurnHistoryEntry {
     pub turn: TurnId,
-    pub started: JournalPosition,
-    pub ended: Option<JournalPosition>,
+    pub started: EventSeqAndTime,
+    pub ended: Option<EventSeqAndTime>,
     pub outcome: Option<TurnOutcome>,
     pub messages: Vec<MessageId>,
     pub replies: Vec<ReplyHistoryEntry>,
@@ -65,7 +65,7 @@ pub(crate) struct TurnHistoryEntry {
 /// A reply to the user.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyHistoryEntry {
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub text: TextRef,
     pub role: Option<RoleName>,
     /// The call that produced the reply.
@@ -75,17 +75,17 @@ pub(crate) struct ReplyHistoryEntry {
 /// A step of the flow that the engine refused.
 #[derive(Debug, Clone)]
 pub(crate) struct RefusedStepEntry {
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub step: String,
     pub reason: String,
 }
 
 /// A call, without its receipt.
 #[derive(Debug, Clone)]
-pub(crate) struct CallEntry {
+pub(crate) struct CallHistoryEntry {
     pub call: CallId,
     /// The event that opened the call.
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub role: RoleName,
     pub ask: AskName,
@@ -102,14 +102,14 @@ pub(crate) struct CallEntry {
     pub tokens_by_layer: BTreeMap<ContextLayer, u32>,
     pub window_tokens: u32,
     /// How the prompt compares with the previous one.
-    pub prefix: PrefixMatch,
+    pub prefix: PreviousPromptComparison,
     /// The call whose tool results this call sends.
     pub follows: Option<CallId>,
     /// The thread that this call summarizes.
     pub compacts: Option<ThreadId>,
     /// The original call of a recomputation, and the fragments that differ.
     pub recomputes: Option<(CallId, Vec<FragmentName>)>,
-    pub failed_attempts: Vec<FailedAttemptEntry>,
+    pub failed_attempts: Vec<FailedAttemptHistoryEntry>,
     /// Attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
     /// `None` while the call is open.
@@ -118,8 +118,8 @@ pub(crate) struct CallEntry {
 
 /// An attempt without an answer, or a decision about one.
 #[derive(Debug, Clone)]
-pub(crate) struct FailedAttemptEntry {
-    pub position: JournalPosition,
+pub(crate) struct FailedAttemptHistoryEntry {
+    pub position: EventSeqAndTime,
     /// `None` for a decision.
     pub attempt: Option<u32>,
     /// The event in one line.
@@ -131,7 +131,7 @@ pub(crate) struct FailedAttemptEntry {
 #[derive(Debug, Clone)]
 pub(crate) enum CallEndHistoryEntry {
     Answered {
-        position: JournalPosition,
+        position: EventSeqAndTime,
         text: TextRef,
         /// Unknown for a late answer.
         stop_reason: Option<StopReason>,
@@ -144,10 +144,10 @@ pub(crate) enum CallEndHistoryEntry {
         is_late: bool,
     },
     /// The call was given up.
-    Failed { position: JournalPosition, reason: String },
+    Failed { position: EventSeqAndTime, reason: String },
     /// The call was cancelled.
     Cancelled {
-        position: JournalPosition,
+        position: EventSeqAndTime,
         reason: String,
         /// Whether an attempt was running and its outcome is still unknown; it may have been billed.
         in_flight: bool,
@@ -158,13 +158,13 @@ pub(crate) enum CallEndHistoryEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadLifetimeEntry {
     pub thread: ThreadId,
-    pub slot: ThreadSlot,
-    pub tag: ScopeTag,
+    pub slot: ThreadKey,
+    pub tag: ThreadReuseConditions,
     pub opening_reason: ThreadOpenReason,
     /// The call that opened the thread.
-    pub opened: (JournalPosition, Option<TurnId>, CallId),
+    pub opened: (EventSeqAndTime, Option<TurnId>, CallId),
     /// The call that opened the next thread in the slot.
-    pub ended: Option<(JournalPosition, Option<TurnId>, CallId)>,
+    pub ended: Option<(EventSeqAndTime, Option<TurnId>, CallId)>,
     /// The tokens of the opening prompt by context layer.
     pub opening_tokens: BTreeMap<ContextLayer, u32>,
     pub calls: Vec<CallId>,
@@ -172,13 +172,13 @@ pub(crate) struct ThreadLifetimeEntry {
     pub messages: u32,
     /// The number of tokens after the last call.
     pub tokens: u32,
-    pub compactions: Vec<CompactionEntry>,
+    pub compactions: Vec<CompactionHistoryEntry>,
 }
 
 /// A compaction of a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct CompactionEntry {
-    pub position: JournalPosition,
+pub(crate) struct CompactionHistoryEntry {
+    pub position: EventSeqAndTime,
     /// The number of messages that were replaced by a summary.
     pub messages_folded: u32,
     pub tokens_before: u32,
@@ -190,7 +190,7 @@ pub(crate) struct CompactionEntry {
 /// An entry, refusal or grant in a phase graph.
 #[derive(Debug, Clone)]
 pub(crate) struct PhaseEventEntry {
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub phase_key: PhaseGraphKey,
     pub kind: PhaseEventKind,
@@ -207,7 +207,7 @@ pub(crate) enum PhaseEventKind {
 /// A handover.
 #[derive(Debug, Clone)]
 pub(crate) struct HandoverEntry {
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub handover: Handover,
     /// The calls whose prompts contain the handover.
@@ -216,10 +216,10 @@ pub(crate) struct HandoverEntry {
 
 /// A tool run.
 #[derive(Debug, Clone)]
-pub(crate) struct ToolRunEntry {
+pub(crate) struct ToolRunHistoryEntry {
     pub run: ToolRunId,
     /// The event that opened the run.
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub tool: ToolName,
     pub arguments: Value,
     /// The call that requested the run.
@@ -233,14 +233,14 @@ pub(crate) struct ToolRunEntry {
     /// The arguments that were requested, if a person changed them.
     pub requested_arguments: Option<Value>,
     /// `None` while the tool is running.
-    pub end: Option<ToolRunEndEntry>,
+    pub end: Option<ToolRunEndHistoryEntry>,
 }
 
 /// The end of a tool run.
 #[derive(Debug, Clone)]
-pub(crate) struct ToolRunEndEntry {
-    pub position: JournalPosition,
-    pub outcome: ToolOutcome,
+pub(crate) struct ToolRunEndHistoryEntry {
+    pub position: EventSeqAndTime,
+    pub outcome: ToolRunOutcome,
     pub text: TextRef,
     pub value: Option<Value>,
     pub artifacts: Vec<RecordedToolArtifact>,
@@ -249,7 +249,7 @@ pub(crate) struct ToolRunEndEntry {
 /// A fact of the flow, without its value.
 #[derive(Debug, Clone)]
 pub(crate) struct FlowFactEntry {
-    pub position: JournalPosition,
+    pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub kind: String,
 }

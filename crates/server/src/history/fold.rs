@@ -12,9 +12,9 @@ use segue_core::ledger::UsageTotals;
 use segue_core::prompt::TokenUsage;
 
 use super::{
-    CallEndHistoryEntry, CallEntry, CompactionEntry, FailedAttemptEntry, FlowFactEntry, HandoverEntry, JournalPosition,
-    MessageEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, SessionHistory,
-    ThreadLifetimeEntry, ToolRunEndEntry, ToolRunEntry, TurnHistoryEntry,
+    CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
+    FlowFactEntry, HandoverEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, SessionHistory,
+    ThreadLifetimeEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry,
 };
 
 impl SessionHistory {
@@ -23,12 +23,12 @@ impl SessionHistory {
         if self.first_event.is_none() {
             self.first_event = Some(Box::new(recorded.clone()));
         }
-        let position = JournalPosition { seq: recorded.seq, at: recorded.at };
+        let position = EventSeqAndTime { seq: recorded.seq, at: recorded.at };
         (self.last_seq, self.last_at) = (recorded.seq, recorded.at);
         match &recorded.event {
             Event::SessionForked { from, at_seq: at, .. } => self.forked_from = Some((from.clone(), *at)),
             Event::UserMessageReceived(received) => {
-                let entry = MessageEntry {
+                let entry = UserMessageHistoryEntry {
                     message: received.message,
                     position,
                     text: received.text,
@@ -60,7 +60,7 @@ impl SessionHistory {
                 if let Some(thread) = self.threads.get_mut(&compacted.thread) {
                     let (messages_folded, summary_call) = (compacted.folded_entries, compacted.summary_call);
                     let (tokens_before, tokens_after) = (compacted.tokens_before, compacted.tokens_after);
-                    thread.compactions.push(CompactionEntry {
+                    thread.compactions.push(CompactionHistoryEntry {
                         position,
                         messages_folded,
                         tokens_before,
@@ -108,13 +108,18 @@ impl SessionHistory {
     }
 
     /// Applies the events of attempts, tool runs and calls that end without a regular answer.
-    fn apply_outcome(&mut self, event: &Event, position: JournalPosition) {
+    fn apply_outcome(&mut self, event: &Event, position: EventSeqAndTime) {
         let summary = || event.summary_line(&|_| String::new());
         match event {
             Event::CallFailed { call, attempt, failure, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: summary(), next: Some(*next) },
+                    FailedAttemptHistoryEntry {
+                        position,
+                        attempt: Some(*attempt),
+                        summary: summary(),
+                        next: Some(*next),
+                    },
                 );
                 self.resolve_unknown_attempt(*call);
                 self.update_turn_totals(*call, |totals| totals.record_failure(failure.cost));
@@ -123,7 +128,12 @@ impl SessionHistory {
             Event::CallOutcomeUnknown { call, attempt, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: summary(), next: Some(*next) },
+                    FailedAttemptHistoryEntry {
+                        position,
+                        attempt: Some(*attempt),
+                        summary: summary(),
+                        next: Some(*next),
+                    },
                 );
                 self.add_unknown_attempt(*call);
                 self.mark_failed_if_given_up(
@@ -136,7 +146,7 @@ impl SessionHistory {
             Event::CallResolved { call, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: None, summary: summary(), next: Some(*next) },
+                    FailedAttemptHistoryEntry { position, attempt: None, summary: summary(), next: Some(*next) },
                 );
                 self.mark_failed_if_given_up(*call, *next, position, "an operator marked it as failed".to_owned());
             }
@@ -169,7 +179,7 @@ impl SessionHistory {
                 self.update_turn_totals(*call, |totals| totals.record_late_answer(*usage, *cost_microusd));
             }
             Event::ToolRunOpened(opened) => {
-                let entry = ToolRunEntry {
+                let entry = ToolRunHistoryEntry {
                     run: opened.run,
                     position,
                     tool: opened.tool.clone(),
@@ -213,14 +223,14 @@ impl SessionHistory {
                 if let Some(entry) = self.tool_runs.get_mut(run) {
                     entry.hold_reason = None;
                     let (outcome, text, value, artifacts) = (*outcome, *text, value.clone(), artifacts.clone());
-                    entry.end = Some(ToolRunEndEntry { position, outcome, text, value, artifacts });
+                    entry.end = Some(ToolRunEndHistoryEntry { position, outcome, text, value, artifacts });
                 }
             }
             _ => {}
         }
     }
 
-    fn apply_turn_started(&mut self, turn: TurnId, messages: &[segue_core::ids::MessageId], position: JournalPosition) {
+    fn apply_turn_started(&mut self, turn: TurnId, messages: &[segue_core::ids::MessageId], position: EventSeqAndTime) {
         for message in messages {
             if let Some(entry) = self.messages.get_mut(message) {
                 entry.turn = Some(turn);
@@ -245,12 +255,12 @@ impl SessionHistory {
         self.running_turn = Some(turn);
     }
 
-    fn apply_call_opened(&mut self, opened: &Arc<CallOpened>, position: JournalPosition) {
+    fn apply_call_opened(&mut self, opened: &Arc<CallOpened>, position: EventSeqAndTime) {
         let receipt = &opened.receipt;
         if opened.recomputation.is_none() {
             self.apply_thread_use(opened, position);
         }
-        let entry = CallEntry {
+        let entry = CallHistoryEntry {
             call: opened.call,
             position,
             turn: opened.turn,
@@ -313,7 +323,7 @@ impl SessionHistory {
         tokens_by_layer
     }
 
-    fn apply_thread_use(&mut self, opened: &CallOpened, position: JournalPosition) {
+    fn apply_thread_use(&mut self, opened: &CallOpened, position: EventSeqAndTime) {
         let receipt = &opened.receipt;
         let point = (position, opened.turn, opened.call);
         if let CallThread::Opened { thread, slot, tag, why: reason } = &receipt.thread {
@@ -343,7 +353,7 @@ impl SessionHistory {
         }
     }
 
-    fn apply_call_answered(&mut self, answered: &CallAnswered, position: JournalPosition) {
+    fn apply_call_answered(&mut self, answered: &CallAnswered, position: EventSeqAndTime) {
         let Some(entry) = self.calls.get_mut(&answered.call) else { return };
         entry.end = Some(CallEndHistoryEntry::Answered {
             position,
@@ -368,7 +378,7 @@ impl SessionHistory {
         });
     }
 
-    fn push_failed_attempt(&mut self, call: CallId, attempt: FailedAttemptEntry) {
+    fn push_failed_attempt(&mut self, call: CallId, attempt: FailedAttemptHistoryEntry) {
         if let Some(entry) = self.calls.get_mut(&call) {
             entry.failed_attempts.push(attempt);
         }
@@ -378,7 +388,7 @@ impl SessionHistory {
         &mut self,
         call: CallId,
         next: RetryDecision,
-        position: JournalPosition,
+        position: EventSeqAndTime,
         reason: String,
     ) {
         // A cancelled call stays cancelled; a later failure only adds an attempt.
@@ -409,7 +419,7 @@ impl SessionHistory {
         }
     }
 
-    fn push_phase_event(&mut self, position: JournalPosition, key: &PhaseGraphKey, kind: PhaseEventKind) {
+    fn push_phase_event(&mut self, position: EventSeqAndTime, key: &PhaseGraphKey, kind: PhaseEventKind) {
         let (number, turn) = (self.phase_events.len(), self.running_turn);
         self.phase_events.push(PhaseEventEntry { position, turn, phase_key: key.clone(), kind });
         if let Some(turn) = self.turn_mut(turn) {

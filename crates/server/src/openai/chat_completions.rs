@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::client_options::{RequestedOptions, check_flow_accepts};
-use super::conversation::{ClientConversation, ClientToolCall, MessageContent};
-use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream};
+use super::client_options::{RequestedToolsAndFormat, check_flow_accepts};
+use super::conversation::{ClientConversation, ClientHistoryToolCall, ClientMessageContent};
+use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
 use super::session_lookup::resolve_request;
-use super::transcript::{ExchangeUsage, ReplyPoint};
+use super::transcript::{ExchangeUsage, ReplyKey};
 use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionRequestHeaders, flow_for_model, to_openai_error};
 use crate::app::AppState;
 use crate::caller::Caller;
@@ -171,7 +171,7 @@ pub(crate) async fn create_chat_completion(
     check_chat_request(&request)?;
     let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
-    let options = RequestedOptions {
+    let options = RequestedToolsAndFormat {
         tools: request.tools,
         tool_choice: request.tool_choice,
         parallel_tool_calls: request.parallel_tool_calls,
@@ -233,12 +233,12 @@ pub(crate) fn set_session_header(response: &mut Response, session: &str) {
     }
 }
 
-fn chat_completion_id(session: &str, point: ReplyPoint) -> String {
+fn chat_completion_id(session: &str, point: ReplyKey) -> String {
     format!("chatcmpl-{session}-{point}")
 }
 
-fn build_chat_completion(reply: &ClientReply, model: String, created: u64) -> ChatCompletion {
-    let MessageContent { text, tool_calls, .. } = &reply.content;
+fn build_chat_completion(reply: &ReplyToClient, model: String, created: u64) -> ChatCompletion {
+    let ClientMessageContent { text, tool_calls, .. } = &reply.content;
     let content = Some(text.clone()).filter(|text| tool_calls.is_empty() || !text.is_empty());
     ChatCompletion {
         id: chat_completion_id(&reply.session, reply.point),
@@ -263,7 +263,7 @@ fn build_chat_completion(reply: &ClientReply, model: String, created: u64) -> Ch
     }
 }
 
-fn tool_call_object(call: &ClientToolCall) -> Value {
+fn tool_call_object(call: &ClientHistoryToolCall) -> Value {
     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
 }
 
@@ -340,7 +340,7 @@ impl ChatChunkStream {
     }
 
     /// Queues two chunks for each tool call: its name, and its arguments.
-    fn queue_tool_call_chunks(&mut self, calls: &[ClientToolCall]) {
+    fn queue_tool_call_chunks(&mut self, calls: &[ClientHistoryToolCall]) {
         for (index, call) in calls.iter().enumerate() {
             let mut opening = tool_call_object(call);
             (opening["index"], opening["function"]["arguments"]) = (json!(index), json!(""));

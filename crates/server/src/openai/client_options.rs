@@ -1,7 +1,7 @@
 //! Parses the tools and the output format that a client sends, in both APIs.
 
 use segue_core::ids::FlowName;
-use segue_core::prompt::{ToolChoice, ToolSpec, ToolUseRules};
+use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
 use segue_core::turn_options::TurnOptions;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::problem::HttpProblem;
 
 /// The fields of a request that concern tools and the output format.
 #[derive(Debug, Default)]
-pub(crate) struct RequestedOptions {
+pub(crate) struct RequestedToolsAndFormat {
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<Value>,
     pub parallel_tool_calls: Option<bool>,
@@ -20,7 +20,7 @@ pub(crate) struct RequestedOptions {
     pub format_field: &'static str,
 }
 
-impl RequestedOptions {
+impl RequestedToolsAndFormat {
     /// Parses the options.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ pub(crate) fn flow_accepts_options(app: &AppState, flow: &FlowName) -> bool {
 }
 
 /// Parses a tool: nested under `function` in chat completions, flat in responses.
-fn parse_tool(tool: &Value) -> Result<ToolSpec, HttpProblem> {
+fn parse_tool(tool: &Value) -> Result<ModelToolSpec, HttpProblem> {
     if tool["type"] != "function" {
         let kind = tool["type"].as_str().unwrap_or_default();
         return Err(invalid("tools", format!("tools of the type `{kind}` are not supported; send functions")));
@@ -78,7 +78,7 @@ fn parse_tool(tool: &Value) -> Result<ToolSpec, HttpProblem> {
         parameters => parameters.clone(),
     };
     let description = function["description"].as_str().unwrap_or_default().to_owned();
-    Ok(ToolSpec { name: name.into(), description, parameters })
+    Ok(ModelToolSpec { name: name.into(), description, parameters })
 }
 
 fn parse_tool_choice(choice: Option<&Value>) -> Result<ToolChoice, HttpProblem> {
@@ -127,8 +127,8 @@ fn invalid(field: &str, detail: String) -> HttpProblem {
 mod tests {
     use super::*;
 
-    fn parse(options: RequestedOptions) -> Result<TurnOptions, String> {
-        let options = RequestedOptions { format_field: "response_format", ..options };
+    fn parse(options: RequestedToolsAndFormat) -> Result<TurnOptions, String> {
+        let options = RequestedToolsAndFormat { format_field: "response_format", ..options };
         options.parse().map_err(|problem| problem.detail)
     }
 
@@ -139,19 +139,19 @@ mod tests {
         let mut flat = function.clone();
         flat["type"] = json!("function");
         let schema = json!({"type": "object", "required": ["a"]});
-        let chat = parse(RequestedOptions {
+        let chat = parse(RequestedToolsAndFormat {
             tools: Some(vec![json!({"type": "function", "function": function})]),
             tool_choice: Some(json!({"type": "function", "function": {"name": "get_weather"}})),
             parallel_tool_calls: Some(false),
             format: Some(json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})),
-            ..RequestedOptions::default()
+            ..RequestedToolsAndFormat::default()
         });
-        let responses = parse(RequestedOptions {
+        let responses = parse(RequestedToolsAndFormat {
             tools: Some(vec![flat]),
             tool_choice: Some(json!({"type": "function", "name": "get_weather"})),
             parallel_tool_calls: Some(false),
             format: Some(json!({"type": "json_schema", "name": "x", "schema": schema})),
-            ..RequestedOptions::default()
+            ..RequestedToolsAndFormat::default()
         });
         let options = chat.clone().expect("it parses");
         assert_eq!(chat, responses);
@@ -165,16 +165,21 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_refused_by_name() {
-        let tool = |tool: Value| parse(RequestedOptions { tools: Some(vec![tool]), ..RequestedOptions::default() });
+        let tool = |tool: Value| {
+            parse(RequestedToolsAndFormat { tools: Some(vec![tool]), ..RequestedToolsAndFormat::default() })
+        };
         assert!(tool(json!({"type": "web_search"})).is_err_and(|why| why.contains("`web_search`")));
         assert!(tool(json!({"type": "function", "function": {}})).is_err_and(|why| why.contains("no `name`")));
         assert!(tool(json!({"type": "function", "name": "a b"})).is_err_and(|why| why.contains("`a b`")));
-        let choice =
-            |choice: Value| parse(RequestedOptions { tool_choice: Some(choice), ..RequestedOptions::default() });
+        let choice = |choice: Value| {
+            parse(RequestedToolsAndFormat { tool_choice: Some(choice), ..RequestedToolsAndFormat::default() })
+        };
         assert!(choice(json!("sometimes")).is_err_and(|why| why.contains("tool_choice")));
         assert!(choice(json!("required")).is_err_and(|why| why.contains("there is none")));
         assert!(choice(json!("none")).is_ok_and(|options| options == TurnOptions::default()));
-        let format = |format: Value| parse(RequestedOptions { format: Some(format), ..RequestedOptions::default() });
+        let format = |format: Value| {
+            parse(RequestedToolsAndFormat { format: Some(format), ..RequestedToolsAndFormat::default() })
+        };
         assert!(format(json!({"type": "grammar"})).is_err_and(|why| why.contains("response_format")));
         assert!(format(json!({"type": "json_schema"})).is_err_and(|why| why.contains("schema")));
         assert!(format(json!({"type": "text"})).is_ok_and(|options| options.is_empty()));

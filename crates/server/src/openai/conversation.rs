@@ -27,18 +27,18 @@ pub(crate) enum MessageAuthor {
 
 /// The content of a message.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct MessageContent {
+pub(crate) struct ClientMessageContent {
     pub text: String,
     pub images: Vec<PromptImage>,
     /// The tools that the assistant called.
-    pub tool_calls: Vec<ClientToolCall>,
+    pub tool_calls: Vec<ClientHistoryToolCall>,
     /// The results of the client's tools.
-    pub tool_results: Vec<ToolResultMessage>,
+    pub tool_results: Vec<ClientHistoryToolResult>,
 }
 
 /// A tool call in a client's conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ClientToolCall {
+pub(crate) struct ClientHistoryToolCall {
     pub id: String,
     pub name: String,
     /// The arguments as JSON, as the client sent them.
@@ -47,7 +47,7 @@ pub(crate) struct ClientToolCall {
 
 /// The result of a tool call in a client's conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ToolResultMessage {
+pub(crate) struct ClientHistoryToolResult {
     pub tool_call_id: String,
     pub text: String,
 }
@@ -64,7 +64,7 @@ impl MessageAuthor {
     }
 }
 
-impl MessageContent {
+impl ClientMessageContent {
     /// Returns the hash of the text and the images.
     #[must_use]
     pub(crate) fn content_hash(&self) -> BodyId {
@@ -113,7 +113,7 @@ pub(crate) struct ClientConversation {
     /// The client's system messages and instructions.
     pub instructions: String,
     /// In order; never empty.
-    messages: Vec<(MessageAuthor, MessageContent)>,
+    messages: Vec<(MessageAuthor, ClientMessageContent)>,
     hashes: ConversationHashes,
 }
 
@@ -150,7 +150,7 @@ impl ClientConversation {
         }
         let mut instruction_texts: Vec<String> =
             instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned).into_iter().collect();
-        let mut parsed: Vec<(MessageAuthor, MessageContent)> = Vec::new();
+        let mut parsed: Vec<(MessageAuthor, ClientMessageContent)> = Vec::new();
         for message in messages {
             // Reasoning items are not part of the conversation.
             if message["type"] == "reasoning" {
@@ -214,8 +214,8 @@ impl ClientConversation {
 
     /// Returns the new message.
     #[must_use]
-    pub(crate) fn new_message(&self) -> &MessageContent {
-        const NOTHING: &MessageContent = &MessageContent {
+    pub(crate) fn new_message(&self) -> &ClientMessageContent {
+        const NOTHING: &ClientMessageContent = &ClientMessageContent {
             text: String::new(),
             images: Vec::new(),
             tool_calls: Vec::new(),
@@ -260,7 +260,7 @@ impl ClientConversation {
 
     /// Returns the whole conversation as one message, to start a new session with.
     #[must_use]
-    pub(crate) fn flattened_message(&self) -> MessageContent {
+    pub(crate) fn flattened_message(&self) -> ClientMessageContent {
         self.flattened_up_to(self.messages.len() - 1)
     }
 
@@ -272,13 +272,13 @@ impl ClientConversation {
         indices.map(|start| ConversationPrefix { conversation: self, start })
     }
 
-    fn flattened_up_to(&self, index: usize) -> MessageContent {
+    fn flattened_up_to(&self, index: usize) -> ClientMessageContent {
         flatten_messages(&self.instructions, &self.messages[..=index])
     }
 }
 
 /// Returns the first messages of a conversation as one message.
-fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageContent)]) -> MessageContent {
+fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, ClientMessageContent)]) -> ClientMessageContent {
     let instructions = Some(instructions).filter(|text| !text.is_empty());
     let parts: Vec<String> = if messages.len() == 1 {
         instructions
@@ -296,7 +296,7 @@ fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, MessageConte
         // Only the newest images of a long conversation are kept.
         images.drain(..images.len().saturating_sub(SESSION_LIMITS.images_per_message_max));
     }
-    MessageContent { text: parts.join(PART_SEPARATOR), images, ..MessageContent::default() }
+    ClientMessageContent { text: parts.join(PART_SEPARATOR), images, ..ClientMessageContent::default() }
 }
 
 /// The earlier messages as a session would hold them: a first message, then replies and messages in turn, ending with a
@@ -317,7 +317,7 @@ impl<'h> ConversationPrefix<'h> {
 
     /// Returns the session's first message.
     #[must_use]
-    pub(crate) fn first_message(self) -> MessageContent {
+    pub(crate) fn first_message(self) -> ClientMessageContent {
         self.conversation.flattened_up_to(self.start)
     }
 
@@ -328,7 +328,7 @@ impl<'h> ConversationPrefix<'h> {
     }
 
     /// Returns what the client sent and the reply to it, in order.
-    pub(crate) fn exchanges(self) -> impl Iterator<Item = (Cow<'h, MessageContent>, &'h MessageContent)> {
+    pub(crate) fn exchanges(self) -> impl Iterator<Item = (Cow<'h, ClientMessageContent>, &'h ClientMessageContent)> {
         let messages = &self.conversation.messages;
         let rest = &messages[self.start + 1..messages.len() - 1];
         let replies = rest.iter().step_by(2).map(|(_, content)| content);
@@ -361,7 +361,7 @@ pub(crate) fn trim_for_comparison(text: &str) -> &str {
 
 /// Checks that each tool call is answered at once, and each result answers a call. Results without a call may only begin a
 /// conversation that continues elsewhere.
-fn check_tool_messages(messages: &[(MessageAuthor, MessageContent)]) -> Result<(), HttpProblem> {
+fn check_tool_messages(messages: &[(MessageAuthor, ClientMessageContent)]) -> Result<(), HttpProblem> {
     for (index, (_, content)) in messages.iter().enumerate() {
         let results = messages.get(index + 1).map_or(&[][..], |(_, next)| &next.tool_results);
         if let Some(call) = content
@@ -379,7 +379,7 @@ fn check_tool_messages(messages: &[(MessageAuthor, MessageContent)]) -> Result<(
             let id = &result.tool_call_id;
             return Err(invalid_messages(format!("there is no tool call `{id}` before its result")));
         }
-        let too_long = |result: &&ToolResultMessage| result.text.len() > SESSION_LIMITS.tool_result_bytes_max;
+        let too_long = |result: &&ClientHistoryToolResult| result.text.len() > SESSION_LIMITS.tool_result_bytes_max;
         if let Some(result) = content.tool_results.iter().find(too_long) {
             let (bytes, most) = (result.text.len(), SESSION_LIMITS.tool_result_bytes_max);
             return Err(invalid_messages(format!("a tool result has {bytes} bytes, but at most {most} are allowed")));
@@ -389,14 +389,14 @@ fn check_tool_messages(messages: &[(MessageAuthor, MessageContent)]) -> Result<(
 }
 
 /// Parses the tool calls of an assistant's message, or a call that is an item of its own.
-fn parse_tool_calls(message: &Value) -> Result<Vec<ClientToolCall>, HttpProblem> {
+fn parse_tool_calls(message: &Value) -> Result<Vec<ClientHistoryToolCall>, HttpProblem> {
     let parse = |id: &Value, function: &Value| {
         let field = |value: &Value| value.as_str().map(ToOwned::to_owned);
         let fields = (field(id), field(&function["name"]), field(&function["arguments"]));
         let (Some(id), Some(name), Some(arguments)) = fields else {
             return Err(invalid_messages("a tool call needs an id, a name and arguments, all of them texts"));
         };
-        Ok(ClientToolCall { id, name, arguments })
+        Ok(ClientHistoryToolCall { id, name, arguments })
     };
     if message["type"] == "function_call" {
         return Ok(vec![parse(&message["call_id"], message)?]);
@@ -406,7 +406,7 @@ fn parse_tool_calls(message: &Value) -> Result<Vec<ClientToolCall>, HttpProblem>
 }
 
 /// Parses a result of a tool.
-fn parse_tool_result(message: &Value, id: &Value, content: &Value) -> Result<MessageContent, HttpProblem> {
+fn parse_tool_result(message: &Value, id: &Value, content: &Value) -> Result<ClientMessageContent, HttpProblem> {
     let Some(tool_call_id) = id.as_str().map(ToOwned::to_owned) else {
         return Err(invalid_messages("a tool result does not name its tool call"));
     };
@@ -417,11 +417,11 @@ fn parse_tool_result(message: &Value, id: &Value, content: &Value) -> Result<Mes
             message["role"].as_str().unwrap_or("a tool")
         )));
     }
-    let result = ToolResultMessage { tool_call_id, text: parsed.text };
-    Ok(MessageContent { tool_results: vec![result], ..MessageContent::default() })
+    let result = ClientHistoryToolResult { tool_call_id, text: parsed.text };
+    Ok(ClientMessageContent { tool_results: vec![result], ..ClientMessageContent::default() })
 }
 
-fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem> {
+fn parse_message_content(message: &Value) -> Result<ClientMessageContent, HttpProblem> {
     if message["type"] == "function_call_output" {
         return parse_tool_result(message, &message["call_id"], &message["output"]);
     }
@@ -432,10 +432,10 @@ fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem>
     if !tool_calls.is_empty() && message["type"] != "function_call" && message["role"] != "assistant" {
         return Err(invalid_messages("only the assistant calls tools"));
     }
-    Ok(MessageContent { tool_calls, ..parse_text_and_images(&message["content"])? })
+    Ok(ClientMessageContent { tool_calls, ..parse_text_and_images(&message["content"])? })
 }
 
-fn parse_text_and_images(content: &Value) -> Result<MessageContent, HttpProblem> {
+fn parse_text_and_images(content: &Value) -> Result<ClientMessageContent, HttpProblem> {
     let (mut texts, mut images): (Vec<&str>, Vec<PromptImage>) = (Vec::new(), Vec::new());
     match content {
         Value::String(text) => texts.push(text),
@@ -459,7 +459,7 @@ fn parse_text_and_images(content: &Value) -> Result<MessageContent, HttpProblem>
         }
         _ => return Err(invalid_messages("`content` must be a text or a list of parts")),
     }
-    Ok(MessageContent { text: texts.join(PART_SEPARATOR), images, ..MessageContent::default() })
+    Ok(ClientMessageContent { text: texts.join(PART_SEPARATOR), images, ..ClientMessageContent::default() })
 }
 
 fn parse_image_part(url: &Value) -> Result<PromptImage, HttpProblem> {

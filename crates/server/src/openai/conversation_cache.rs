@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use segue_core::body::BodyId;
 use segue_core::ids::SessionId;
 
-use super::transcript::ReplyPoint;
+use super::transcript::ReplyKey;
 use crate::limits::{CONVERSATIONS_CACHED_MAX, SESSIONS_PER_CONVERSATION_MAX};
 
 /// Cached sessions and deliveries.
@@ -20,13 +20,13 @@ pub(crate) struct OpenAiConversationCache {
 struct ConversationCacheInner {
     sessions_by_conversation: HashMap<BodyId, Vec<SessionId>>,
     conversation_order: VecDeque<BodyId>,
-    delivered_replies: HashSet<(SessionId, ReplyPoint)>,
-    delivered_order: VecDeque<(SessionId, ReplyPoint)>,
+    delivered_replies: HashSet<(SessionId, ReplyKey)>,
+    delivered_order: VecDeque<(SessionId, ReplyKey)>,
 }
 
 impl OpenAiConversationCache {
     /// Records that a reply was delivered, and the fingerprint of the conversation after it.
-    pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, reply: ReplyPoint) {
+    pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, reply: ReplyKey) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(conversation) = conversation {
             inner.remember_session(conversation, session);
@@ -49,7 +49,7 @@ impl OpenAiConversationCache {
 
     /// Returns whether a reply is known to be delivered.
     #[must_use]
-    pub(crate) fn was_delivered(&self, session: &SessionId, reply: ReplyPoint) -> bool {
+    pub(crate) fn was_delivered(&self, session: &SessionId, reply: ReplyKey) -> bool {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.delivered_replies.contains(&(session.clone(), reply))
     }
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    fn reply_to(message: u32) -> ReplyPoint {
-        ReplyPoint { message: MessageId(message), first_run: None }
+    fn reply_to(message: u32) -> ReplyKey {
+        ReplyKey { message: MessageId(message), first_run: None }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
 use segue_core::limits::SESSION_LIMITS;
 
-use super::conversation::{MessageAuthor, MessageContent, PART_SEPARATOR};
+use super::conversation::{ClientMessageContent, MessageAuthor, PART_SEPARATOR};
 use crate::caller::Caller;
 
 /// Odd, so that no information is lost by multiplication.
@@ -69,8 +69,8 @@ impl ConversationHashes {
     #[must_use]
     pub(crate) fn compute(
         instructions: &str,
-        messages: &[(MessageAuthor, MessageContent)],
-        first_message: &MessageContent,
+        messages: &[(MessageAuthor, ClientMessageContent)],
+        first_message: &ClientMessageContent,
     ) -> Self {
         let flattened = hash_flattened(instructions, messages, first_message);
         let prior = messages.len().saturating_sub(1);
@@ -121,8 +121,8 @@ impl TextHasher {
 /// Must return the content hash of `ClientConversation::flattened_up_to` for each message.
 fn hash_flattened(
     instructions: &str,
-    messages: &[(MessageAuthor, MessageContent)],
-    first_message: &MessageContent,
+    messages: &[(MessageAuthor, ClientMessageContent)],
+    first_message: &ClientMessageContent,
 ) -> Vec<BodyId> {
     let mut hasher = TextHasher::default();
     if !instructions.is_empty() {

@@ -9,13 +9,13 @@ use segue_core::prompt::StopReason;
 use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
-use super::conversation::{ClientToolCall, MessageContent};
+use super::conversation::{ClientHistoryToolCall, ClientMessageContent};
 use super::fingerprint::ConversationFingerprint;
-use super::session_lookup::{ResolvedClientRequest, ResolvedInput};
-use super::transcript::{ExchangeTranscript, ExchangeUsage, ReplyPoint, client_call_id};
+use super::session_lookup::{ResolvedClientMessage, ResolvedOpenAiRequest};
+use super::transcript::{ExchangeTranscript, ExchangeUsage, ReplyKey, client_call_id};
 use crate::api::session_view::with_session_history;
-use crate::extract::RequestedSession;
-use crate::history::ToolRunEntry;
+use crate::extract::CallerSessionRef;
+use crate::history::ToolRunHistoryEntry;
 use crate::problem::HttpProblem;
 use crate::usage::admit_turn;
 
@@ -25,18 +25,18 @@ pub(crate) enum ReplyUpdate {
     /// More text.
     TextDelta(String),
     /// The reply is complete: the turn has ended, or waits for the client's tools.
-    Finished(Box<ClientReply>),
+    Finished(Box<ReplyToClient>),
 }
 
 /// A complete reply.
 #[derive(Debug)]
-pub(crate) struct ClientReply {
+pub(crate) struct ReplyToClient {
     /// The session's name as the caller knows it.
     pub session: String,
-    pub point: ReplyPoint,
+    pub point: ReplyKey,
     pub turn: TurnId,
     /// The text and the tool calls.
-    pub content: MessageContent,
+    pub content: ClientMessageContent,
     pub usage: ExchangeUsage,
     /// Why the reply ended, as OpenAI's `finish_reason`.
     pub finish_reason: &'static str,
@@ -45,8 +45,8 @@ pub(crate) struct ClientReply {
 /// A message that is being answered.
 #[derive(Debug)]
 pub(crate) struct TurnReplyStream {
-    session_ref: RequestedSession,
-    pub point: ReplyPoint,
+    session_ref: CallerSessionRef,
+    pub point: ReplyKey,
     content_hash: BodyId,
     prior_fingerprint: Option<ConversationFingerprint>,
     subscription: Subscription,
@@ -62,21 +62,21 @@ impl TurnReplyStream {
     /// # Errors
     /// The message or the results are not accepted.
     pub(crate) async fn start(
-        request: ResolvedClientRequest,
+        request: ResolvedOpenAiRequest,
         options: TurnOptions,
         wants_deltas: bool,
     ) -> Result<Self, HttpProblem> {
-        let ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint } = request;
+        let ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint } = request;
         let point = match input {
-            ResolvedInput::Recorded(point) => point,
-            ResolvedInput::Message { content, idempotency_key } => {
+            ResolvedClientMessage::Recorded(point) => point,
+            ResolvedClientMessage::Message { content, idempotency_key } => {
                 let _admitted = admit_turn(&session_ref).await?;
-                let MessageContent { text, images, .. } = content;
+                let ClientMessageContent { text, images, .. } = content;
                 let message = UserMessage { idempotency_key, images, options, ..UserMessage::from(text) };
                 let sent = session_ref.app.engine.send_message(&session_ref.session, message).await;
-                ReplyPoint { message: sent.map_err(|error| session_ref.to_problem(error))?, first_run: None }
+                ReplyKey { message: sent.map_err(|error| session_ref.to_problem(error))?, first_run: None }
             }
-            ResolvedInput::ToolResults(results) => give_results(&session_ref, results, options).await?,
+            ResolvedClientMessage::ToolResults(results) => give_results(&session_ref, results, options).await?,
         };
         let position = with_session_history(&session_ref, None, |history| {
             if point.first_run.is_none() {
@@ -176,13 +176,13 @@ impl TurnReplyStream {
         Ok(None)
     }
 
-    async fn build_finished_reply(&self) -> Result<ClientReply, HttpProblem> {
+    async fn build_finished_reply(&self) -> Result<ReplyToClient, HttpProblem> {
         let reply = read_client_reply(&self.session_ref, self.point).await?;
         reply.ok_or_else(|| self.session_ref.to_problem(Error::Stopped(self.session_ref.session.clone())))
     }
 
     /// Records that the reply was delivered.
-    pub(crate) fn mark_delivered(&self, reply: &MessageContent) {
+    pub(crate) fn mark_delivered(&self, reply: &ClientMessageContent) {
         let conversation =
             self.prior_fingerprint.map(|prior| prior.extend(self.content_hash, reply.content_hash()).id());
         self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.point);
@@ -192,10 +192,10 @@ impl TurnReplyStream {
 /// Gives the results of the client's tools to the session. If another request gave the same results just now, the reply
 /// to that is used.
 async fn give_results(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     results: Vec<ClientToolResult>,
     options: TurnOptions,
-) -> Result<ReplyPoint, HttpProblem> {
+) -> Result<ReplyKey, HttpProblem> {
     let _admitted = admit_turn(session_ref).await?;
     let named = results.first().map(|result| result.run);
     let given: Vec<(_, BodyId)> = results.iter().map(|result| (result.run, BodyId::hash_text(&result.text))).collect();
@@ -205,13 +205,13 @@ async fn give_results(
         let run = history.tool_runs.get(&named?)?;
         let turn = history.calls.get(&run.call?).and_then(|call| history.turns.get(&call.turn?))?;
         let mut runs = turn.tool_runs.iter().filter_map(|id| history.tool_runs.get(id));
-        let is_of_round = |other: &&ToolRunEntry| other.call == run.call && other.client_held_seq.is_some();
+        let is_of_round = |other: &&ToolRunHistoryEntry| other.call == run.call && other.client_held_seq.is_some();
         let first_run = runs.find(is_of_round)?.run;
         let is_recorded = given.iter().all(|(run, text)| {
             let end = history.tool_runs.get(run).and_then(|run| run.end.as_ref());
             end.is_some_and(|end| end.text.body == *text)
         });
-        Some((ReplyPoint { message: *turn.messages.first()?, first_run: Some(first_run) }, is_recorded))
+        Some((ReplyKey { message: *turn.messages.first()?, first_run: Some(first_run) }, is_recorded))
     });
     match (applied, recorded.await?) {
         (Ok(()), Some((point, _)))
@@ -226,9 +226,9 @@ async fn give_results(
 /// # Errors
 /// There is no reply, because the turn failed, or the session cannot be read.
 pub(crate) async fn read_client_reply(
-    session_ref: &RequestedSession,
-    point: ReplyPoint,
-) -> Result<Option<ClientReply>, HttpProblem> {
+    session_ref: &CallerSessionRef,
+    point: ReplyKey,
+) -> Result<Option<ReplyToClient>, HttpProblem> {
     let exchange = with_session_history(session_ref, None, |history| {
         let turn = history.messages.get(&point.message).and_then(|entry| history.turns.get(&entry.turn?))?;
         let same_turn = |exchange: &ExchangeTranscript| {
@@ -245,19 +245,19 @@ pub(crate) async fn read_client_reply(
         return Err(no_reply_problem(exchange.outcome.as_ref()));
     }
     let session = session_ref.public_name();
-    let calls = exchange.tool_calls.iter().map(|call| ClientToolCall {
+    let calls = exchange.tool_calls.iter().map(|call| ClientHistoryToolCall {
         id: client_call_id(&session, call.run),
         name: call.tool.clone(),
         arguments: call.arguments.to_string(),
     });
-    let content = MessageContent { text, tool_calls: calls.collect(), ..MessageContent::default() };
+    let content = ClientMessageContent { text, tool_calls: calls.collect(), ..ClientMessageContent::default() };
     let finish_reason = match exchange.stop_reason {
         _ if !content.tool_calls.is_empty() => "tool_calls",
         Some(StopReason::Length | StopReason::Repetition) => "length",
         Some(StopReason::ContentFilter) => "content_filter",
         _ => "stop",
     };
-    Ok(Some(ClientReply { session, point, turn: exchange.turn, content, usage: exchange.usage, finish_reason }))
+    Ok(Some(ReplyToClient { session, point, turn: exchange.turn, content, usage: exchange.usage, finish_reason }))
 }
 
 /// Builds the problem for a turn without a reply. Repeating the request at once would not help.

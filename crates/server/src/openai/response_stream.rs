@@ -9,9 +9,9 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::conversation::ClientToolCall;
-use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream};
-use super::responses::{ResponseMetadata, function_call_item, output_text_part};
+use super::conversation::ClientHistoryToolCall;
+use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
+use super::responses::{OpenAiResponseMetadata, function_call_item, output_text_part};
 use super::to_openai_error;
 use crate::metrics::OpenStreamGuard;
 
@@ -19,7 +19,7 @@ use crate::metrics::OpenStreamGuard;
 #[derive(Debug)]
 pub(crate) struct ResponsesEndpointStream {
     reply: TurnReplyStream,
-    template: ResponseMetadata,
+    template: OpenAiResponseMetadata,
     queued_events: VecDeque<AxumSseEvent>,
     sent_text: String,
     /// Whether the message item was opened; a reply may consist of tool calls only.
@@ -31,7 +31,7 @@ pub(crate) struct ResponsesEndpointStream {
 impl ResponsesEndpointStream {
     /// Queues the events that precede the first text.
     #[must_use]
-    pub(crate) fn new(reply: TurnReplyStream, template: ResponseMetadata) -> Self {
+    pub(crate) fn new(reply: TurnReplyStream, template: OpenAiResponseMetadata) -> Self {
         let mut events = Self {
             reply,
             template,
@@ -69,7 +69,7 @@ impl ResponsesEndpointStream {
         self.queue_event("response.output_item.done", json!({ "output_index": 0, "item": item }));
     }
 
-    fn queue_tool_call(&mut self, output_index: usize, call: &ClientToolCall) {
+    fn queue_tool_call(&mut self, output_index: usize, call: &ClientHistoryToolCall) {
         let item = |arguments| json!({ "output_index": output_index, "item": function_call_item(call, arguments) });
         let item_id = function_call_item(call, None)["id"].clone();
         self.queue_event("response.output_item.added", item(None));
@@ -85,7 +85,7 @@ impl ResponsesEndpointStream {
         self.queue_event("response.output_item.done", item(Some(&call.arguments)));
     }
 
-    fn queue_end(&mut self, reply: &ClientReply) {
+    fn queue_end(&mut self, reply: &ReplyToClient) {
         let calls = &reply.content.tool_calls;
         if calls.is_empty() {
             self.open_message_item();

@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::chat_completions::{CachedTokens, ReasoningTokenCount, session_in_metadata, set_session_header};
-use super::client_options::{RequestedOptions, check_flow_accepts};
-use super::conversation::{ClientConversation, ClientToolCall, MessageContent};
-use super::reply_stream::{ClientReply, ReplyUpdate, TurnReplyStream, read_client_reply};
+use super::client_options::{RequestedToolsAndFormat, check_flow_accepts};
+use super::conversation::{ClientConversation, ClientHistoryToolCall, ClientMessageContent};
+use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream, read_client_reply};
 use super::response_stream::ResponsesEndpointStream;
-use super::session_lookup::{ResolvedClientRequest, give_results_or_fork, resolve_request};
-use super::transcript::{ExchangeTranscript, ReplyPoint};
+use super::session_lookup::{ResolvedOpenAiRequest, give_results_or_fork, resolve_request};
+use super::transcript::{ExchangeTranscript, ReplyKey};
 use super::transcript_match::input_matches;
 use super::{OpenAiJson, OpenAiRejection, SessionRequestHeaders, flow_for_model};
 use crate::api::session_view::with_session_history;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
 
 const RESPONSE_ID_PREFIX: &str = "resp_";
@@ -143,7 +143,7 @@ pub(crate) async fn create_response(
     check_response_request(&request)?;
     let mut hints = SessionRequestHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
-    let options = RequestedOptions {
+    let options = RequestedToolsAndFormat {
         tools: request.tools,
         tool_choice: request.tool_choice,
         parallel_tool_calls: request.parallel_tool_calls,
@@ -161,7 +161,7 @@ pub(crate) async fn create_response(
     let is_stream = request.stream == Some(true);
     let mut reply = TurnReplyStream::start(resolved, options, is_stream).await?;
     let session = reply.session_name();
-    let template = ResponseMetadata {
+    let template = OpenAiResponseMetadata {
         id: format_response_id(&session, reply.point),
         model: request.model,
         created_at: app.engine.now().0 / 1_000,
@@ -202,7 +202,7 @@ pub(crate) async fn get_response(
         Some((entry.position.at.0 / 1_000, flow))
     });
     let (created_at, model) = found.await?.ok_or_else(|| no_such_response(&id))?;
-    let template = ResponseMetadata {
+    let template = OpenAiResponseMetadata {
         id: format_response_id(&session_ref.public_name(), point),
         model,
         created_at,
@@ -248,7 +248,7 @@ async fn continue_from_response(
     previous: &str,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let (session_ref, point) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {
         let exchanges = ExchangeTranscript::list(history);
@@ -279,23 +279,19 @@ async fn continue_from_response(
         && input_matches(&session_ref, &only.input, &content).await?
     {
         // The request is repeated, and its first response was not delivered.
-        return Ok(ResolvedClientRequest::with_message(session_ref, content, key, Some(point.message)));
+        return Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, Some(point.message)));
     }
     let session_ref =
         if later.is_empty() { session_ref } else { branch_session(&session_ref, Some(end), None).await? };
-    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None))
+    Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None))
 }
 
-async fn find_response(
-    app: &AppState,
-    caller: &Caller,
-    id: &str,
-) -> Result<(RequestedSession, ReplyPoint), HttpProblem> {
+async fn find_response(app: &AppState, caller: &Caller, id: &str) -> Result<(CallerSessionRef, ReplyKey), HttpProblem> {
     let parts = id.strip_prefix(RESPONSE_ID_PREFIX).and_then(|rest| rest.rsplit_once('_'));
     let (session, point) = parts.ok_or_else(|| no_such_response(id))?;
-    let point: ReplyPoint = point.parse().map_err(|()| no_such_response(id))?;
+    let point: ReplyKey = point.parse().map_err(|()| no_such_response(id))?;
     let session_ref =
-        RequestedSession::resolve(app, caller.clone(), session).await.map_err(|_| no_such_response(id))?;
+        CallerSessionRef::resolve(app, caller.clone(), session).await.map_err(|_| no_such_response(id))?;
     let exists = with_session_history(&session_ref, None, |history| {
         history.messages.contains_key(&point.message)
             && point.first_run.is_none_or(|run| history.tool_runs.contains_key(&run))
@@ -312,13 +308,13 @@ fn no_such_response(id: &str) -> HttpProblem {
     HttpProblem::not_found(format!("there is no response `{id}`"))
 }
 
-fn format_response_id(session: &str, point: ReplyPoint) -> String {
+fn format_response_id(session: &str, point: ReplyKey) -> String {
     format!("{RESPONSE_ID_PREFIX}{session}_{point}")
 }
 
 /// The fields of a response that are known before the reply.
 #[derive(Debug, Clone)]
-pub(crate) struct ResponseMetadata {
+pub(crate) struct OpenAiResponseMetadata {
     pub id: String,
     /// The name of the flow.
     pub model: String,
@@ -327,7 +323,7 @@ pub(crate) struct ResponseMetadata {
     pub previous_response_id: Option<String>,
 }
 
-impl ResponseMetadata {
+impl OpenAiResponseMetadata {
     /// Builds the response while the turn is running.
     #[must_use]
     pub(crate) fn in_progress(&self) -> OpenAiCompatResponse {
@@ -356,8 +352,8 @@ impl ResponseMetadata {
 
     /// Builds the response after the reply is complete.
     #[must_use]
-    pub(crate) fn completed(&self, reply: &ClientReply) -> OpenAiCompatResponse {
-        let MessageContent { text, tool_calls, .. } = &reply.content;
+    pub(crate) fn completed(&self, reply: &ReplyToClient) -> OpenAiCompatResponse {
+        let ClientMessageContent { text, tool_calls, .. } = &reply.content;
         let usage = reply.usage;
         let incomplete_reason = match reply.finish_reason {
             "length" => Some("max_output_tokens"),
@@ -408,7 +404,7 @@ impl ResponseMetadata {
 
 /// Builds the item of a tool call; without arguments before they were sent.
 #[must_use]
-pub(crate) fn function_call_item(call: &ClientToolCall, arguments: Option<&str>) -> Value {
+pub(crate) fn function_call_item(call: &ClientHistoryToolCall, arguments: Option<&str>) -> Value {
     json!({
         "type": "function_call",
         "id": format!("fc_{}", call.id),

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::SessionRequestHeaders;
 use super::client_options::flow_accepts_options;
-use super::conversation::{ClientConversation, ConversationPrefix, MessageContent, trim_for_comparison};
+use super::conversation::{ClientConversation, ClientMessageContent, ConversationPrefix, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
 use super::transcript::{
-    ExchangeInput, ExchangeTranscript, ReplyPoint, StoredMessageRefs, client_call_id, parse_client_call_id,
+    ExchangeInput, ExchangeTranscript, ReplyKey, StoredMessageRefs, client_call_id, parse_client_call_id,
 };
 use super::transcript_match::{content_matches, input_matches, read_joined_text, reply_matches};
 use crate::api::session_view::with_session_history;
@@ -23,7 +23,7 @@ use crate::api::sessions::open_new_session;
 use crate::api::transfer::branch_session;
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::history::SessionHistory;
 use crate::limits::{CALLED_SESSIONS_MAX, CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
 use crate::problem::HttpProblem;
@@ -33,9 +33,9 @@ const INSTRUCTION_SETTING: &str = "instruction";
 
 /// The session and message that a request was resolved to.
 #[derive(Debug)]
-pub(crate) struct ResolvedClientRequest {
-    pub session_ref: RequestedSession,
-    pub input: ResolvedInput,
+pub(crate) struct ResolvedOpenAiRequest {
+    pub session_ref: CallerSessionRef,
+    pub input: ResolvedClientMessage,
     /// The hash of the new message.
     pub content_hash: BodyId,
     /// The fingerprint of the conversation before this message; unknown for a session found by name.
@@ -44,31 +44,31 @@ pub(crate) struct ResolvedClientRequest {
 
 /// What is to be done with the new message of a request.
 #[derive(Debug)]
-pub(crate) enum ResolvedInput {
+pub(crate) enum ResolvedClientMessage {
     /// It is sent to the session.
     Message {
-        content: MessageContent,
+        content: ClientMessageContent,
         /// The key under which a repeated request is recognized.
         idempotency_key: Option<IdempotencyKey>,
     },
     /// It consists of results for tool runs that wait for them.
     ToolResults(Vec<ClientToolResult>),
     /// The session has it already, and only its reply is wanted.
-    Recorded(ReplyPoint),
+    Recorded(ReplyKey),
 }
 
-impl ResolvedClientRequest {
+impl ResolvedOpenAiRequest {
     /// Resolves to a message that is sent to the session, unless the session has it already.
     pub(crate) fn with_message(
-        session_ref: RequestedSession,
-        content: MessageContent,
+        session_ref: CallerSessionRef,
+        content: ClientMessageContent,
         idempotency_key: Option<IdempotencyKey>,
         recorded: Option<MessageId>,
     ) -> Self {
         let content_hash = content.content_hash();
         let input = match recorded {
-            Some(message) => ResolvedInput::Recorded(ReplyPoint { message, first_run: None }),
-            None => ResolvedInput::Message { content, idempotency_key },
+            Some(message) => ResolvedClientMessage::Recorded(ReplyKey { message, first_run: None }),
+            None => ResolvedClientMessage::Message { content, idempotency_key },
         };
         Self { session_ref, input, content_hash, prior_fingerprint: None }
     }
@@ -88,11 +88,11 @@ pub(crate) async fn resolve_request(
     flow: &FlowName,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let instruction = session_instruction(app, flow, conversation);
     let separated = instruction.is_some().then(|| conversation.without_instructions());
     let conversation = separated.as_ref().unwrap_or(conversation);
-    let target = &ClientFlow { name: flow, instruction };
+    let target = &RequestedFlow { name: flow, instruction };
     if conversation.has_tool_messages() && !flow_accepts_options(app, flow) {
         let detail = format!("the flow `{flow}` uses its own tools; send no tool calls or results, or use `chat`");
         return Err(HttpProblem::bad_request(detail).with_extension("field", "messages"));
@@ -123,7 +123,7 @@ pub(crate) async fn resolve_request(
     let content = conversation.flattened_message();
     let empty = ConversationFingerprint::empty(caller, flow);
     let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(empty, &content, 0)));
-    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None).with_fingerprint(empty))
+    Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None).with_fingerprint(empty))
 }
 
 /// Refuses a new conversation that begins with tool results.
@@ -136,12 +136,12 @@ fn check_has_calls(conversation: &ClientConversation) -> Result<(), HttpProblem>
 }
 
 /// The flow that a client asks for, with the client's system prompt if the flow has a setting for it.
-struct ClientFlow<'c> {
+struct RequestedFlow<'c> {
     name: &'c FlowName,
     instruction: Option<String>,
 }
 
-impl ClientFlow<'_> {
+impl RequestedFlow<'_> {
     /// Returns whether a session of this flow was opened with the same instruction.
     fn has_same_instruction(&self, app: &AppState, settings: &Value) -> bool {
         let default = app.engine.default_settings(self.name).and_then(|defaults| defaults.get(INSTRUCTION_SETTING));
@@ -163,15 +163,15 @@ fn session_instruction(app: &AppState, flow: &FlowName, conversation: &ClientCon
 async fn resolve_named_session(
     app: &AppState,
     caller: &Caller,
-    target: &ClientFlow<'_>,
+    target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
     name: &str,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let flow = target.name;
     // An invalid name is rejected before any lookup.
     caller.full_session_id(name).map_err(|problem| problem.with_extension("field", "metadata.session"))?;
-    let found = match RequestedSession::resolve(app, caller.clone(), name).await {
+    let found = match CallerSessionRef::resolve(app, caller.clone(), name).await {
         Ok(session_ref) => match with_session_history(&session_ref, None, session_flow).await {
             Ok(session_flow_name) => Some((session_ref, session_flow_name)),
             Err(problem) if problem.code == "no-such-session" => None,
@@ -184,7 +184,7 @@ async fn resolve_named_session(
         check_has_calls(conversation)?;
         let session_ref = open_flow_session(app, caller, target, Some(name)).await?;
         let (content, key) = (conversation.flattened_message(), hints.idempotency_key.clone());
-        return Ok(ResolvedClientRequest::with_message(session_ref, content, key, None));
+        return Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None));
     };
     if session_flow_name.as_ref() != Some(flow) {
         let session_flow_name = session_flow_name.map(|name| name.to_string()).unwrap_or_default();
@@ -205,14 +205,14 @@ async fn resolve_named_session(
     if recorded.is_none() {
         check_awaits_message(&session_ref).await?;
     }
-    Ok(ResolvedClientRequest::with_message(session_ref, content, hints.idempotency_key.clone(), recorded))
+    Ok(ResolvedOpenAiRequest::with_message(session_ref, content, hints.idempotency_key.clone(), recorded))
 }
 
 /// Refuses a message to a session that waits for tool results: it would only be answered after them.
 ///
 /// # Errors
 /// The session waits for the client's tools.
-pub(crate) async fn check_awaits_message(session_ref: &RequestedSession) -> Result<(), HttpProblem> {
+pub(crate) async fn check_awaits_message(session_ref: &CallerSessionRef) -> Result<(), HttpProblem> {
     let state = crate::api::session_view::read_session_state(session_ref, None).await?.1;
     let Some(run) = state.session.runs_waiting_for_client().next() else { return Ok(()) };
     let id = client_call_id(&session_ref.public_name(), run);
@@ -226,25 +226,25 @@ pub(crate) async fn check_awaits_message(session_ref: &RequestedSession) -> Resu
 /// # Errors
 /// The results are not for tool runs of this session.
 pub(crate) async fn resolve_results_in_session(
-    session_ref: RequestedSession,
-    content: MessageContent,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+    session_ref: CallerSessionRef,
+    content: ClientMessageContent,
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let content_hash = content.content_hash();
     let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list).await?;
     for exchange in exchanges.iter().rev() {
         if let (ExchangeInput::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
             && input_matches(&session_ref, &exchange.input, &content).await?
         {
-            let input = ResolvedInput::Recorded(point);
-            return Ok(ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None });
+            let input = ResolvedClientMessage::Recorded(point);
+            return Ok(ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None });
         }
     }
-    let input = ResolvedInput::ToolResults(to_client_results(&content)?);
-    Ok(ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None })
+    let input = ResolvedClientMessage::ToolResults(to_client_results(&content)?);
+    Ok(ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None })
 }
 
 /// Returns the results by tool run.
-fn to_client_results(content: &MessageContent) -> Result<Vec<ClientToolResult>, HttpProblem> {
+fn to_client_results(content: &ClientMessageContent) -> Result<Vec<ClientToolResult>, HttpProblem> {
     let results = content.tool_results.iter().map(|result| match parse_client_call_id(&result.tool_call_id) {
         Some((_, run)) => Ok(ClientToolResult { run, text: result.text.clone() }),
         None => {
@@ -258,9 +258,9 @@ fn to_client_results(content: &MessageContent) -> Result<Vec<ClientToolResult>, 
 async fn open_flow_session(
     app: &AppState,
     caller: &Caller,
-    target: &ClientFlow<'_>,
+    target: &RequestedFlow<'_>,
     name: Option<&str>,
-) -> Result<RequestedSession, HttpProblem> {
+) -> Result<CallerSessionRef, HttpProblem> {
     let mid_turn_policy = app.options.default_mid_turn_policy;
     let mut options = SessionOptions { mid_turn_policy, ..SessionOptions::default() };
     if let Some(instruction) = &target.instruction {
@@ -271,8 +271,8 @@ async fn open_flow_session(
 
 /// Returns the last message of a session if it has this content.
 async fn last_message_if_equal(
-    session_ref: &RequestedSession,
-    content: &MessageContent,
+    session_ref: &CallerSessionRef,
+    content: &ClientMessageContent,
 ) -> Result<Option<MessageId>, HttpProblem> {
     let last =
         with_session_history(session_ref, None, |history| history.messages.values().next_back().cloned()).await?;
@@ -285,10 +285,10 @@ async fn last_message_if_equal(
 async fn search_by_last_reply(
     app: &AppState,
     caller: &Caller,
-    target: &ClientFlow<'_>,
+    target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
-) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
+) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let flow = target.name;
     let mut sessions = list_called_sessions(caller, conversation);
     if let Some(reply) = conversation.last_assistant_text() {
@@ -329,14 +329,14 @@ fn list_called_sessions(caller: &Caller, conversation: &ClientConversation) -> V
 async fn find_retried_first_message(
     app: &AppState,
     caller: &Caller,
-    target: &ClientFlow<'_>,
+    target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
-) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
+) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let flow = target.name;
     let content = conversation.flattened_message();
     for session in list_candidate_sessions(app, caller, flow, &conversation.new_message().text).await? {
-        let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
+        let session_ref = CallerSessionRef { app: app.clone(), caller: caller.clone(), session };
         let first = with_session_history(&session_ref, None, |history| {
             let has_same_instruction =
                 opened_event(history).is_some_and(|opened| target.has_same_instruction(app, &opened.settings));
@@ -346,7 +346,7 @@ async fn find_retried_first_message(
         let Some(first) = first.await? else { continue };
         if content_matches(&session_ref, &StoredMessageRefs::from_messages(&[&first]), &content).await? {
             let key = hints.idempotency_key.clone();
-            let resolved = ResolvedClientRequest::with_message(session_ref, content, key, Some(first.message));
+            let resolved = ResolvedOpenAiRequest::with_message(session_ref, content, key, Some(first.message));
             return Ok(Some(resolved.with_fingerprint(ConversationFingerprint::empty(caller, flow))));
         }
     }
@@ -382,7 +382,7 @@ async fn list_candidate_sessions(
 /// A session that may hold the conversation, with its turns.
 #[derive(Clone)]
 struct CandidateSession {
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     exchanges: Arc<[ExchangeTranscript]>,
 }
 
@@ -391,10 +391,10 @@ impl CandidateSession {
     async fn load(
         app: &AppState,
         caller: &Caller,
-        target: &ClientFlow<'_>,
+        target: &RequestedFlow<'_>,
         session: SessionId,
     ) -> Result<Option<Self>, HttpProblem> {
-        let session_ref = RequestedSession { app: app.clone(), caller: caller.clone(), session };
+        let session_ref = CallerSessionRef { app: app.clone(), caller: caller.clone(), session };
         let exchanges = with_session_history(&session_ref, None, |history| {
             let is_wanted = opened_event(history).is_some_and(|opened| {
                 opened.flow == *target.name && target.has_same_instruction(app, &opened.settings)
@@ -425,7 +425,7 @@ async fn match_session(
     prefix: ConversationPrefix<'_>,
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
-) -> Result<Option<ResolvedClientRequest>, HttpProblem> {
+) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let CandidateSession { session_ref, exchanges } = candidate;
     let mut later = &exchanges[..];
     let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
@@ -460,23 +460,23 @@ async fn match_session(
 /// # Errors
 /// The results are not for tool runs, or the session cannot be forked.
 pub(crate) async fn give_results_or_fork(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     end: Seq,
     later: &[ExchangeTranscript],
-    content: MessageContent,
+    content: ClientMessageContent,
     hints: &SessionRequestHeaders,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let content_hash = content.content_hash();
     let resolved =
-        |session_ref, input| ResolvedClientRequest { session_ref, input, content_hash, prior_fingerprint: None };
+        |session_ref, input| ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None };
     if let [only] = later
         && let Some(point) = only.point.filter(|_| !only.is_unknown_to_client())
         && (hints.is_retry || !session_ref.app.conversation_cache.was_delivered(&session_ref.session, point))
         && input_matches(&session_ref, &only.input, &content).await?
     {
-        return Ok(resolved(session_ref, ResolvedInput::Recorded(point)));
+        return Ok(resolved(session_ref, ResolvedClientMessage::Recorded(point)));
     }
-    let input = ResolvedInput::ToolResults(to_client_results(&content)?);
+    let input = ResolvedClientMessage::ToolResults(to_client_results(&content)?);
     let state = crate::api::session_view::read_session_state(&session_ref, None).await?.1;
     if later.is_empty() && state.session.runs_waiting_for_client().next().is_some() {
         return Ok(resolved(session_ref, input));
@@ -486,12 +486,12 @@ pub(crate) async fn give_results_or_fork(
 
 /// Continues the session if the matched messages are its last ones; otherwise forks it after them.
 async fn continue_or_fork(
-    session_ref: RequestedSession,
+    session_ref: CallerSessionRef,
     (fingerprint, end): (ConversationFingerprint, Seq),
     later: &[ExchangeTranscript],
-    content: MessageContent,
+    content: ClientMessageContent,
     hints: &SessionRequestHeaders,
-) -> Result<ResolvedClientRequest, HttpProblem> {
+) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let mut failed = 0;
     let mut needs_fork = false;
     for exchange in later {
@@ -508,12 +508,12 @@ async fn continue_or_fork(
     }
     let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(fingerprint, &content, failed)));
     let session_ref = if needs_fork { branch_session(&session_ref, Some(end), None).await? } else { session_ref };
-    Ok(ResolvedClientRequest::with_message(session_ref, content, key, None))
+    Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None))
 }
 
 fn derive_idempotency_key(
     fingerprint: ConversationFingerprint,
-    content: &MessageContent,
+    content: &ClientMessageContent,
     failed: usize,
 ) -> IdempotencyKey {
     IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.id().chain_hash(content.content_hash())))

@@ -4,31 +4,32 @@
 use std::str::FromStr;
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::event::{ToolOutcome, TurnOutcome};
+use segue_core::event::{ToolRunOutcome, TurnOutcome};
 use segue_core::ids::{CallId, MessageId, Seq, ToolRunId, TurnId};
 use segue_core::prompt::StopReason;
 use serde_json::Value;
 
 use crate::history::{
-    CallEndHistoryEntry, MessageEntry, SessionHistory, ToolRunEndEntry, ToolRunEntry, TurnHistoryEntry,
+    CallEndHistoryEntry, SessionHistory, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry,
+    UserMessageHistoryEntry,
 };
 
 /// Names a reply: the one to a message, or the one to the tool results that begin with a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ReplyPoint {
+pub(crate) struct ReplyKey {
     pub message: MessageId,
     pub first_run: Option<ToolRunId>,
 }
 
 /// Writes `m3`, or `m3x2` for the reply to tool results.
-impl std::fmt::Display for ReplyPoint {
+impl std::fmt::Display for ReplyKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.message)?;
         self.first_run.map_or(Ok(()), |run| write!(f, "{run}"))
     }
 }
 
-impl FromStr for ReplyPoint {
+impl FromStr for ReplyKey {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -52,7 +53,7 @@ pub(crate) enum ExchangeInput {
 
 /// A call of a client's tool.
 #[derive(Debug, Clone)]
-pub(crate) struct TranscriptToolCall {
+pub(crate) struct RecordedClientToolCall {
     pub run: ToolRunId,
     pub tool: String,
     pub arguments: Value,
@@ -63,12 +64,12 @@ pub(crate) struct TranscriptToolCall {
 pub(crate) struct ExchangeTranscript {
     pub turn: TurnId,
     /// `None` if the turn answers no message.
-    pub point: Option<ReplyPoint>,
+    pub point: Option<ReplyKey>,
     pub input: ExchangeInput,
     /// The first event of the input.
     pub input_seq: Seq,
     pub reply_texts: Vec<TextRef>,
-    pub tool_calls: Vec<TranscriptToolCall>,
+    pub tool_calls: Vec<RecordedClientToolCall>,
     /// The last event of the reply; `None` while there is no complete reply.
     pub end_seq: Option<Seq>,
     /// How the turn ended, if the exchange is its last.
@@ -94,7 +95,7 @@ pub(crate) struct StoredMessageRefs {
 
 impl StoredMessageRefs {
     /// Combines the content of several messages.
-    pub(crate) fn from_messages(messages: &[&MessageEntry]) -> Self {
+    pub(crate) fn from_messages(messages: &[&UserMessageHistoryEntry]) -> Self {
         let images = messages.iter().flat_map(|message| &message.images);
         Self {
             texts: messages.iter().map(|message| message.text).collect(),
@@ -111,7 +112,7 @@ impl ExchangeTranscript {
 
     /// Returns the exchanges of a turn: one for the message, and one for each round of tool results.
     pub(crate) fn list_of_turn(history: &SessionHistory, turn: &TurnHistoryEntry) -> Vec<Self> {
-        let messages: Vec<&MessageEntry> =
+        let messages: Vec<&UserMessageHistoryEntry> =
             turn.messages.iter().filter_map(|message| history.messages.get(message)).collect();
         let message = turn.messages.first().copied();
         let rounds = client_tool_rounds(history, turn);
@@ -120,7 +121,7 @@ impl ExchangeTranscript {
         let mut next = (
             ExchangeInput::Message(StoredMessageRefs::from_messages(&messages)),
             messages.first().map_or(turn.started.seq, |message| message.position.seq),
-            message.map(|message| ReplyPoint { message, first_run: None }),
+            message.map(|message| ReplyKey { message, first_run: None }),
         );
         for (call, runs) in &rounds {
             let (input, input_seq, point) = next;
@@ -131,7 +132,7 @@ impl ExchangeTranscript {
                 input,
                 input_seq,
                 reply_texts: reply_texts(turn, |of| of == Some(*call)),
-                tool_calls: runs.iter().map(|run| TranscriptToolCall::from_run(run)).collect(),
+                tool_calls: runs.iter().map(|run| RecordedClientToolCall::from_run(run)).collect(),
                 end_seq,
                 outcome: None,
                 stop_reason: None,
@@ -139,8 +140,7 @@ impl ExchangeTranscript {
             });
             let Some((results, first)) = client_results(runs) else { return exchanges };
             let first_run = runs.first().map(|run| run.run);
-            next =
-                (ExchangeInput::ToolResults(results), first, message.map(|message| ReplyPoint { message, first_run }));
+            next = (ExchangeInput::ToolResults(results), first, message.map(|message| ReplyKey { message, first_run }));
         }
         let (input, input_seq, point) = next;
         let end_seq = turn.ended.map(|position| position.seq);
@@ -181,8 +181,8 @@ impl ExchangeTranscript {
     }
 }
 
-impl TranscriptToolCall {
-    fn from_run(run: &ToolRunEntry) -> Self {
+impl RecordedClientToolCall {
+    fn from_run(run: &ToolRunHistoryEntry) -> Self {
         Self { run: run.run, tool: run.tool.to_string(), arguments: run.arguments.clone() }
     }
 }
@@ -191,8 +191,8 @@ impl TranscriptToolCall {
 fn client_tool_rounds<'h>(
     history: &'h SessionHistory,
     turn: &TurnHistoryEntry,
-) -> Vec<(CallId, Vec<&'h ToolRunEntry>)> {
-    let mut rounds: Vec<(CallId, Vec<&ToolRunEntry>)> = Vec::new();
+) -> Vec<(CallId, Vec<&'h ToolRunHistoryEntry>)> {
+    let mut rounds: Vec<(CallId, Vec<&ToolRunHistoryEntry>)> = Vec::new();
     let runs = turn.tool_runs.iter().filter_map(|run| history.tool_runs.get(run));
     for run in runs.filter(|run| run.client_held_seq.is_some()) {
         let Some(call) = run.call else { continue };
@@ -205,10 +205,10 @@ fn client_tool_rounds<'h>(
 }
 
 /// Returns the client's results and the first event about them; `None` unless the client gave all of them.
-fn client_results(runs: &[&ToolRunEntry]) -> Option<(Vec<(ToolRunId, TextRef)>, Seq)> {
-    let ends: Vec<(ToolRunId, &ToolRunEndEntry)> =
+fn client_results(runs: &[&ToolRunHistoryEntry]) -> Option<(Vec<(ToolRunId, TextRef)>, Seq)> {
+    let ends: Vec<(ToolRunId, &ToolRunEndHistoryEntry)> =
         runs.iter().map(|run| Some((run.run, run.end.as_ref()?))).collect::<Option<_>>()?;
-    if ends.iter().any(|(_, end)| end.outcome != ToolOutcome::Done) {
+    if ends.iter().any(|(_, end)| end.outcome != ToolRunOutcome::Done) {
         return None;
     }
     let first = ends.iter().map(|(_, end)| end.position.seq).min()?;
@@ -258,13 +258,13 @@ mod tests {
     #[test]
     fn reply_points_and_call_ids_survive_a_round_trip() {
         for point in [
-            ReplyPoint { message: MessageId(3), first_run: None },
-            ReplyPoint { message: MessageId(12), first_run: Some(ToolRunId(7)) },
+            ReplyKey { message: MessageId(3), first_run: None },
+            ReplyKey { message: MessageId(12), first_run: Some(ToolRunId(7)) },
         ] {
             assert_eq!(point.to_string().parse(), Ok(point));
         }
         for invalid in ["", "m", "3", "m3x", "mx2", "m3x2x1", "m-1", "m+1"] {
-            assert!(invalid.parse::<ReplyPoint>().is_err(), "{invalid}");
+            assert!(invalid.parse::<ReplyKey>().is_err(), "{invalid}");
         }
         assert_eq!(parse_client_call_id(&client_call_id("a_b.c", ToolRunId(4))), Some(("a_b.c", ToolRunId(4))));
         for foreign in ["", "call_", "call_abc", "call_x_a", "call_y1_a", "toolu_1"] {

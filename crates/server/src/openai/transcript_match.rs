@@ -3,11 +3,11 @@
 use segue_core::body::{BodyId, TextRef};
 use serde_json::Value;
 
-use super::conversation::{ClientToolCall, MessageContent, trim_for_comparison};
+use super::conversation::{ClientHistoryToolCall, ClientMessageContent, trim_for_comparison};
 use super::transcript::{
-    ExchangeInput, ExchangeTranscript, StoredMessageRefs, TranscriptToolCall, parse_client_call_id,
+    ExchangeInput, ExchangeTranscript, RecordedClientToolCall, StoredMessageRefs, parse_client_call_id,
 };
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
 
 /// Returns whether a session holds this input of the client.
@@ -15,9 +15,9 @@ use crate::problem::HttpProblem;
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn input_matches(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     stored: &ExchangeInput,
-    content: &MessageContent,
+    content: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     let results = match stored {
         ExchangeInput::Message(_) if !content.tool_results.is_empty() => return Ok(false),
@@ -44,9 +44,9 @@ pub(crate) async fn input_matches(
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn reply_matches(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     exchange: &ExchangeTranscript,
-    reply: &MessageContent,
+    reply: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     Ok(exchange.tool_calls.len() == reply.tool_calls.len()
         && exchange.tool_calls.iter().zip(&reply.tool_calls).all(|(stored, sent)| is_same_call(stored, sent))
@@ -54,7 +54,7 @@ pub(crate) async fn reply_matches(
 }
 
 /// The session in the id does not count: a fork has the runs of its original.
-fn is_same_call(stored: &TranscriptToolCall, sent: &ClientToolCall) -> bool {
+fn is_same_call(stored: &RecordedClientToolCall, sent: &ClientHistoryToolCall) -> bool {
     let names_run = parse_client_call_id(&sent.id).is_some_and(|(_, run)| run == stored.run);
     let has_same_arguments =
         || serde_json::from_str::<Value>(&sent.arguments).is_ok_and(|sent| sent == stored.arguments);
@@ -66,16 +66,16 @@ fn is_same_call(stored: &TranscriptToolCall, sent: &ClientToolCall) -> bool {
 /// # Errors
 /// The texts cannot be read.
 pub(crate) async fn content_matches(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     stored: &StoredMessageRefs,
-    content: &MessageContent,
+    content: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     Ok(content.image_hashes().eq(stored.images.iter().copied())
         && texts_match(session_ref, &stored.texts, &content.text).await?)
 }
 
 /// Returns whether stored texts, joined, equal the given text.
-async fn texts_match(session_ref: &RequestedSession, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
+async fn texts_match(session_ref: &CallerSessionRef, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
     match texts {
         [] => return Ok(trim_for_comparison(expected).is_empty()),
         // Equal hashes mean equal texts.
@@ -93,7 +93,7 @@ async fn texts_match(session_ref: &RequestedSession, texts: &[TextRef], expected
 ///
 /// # Errors
 /// The texts cannot be read.
-pub(crate) async fn read_joined_text(session_ref: &RequestedSession, texts: &[TextRef]) -> Result<String, HttpProblem> {
+pub(crate) async fn read_joined_text(session_ref: &CallerSessionRef, texts: &[TextRef]) -> Result<String, HttpProblem> {
     let ids: Vec<BodyId> = texts.iter().map(|text| text.body).collect();
     let texts = session_ref
         .app

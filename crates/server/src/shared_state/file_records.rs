@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use segue_engine::{
-    RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedRecords, SlotLease, SlotRequest,
-    StoreError,
+    ConcurrencySlotLease, ConcurrencySlotRequest, RecordCondition, SharedRecordRead, SharedRecordVersion,
+    SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords, StoreError,
 };
 
 use crate::files::{create_private_folder, open_lock_file, replace_file};
@@ -20,13 +20,13 @@ const WRITE_LOCK_FILE: &str = "records.lock";
 
 /// Records in files.
 #[derive(Debug)]
-pub(crate) struct FileRecords {
+pub(crate) struct FileSharedRecords {
     folder: PathBuf,
     /// The locks of the slots that this process holds, with their holders.
     slots: Mutex<HashMap<String, (String, File)>>,
 }
 
-impl FileRecords {
+impl FileSharedRecords {
     pub(crate) fn from_folder(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), slots: Mutex::default() }
     }
@@ -43,7 +43,7 @@ impl FileRecords {
         }
     }
 
-    fn write(&self, write: &RecordWrite) -> io::Result<RecordWriteOutcome> {
+    fn write(&self, write: &SharedRecordWrite) -> io::Result<SharedRecordWriteOutcome> {
         create_private_folder(&self.folder)?;
         let lock = open_lock_file(&self.folder.join(WRITE_LOCK_FILE))?;
         lock.lock()?;
@@ -54,10 +54,10 @@ impl FileRecords {
             RecordCondition::Version(expected) => current == Some(expected),
         };
         if !is_allowed {
-            return Ok(RecordWriteOutcome::Conflict);
+            return Ok(SharedRecordWriteOutcome::Conflict);
         }
         replace_file(&self.path(&write.name), &write.bytes)?;
-        Ok(RecordWriteOutcome::Written(content_version(&write.bytes)))
+        Ok(SharedRecordWriteOutcome::Written(content_version(&write.bytes)))
     }
 
     fn to_error(&self, name: &str) -> impl Fn(io::Error) -> StoreError + use<> {
@@ -67,18 +67,22 @@ impl FileRecords {
 }
 
 #[async_trait]
-impl SharedRecords for FileRecords {
-    async fn read_record(&self, name: &str, known: Option<RecordVersion>) -> Result<RecordRead, StoreError> {
+impl SharedRecords for FileSharedRecords {
+    async fn read_record(
+        &self,
+        name: &str,
+        known: Option<SharedRecordVersion>,
+    ) -> Result<SharedRecordRead, StoreError> {
         Ok(match self.read(name).map_err(self.to_error(name))? {
-            None => RecordRead::Missing,
+            None => SharedRecordRead::Missing,
             Some(bytes) => match content_version(&bytes) {
-                version if known == Some(version) => RecordRead::Unchanged,
-                version => RecordRead::Found { version, bytes },
+                version if known == Some(version) => SharedRecordRead::Unchanged,
+                version => SharedRecordRead::Found { version, bytes },
             },
         })
     }
 
-    async fn write_record(&self, write: RecordWrite) -> Result<RecordWriteOutcome, StoreError> {
+    async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, StoreError> {
         self.write(&write).map_err(self.to_error(&write.name))
     }
 
@@ -90,8 +94,8 @@ impl SharedRecords for FileRecords {
     }
 
     /// A group has one slot here.
-    async fn hold_slot(&self, request: SlotRequest) -> Result<Option<SlotLease>, StoreError> {
-        let lease = Some(SlotLease { expires_at: u64::MAX });
+    async fn hold_slot(&self, request: ConcurrencySlotRequest) -> Result<Option<ConcurrencySlotLease>, StoreError> {
+        let lease = Some(ConcurrencySlotLease { expires_at: u64::MAX });
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((holder, _)) = slots.get(&request.group) {
             return Ok(lease.filter(|_| *holder == request.holder));
@@ -108,7 +112,7 @@ impl SharedRecords for FileRecords {
         Ok(lease)
     }
 
-    async fn release_slot(&self, group: &str, holder: &str, _lease: SlotLease) -> Result<(), StoreError> {
+    async fn release_slot(&self, group: &str, holder: &str, _lease: ConcurrencySlotLease) -> Result<(), StoreError> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.get(group).is_some_and(|(current, _)| current == holder) {
             slots.remove(group);
@@ -117,42 +121,48 @@ impl SharedRecords for FileRecords {
     }
 }
 
-fn content_version(bytes: &[u8]) -> RecordVersion {
+fn content_version(bytes: &[u8]) -> SharedRecordVersion {
     let mut start = [0; 8];
     start.copy_from_slice(&blake3::hash(bytes).as_bytes()[..8]);
-    RecordVersion(u64::from_le_bytes(start))
+    SharedRecordVersion(u64::from_le_bytes(start))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn write(bytes: &[u8], condition: RecordCondition) -> RecordWrite {
-        RecordWrite { name: "keys".to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
+    fn write(bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
+        SharedRecordWrite { name: "keys".to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
     }
 
     #[tokio::test]
     async fn record_that_another_process_changed_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (one, other) = (FileRecords::from_folder(folder.path()), FileRecords::from_folder(folder.path()));
-        assert_eq!(one.read_record("keys", None).await, Ok(RecordRead::Missing));
+        let (one, other) =
+            (FileSharedRecords::from_folder(folder.path()), FileSharedRecords::from_folder(folder.path()));
+        assert_eq!(one.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
         let first = one.write_record(write(b"1", RecordCondition::Missing)).await.expect("written");
-        let RecordWriteOutcome::Written(version) = first else { panic!("it was missing") };
-        assert_eq!(other.read_record("keys", Some(version)).await, Ok(RecordRead::Unchanged));
+        let SharedRecordWriteOutcome::Written(version) = first else { panic!("it was missing") };
+        assert_eq!(other.read_record("keys", Some(version)).await, Ok(SharedRecordRead::Unchanged));
         other.write_record(write(b"2", RecordCondition::Version(version))).await.expect("written");
         let late = one.write_record(write(b"3", RecordCondition::Version(version))).await;
-        assert_eq!(late, Ok(RecordWriteOutcome::Conflict));
+        assert_eq!(late, Ok(SharedRecordWriteOutcome::Conflict));
         assert_eq!(std::fs::read(folder.path().join("keys.json")).expect("there"), b"2");
         one.delete_record("keys").await.expect("deleted");
-        assert_eq!(other.read_record("keys", None).await, Ok(RecordRead::Missing));
+        assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
     }
 
     #[tokio::test]
     async fn slot_is_free_when_its_process_has_ended() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (one, other) = (FileRecords::from_folder(folder.path()), FileRecords::from_folder(folder.path()));
-        let request =
-            |holder: &str| SlotRequest { group: "webhooks".into(), holder: holder.into(), slots_max: 1, hold_ms: 1 };
+        let (one, other) =
+            (FileSharedRecords::from_folder(folder.path()), FileSharedRecords::from_folder(folder.path()));
+        let request = |holder: &str| ConcurrencySlotRequest {
+            group: "webhooks".into(),
+            holder: holder.into(),
+            slots_max: 1,
+            hold_ms: 1,
+        };
         assert!(one.hold_slot(request("a")).await.expect("held").is_some());
         assert!(one.hold_slot(request("a")).await.expect("held").is_some());
         assert_eq!(other.hold_slot(request("b")).await, Ok(None));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use segue_core::ids::{ModelName, SessionId};
 use segue_engine::root_session_name;
 
-use super::{UsageDay, format_time};
+use super::{UtcDay, format_time};
 use crate::app::AppState;
 use crate::caller::Caller;
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::limits::TURN_REFRESH_MS;
 use crate::problem::HttpProblem;
 
@@ -43,8 +43,8 @@ impl Drop for AdmittedTurn {
 ///
 /// # Errors
 /// A limit of the server or of the key is reached.
-pub(crate) async fn admit_turn(session_ref: &RequestedSession) -> Result<AdmittedTurn, HttpProblem> {
-    let RequestedSession { app, caller, session } = session_ref;
+pub(crate) async fn admit_turn(session_ref: &CallerSessionRef) -> Result<AdmittedTurn, HttpProblem> {
+    let CallerSessionRef { app, caller, session } = session_ref;
     check_server_capacity(app, session)?;
     check_budget(app, caller).await?;
     let admitted = reserve_turn(app, caller, session).await?;
@@ -91,7 +91,7 @@ async fn check_budget(app: &AppState, caller: &Caller) -> Result<(), HttpProblem
     let now = app.engine.now();
     let usage = app.options.shared.key_usage.read_usage(key, now).await.map_err(|error| usage_problem(&error))?;
     let Some(limit) = caller.limits.find_spent_limit(&usage) else { return Ok(()) };
-    let end = UsageDay::from_time(now).end();
+    let end = UtcDay::from_time(now).end();
     let detail = format!("this key has used up {limit}; it resets at {}", format_time(end));
     Err(HttpProblem::new("key-budget-spent", detail)
         .with_extension("resets_at", end.0)

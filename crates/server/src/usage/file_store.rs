@@ -13,7 +13,7 @@ use segue_core::ledger::UsageTotals;
 use segue_engine::SessionUsageChange;
 use serde::{Deserialize, Serialize};
 
-use super::{KeyUsage, KeyUsageStore, UsageDay, hash_root_session, hash_session};
+use super::{KeyUsage, KeyUsageStore, UtcDay, hash_root_session, hash_session};
 use crate::files::create_private_folder;
 use crate::limits::USAGE_DAYS_KEPT;
 
@@ -26,23 +26,23 @@ pub struct FileKeyUsageStore(Arc<UsageFiles>);
 #[derive(Debug)]
 struct UsageFiles {
     folder: PathBuf,
-    folded: Mutex<FoldedUsage>,
+    folded: Mutex<AccumulatedUsage>,
 }
 
 /// What the files contain, as far as they were read.
 #[derive(Debug, Default)]
-struct FoldedUsage {
+struct AccumulatedUsage {
     /// How far each file was read.
-    offsets: BTreeMap<UsageDay, u64>,
-    accounts: HashMap<(UsageDay, String), KeyUsage>,
+    offsets: BTreeMap<UtcDay, u64>,
+    accounts: HashMap<(UtcDay, String), KeyUsage>,
     payers: HashMap<String, Dated<Option<String>>>,
     /// The totals of a session's ledger that were recorded.
-    recorded: HashMap<String, Dated<RecordedTotals>>,
+    recorded: HashMap<String, Dated<RecordedUsageTotals>>,
 }
 
 #[derive(Debug)]
 struct Dated<T> {
-    day: UsageDay,
+    day: UtcDay,
     value: T,
 }
 
@@ -51,19 +51,19 @@ struct Dated<T> {
 #[serde(rename_all = "snake_case")]
 enum UsageLine {
     Payer { session: String, key: Option<String> },
-    Usage { session: String, key: String, added: RecordedTotals, total: RecordedTotals },
+    Usage { session: String, key: String, added: RecordedUsageTotals, total: RecordedUsageTotals },
 }
 
 /// The part of a ledger's totals that counts.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct RecordedTotals {
+struct RecordedUsageTotals {
     cost_microusd: u64,
     input_tokens: u64,
     output_tokens: u64,
     unpriced_answers: u64,
 }
 
-impl RecordedTotals {
+impl RecordedUsageTotals {
     fn from_ledger(totals: &UsageTotals) -> Self {
         Self {
             cost_microusd: totals.cost_microusd,
@@ -97,19 +97,23 @@ impl FileKeyUsageStore {
 
 impl UsageFiles {
     /// Reads what was appended since the last time, and passes everything to `work`.
-    fn with_current<T>(&self, today: UsageDay, work: impl FnOnce(&mut FoldedUsage) -> io::Result<T>) -> io::Result<T> {
+    fn with_current<T>(
+        &self,
+        today: UtcDay,
+        work: impl FnOnce(&mut AccumulatedUsage) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_appended_lines(today, &mut folded)?;
         work(&mut folded)
     }
 
-    fn read_appended_lines(&self, today: UsageDay, folded: &mut FoldedUsage) -> io::Result<()> {
+    fn read_appended_lines(&self, today: UtcDay, folded: &mut AccumulatedUsage) -> io::Result<()> {
         // Only the files of today and yesterday can still grow.
         let days_back = if folded.offsets.is_empty() { USAGE_DAYS_KEPT } else { 2 };
         if !folded.offsets.contains_key(&today) {
             self.drop_old_days(today, folded);
         }
-        for day in (today.0.saturating_sub(days_back.saturating_sub(1))..=today.0).map(UsageDay) {
+        for day in (today.0.saturating_sub(days_back.saturating_sub(1))..=today.0).map(UtcDay) {
             let offset = folded.offsets.get(&day).copied().unwrap_or_default();
             let lines = match read_from(&self.day_path(day), offset) {
                 Ok(lines) => lines,
@@ -131,8 +135,8 @@ impl UsageFiles {
     }
 
     /// Forgets days that no longer count, and deletes their files.
-    fn drop_old_days(&self, today: UsageDay, folded: &mut FoldedUsage) {
-        let first_kept = UsageDay(today.0.saturating_sub(USAGE_DAYS_KEPT.saturating_sub(1)));
+    fn drop_old_days(&self, today: UtcDay, folded: &mut AccumulatedUsage) {
+        let first_kept = UtcDay(today.0.saturating_sub(USAGE_DAYS_KEPT.saturating_sub(1)));
         folded.offsets.retain(|day, _| *day >= first_kept);
         folded.accounts.retain(|(day, _), _| *day >= first_kept);
         folded.payers.retain(|_, payer| payer.day >= first_kept);
@@ -146,7 +150,7 @@ impl UsageFiles {
         }
     }
 
-    fn append_line(&self, day: UsageDay, line: &UsageLine) -> io::Result<File> {
+    fn append_line(&self, day: UtcDay, line: &UsageLine) -> io::Result<File> {
         create_private_folder(&self.folder)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -164,13 +168,13 @@ impl UsageFiles {
         Ok(file)
     }
 
-    fn day_path(&self, day: UsageDay) -> PathBuf {
+    fn day_path(&self, day: UtcDay) -> PathBuf {
         self.folder.join(format!("{day}.jsonl"))
     }
 }
 
-impl FoldedUsage {
-    fn apply(&mut self, day: UsageDay, line: UsageLine) {
+impl AccumulatedUsage {
+    fn apply(&mut self, day: UtcDay, line: UsageLine) {
         match line {
             UsageLine::Payer { session, key } => {
                 self.payers.insert(session, Dated { day, value: key });
@@ -194,7 +198,7 @@ impl FoldedUsage {
 #[async_trait]
 impl KeyUsageStore for FileKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
-        let (files, today) = (self.0.clone(), UsageDay::from_time(now));
+        let (files, today) = (self.0.clone(), UtcDay::from_time(now));
         let (session, key) = (hash_root_session(session), key.map(str::to_owned));
         let is_known = files.with_current(today, |folded| {
             // Without a payer, nothing has to be stored.
@@ -211,13 +215,14 @@ impl KeyUsageStore for FileKeyUsageStore {
 
     async fn find_payer(&self, session: &SessionId, now: UnixMillis) -> io::Result<Option<String>> {
         let session = hash_root_session(session);
-        self.0.with_current(UsageDay::from_time(now), |folded| Ok(folded.payer(&session).map(str::to_owned)))
+        self.0.with_current(UtcDay::from_time(now), |folded| Ok(folded.payer(&session).map(str::to_owned)))
     }
 
     async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
-        let today = UsageDay::from_time(now);
+        let today = UtcDay::from_time(now);
         let session = hash_session(change);
-        let (before, total) = (RecordedTotals::from_ledger(&change.before), RecordedTotals::from_ledger(&change.after));
+        let (before, total) =
+            (RecordedUsageTotals::from_ledger(&change.before), RecordedUsageTotals::from_ledger(&change.after));
         self.0.with_current(today, |folded| {
             // A process that died may have committed an answer without recording it here.
             let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value);
@@ -230,7 +235,7 @@ impl KeyUsageStore for FileKeyUsageStore {
     }
 
     async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
-        let today = UsageDay::from_time(now);
+        let today = UtcDay::from_time(now);
         self.0.with_current(today, |folded| {
             Ok(folded.accounts.get(&(today, key.to_owned())).copied().unwrap_or_default())
         })

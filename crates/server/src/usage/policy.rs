@@ -9,9 +9,9 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::clock::Clock;
 use segue_engine::{CallPolicy, SessionUsageChange};
 
-use super::{KeyUsageStore, UsageDay, format_time};
+use super::{KeyUsageStore, UtcDay, format_time};
 use crate::keys::ApiKeyStore;
-use crate::shared_state::ServerSharedState;
+use crate::shared_state::CrossServerSharedState;
 
 /// The call policy of an engine whose sessions are paid for by keys.
 pub struct KeyCallPolicy {
@@ -30,12 +30,12 @@ impl KeyCallPolicy {
     /// Creates the policy for the keys of a data folder. Their usage is stored in files of the same folder.
     #[must_use]
     pub fn from_folder(folder: &Path, clock: Arc<dyn Clock>) -> Self {
-        Self::new(&ServerSharedState::from_folder(folder), clock)
+        Self::new(&CrossServerSharedState::from_folder(folder), clock)
     }
 
     /// Creates the policy for keys and usage that servers share.
     #[must_use]
-    pub fn new(shared: &ServerSharedState, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(shared: &CrossServerSharedState, clock: Arc<dyn Clock>) -> Self {
         Self { keys: shared.keys(), usage: shared.key_usage(), clock }
     }
 
@@ -58,7 +58,7 @@ impl KeyCallPolicy {
         match key.limits.find_spent_limit(&usage) {
             None => Ok(()),
             Some(limit) => {
-                let resets_at = format_time(UsageDay::from_time(now).end());
+                let resets_at = format_time(UtcDay::from_time(now).end());
                 Err(format!("the key `{}` has used up {limit}; it resets at {resets_at}", key.name))
             }
         }

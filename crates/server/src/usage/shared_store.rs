@@ -12,12 +12,12 @@ use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
 use segue_core::ledger::UsageTotals;
 use segue_engine::{
-    RecordCondition, RecordWrite, SessionUsageChange, SharedMeters, SharedRecords, SlotLease, SlotRequest,
-    UsageAmounts, UsageReport, root_session_name,
+    ConcurrencySlotLease, ConcurrencySlotRequest, RecordCondition, SessionUsageChange, SharedMeters, SharedRecordWrite,
+    SharedRecords, UsageAccountUpdate, UsageAmounts, root_session_name,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{KeyUsage, KeyUsageStore, MS_PER_DAY, UsageDay, hash_root_session, hash_session};
+use super::{KeyUsage, KeyUsageStore, MS_PER_DAY, UtcDay, hash_root_session, hash_session};
 use crate::limits::{TURN_SLOT_GRACE_MS, TURN_SLOT_MS, TURN_SLOT_RENEWAL_MS, USAGE_DAYS_KEPT};
 use crate::shared_state::read_whole_record;
 
@@ -27,12 +27,12 @@ pub(crate) struct SharedKeyUsageStore {
     records: Arc<dyn SharedRecords>,
     meters: Arc<dyn SharedMeters>,
     /// The turns whose slots this node holds, by key and root session.
-    turns: Mutex<HashMap<(String, SessionId), HeldTurn>>,
+    turns: Mutex<HashMap<(String, SessionId), TurnWithSlotLease>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct HeldTurn {
-    lease: SlotLease,
+struct TurnWithSlotLease {
+    lease: ConcurrencySlotLease,
     held_at: Instant,
     /// Whether this node has made a call for it since the last request.
     is_run_here: bool,
@@ -58,7 +58,7 @@ impl SharedKeyUsageStore {
 
     /// Holds or extends the slot of a turn. Returns whether there is one.
     async fn hold_turn(&self, key: &str, root: SessionId, turns_max: u32, is_run_here: bool) -> io::Result<bool> {
-        let request = SlotRequest {
+        let request = ConcurrencySlotRequest {
             group: turn_group(key),
             holder: hash_root_session(&root),
             slots_max: turns_max,
@@ -66,11 +66,12 @@ impl SharedKeyUsageStore {
         };
         let lease = self.records.hold_slot(request).await.map_err(io::Error::other)?;
         let Some(lease) = lease else { return Ok(false) };
-        self.lock_turns().insert((key.to_owned(), root), HeldTurn { lease, held_at: Instant::now(), is_run_here });
+        self.lock_turns()
+            .insert((key.to_owned(), root), TurnWithSlotLease { lease, held_at: Instant::now(), is_run_here });
         Ok(true)
     }
 
-    fn lock_turns(&self) -> std::sync::MutexGuard<'_, HashMap<(String, SessionId), HeldTurn>> {
+    fn lock_turns(&self) -> std::sync::MutexGuard<'_, HashMap<(String, SessionId), TurnWithSlotLease>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,11 +88,11 @@ impl KeyUsageStore for SharedKeyUsageStore {
                 Some(_) => self.records.delete_record(&name).await.map_err(io::Error::other),
             };
         };
-        let payer = PayerRecord { key: key.to_owned(), day: UsageDay::from_time(now).0 };
+        let payer = PayerRecord { key: key.to_owned(), day: UtcDay::from_time(now).0 };
         if current.as_ref() == Some(&payer) {
             return Ok(());
         }
-        let write = RecordWrite {
+        let write = SharedRecordWrite {
             name,
             bytes: serde_json::to_vec(&payer)?,
             condition: RecordCondition::Always,
@@ -105,7 +106,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
     }
 
     async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
-        let report = UsageReport {
+        let report = UsageAccountUpdate {
             account: account_name(key, now),
             source: hash_session(change),
             before: usage_amounts(&change.before),
@@ -170,7 +171,7 @@ fn turn_group(key: &str) -> String {
 }
 
 fn account_name(key: &str, now: UnixMillis) -> String {
-    format!("{}/{key}", UsageDay::from_time(now))
+    format!("{}/{key}", UtcDay::from_time(now))
 }
 
 fn usage_amounts(totals: &UsageTotals) -> UsageAmounts {

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{self, StreamExt};
 use segue_core::event::RecordedEvent;
 use segue_core::ids::{SessionUid, UnixMillis};
-use segue_engine::{Error, SessionQuery, SlotLease, SlotRequest, StoreError};
+use segue_engine::{ConcurrencySlotLease, ConcurrencySlotRequest, Error, SessionQuery, StoreError};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::delivery_queue::{DeliveryQueue, QueueSaveOutcome, QueuedSession, SavedQueue};
+use super::delivery_queue::{
+    DeliveryQueueSaveOutcome, SavedDeliveryQueue, SessionWebhookDeliveries, WebhookDeliveryQueue,
+};
 use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
 use crate::app::AppState;
 use crate::caller::{Caller, session_owner};
 use crate::event_view::{EventTextFilter, EventViewBuilder};
-use crate::extract::RequestedSession;
+use crate::extract::CallerSessionRef;
 use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_DUE_SESSIONS_MAX,
     WEBHOOK_POLL_MS, WEBHOOK_SLOT_MS, WEBHOOK_SLOT_POLL_MS,
@@ -31,9 +33,9 @@ pub(crate) const NO_WEBHOOK_SECRET_DETAIL: &str =
 const DELIVERY_SLOT: &str = "webhooks";
 
 /// A task that ends with its handle.
-struct QueueTask(JoinHandle<()>);
+struct AbortOnDropTask(JoinHandle<()>);
 
-impl Drop for QueueTask {
+impl Drop for AbortOnDropTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -43,12 +45,12 @@ impl Drop for QueueTask {
 pub(crate) async fn run_webhook_delivery(app: AppState) {
     let Some(master) = app.options.webhook_secret.clone() else { return };
     let Ok(holder) = random_holder_name() else { return };
-    let mut delivery: Option<RunningDelivery> = None;
+    let mut delivery: Option<WebhookDeliveryTasks> = None;
     loop {
         let now = Instant::now();
         match hold_delivery_slot(&app, &holder).await {
             Ok(Some(lease)) => {
-                let running = delivery.get_or_insert_with(|| RunningDelivery::start(&app, &master));
+                let running = delivery.get_or_insert_with(|| WebhookDeliveryTasks::start(&app, &master));
                 (running.lease, running.held_until) = (Some(lease), now + Duration::from_millis(WEBHOOK_SLOT_MS));
             }
             Ok(None) => {
@@ -67,7 +69,7 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
             () = tokio::time::sleep(Duration::from_millis(WEBHOOK_SLOT_POLL_MS)) => {}
         }
     }
-    if let Some(RunningDelivery { lease: Some(lease), tasks, .. }) = delivery {
+    if let Some(WebhookDeliveryTasks { lease: Some(lease), tasks, .. }) = delivery {
         drop(tasks);
         // If it cannot be released, it expires.
         let _ = app.options.shared.records.release_slot(DELIVERY_SLOT, &holder, lease).await;
@@ -75,22 +77,22 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
 }
 
 /// The tasks of the server that delivers.
-struct RunningDelivery {
-    lease: Option<SlotLease>,
+struct WebhookDeliveryTasks {
+    lease: Option<ConcurrencySlotLease>,
     held_until: Instant,
-    tasks: QueueTask,
+    tasks: AbortOnDropTask,
 }
 
-impl RunningDelivery {
+impl WebhookDeliveryTasks {
     fn start(app: &AppState, master_secret: &WebhookMasterSecret) -> Self {
         tracing::info!("this process delivers webhooks");
-        let tasks = QueueTask(tokio::spawn(run_delivery_queues(app.clone(), master_secret.clone())));
+        let tasks = AbortOnDropTask(tokio::spawn(run_delivery_queues(app.clone(), master_secret.clone())));
         Self { lease: None, held_until: Instant::now(), tasks }
     }
 }
 
-async fn hold_delivery_slot(app: &AppState, holder: &str) -> Result<Option<SlotLease>, StoreError> {
-    let request = SlotRequest {
+async fn hold_delivery_slot(app: &AppState, holder: &str) -> Result<Option<ConcurrencySlotLease>, StoreError> {
+    let request = ConcurrencySlotRequest {
         group: DELIVERY_SLOT.to_owned(),
         holder: holder.to_owned(),
         slots_max: 1,
@@ -108,7 +110,7 @@ fn random_holder_name() -> Result<String, getrandom::Error> {
 
 /// Runs a queue for each webhook, until the task is dropped.
 async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) {
-    let mut queues: BTreeMap<String, QueueTask> = BTreeMap::new();
+    let mut queues: BTreeMap<String, AbortOnDropTask> = BTreeMap::new();
     loop {
         match app.webhooks.list_webhooks().await {
             Ok(webhooks) => {
@@ -117,7 +119,7 @@ async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) 
                 for webhook in webhooks {
                     let id = webhook.webhook.clone();
                     queues.entry(id).or_insert_with(|| {
-                        QueueTask(tokio::spawn(run_delivery_queue(app.clone(), master_secret.clone(), webhook)))
+                        AbortOnDropTask(tokio::spawn(run_delivery_queue(app.clone(), master_secret.clone(), webhook)))
                     });
                 }
             }
@@ -132,7 +134,7 @@ async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) 
 async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, webhook: Webhook) {
     let records = app.options.shared.records.clone();
     let mut saved = loop {
-        match SavedQueue::load(records.as_ref(), &webhook).await {
+        match SavedDeliveryQueue::load(records.as_ref(), &webhook).await {
             Ok(saved) => break saved,
             Err(error) => {
                 tracing::warn!(webhook = webhook.webhook, %error, "cannot read which events were delivered");
@@ -151,9 +153,9 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
         queue.prune();
         if *queue != before {
             match saved.save(records.as_ref(), &webhook.webhook).await {
-                Ok(QueueSaveOutcome::Saved) => {}
+                Ok(DeliveryQueueSaveOutcome::Saved) => {}
                 // If this server still delivers, a new task loads the queue.
-                Ok(QueueSaveOutcome::TakenOver) => return,
+                Ok(DeliveryQueueSaveOutcome::TakenOver) => return,
                 // Events are delivered again; receivers recognize them by their id.
                 Err(error) => {
                     tracing::warn!(%error, "cannot save which webhook events were delivered; they may be delivered again");
@@ -165,7 +167,7 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
 }
 
 /// Adds sessions that changed to the queue, and removes those that were deleted.
-async fn read_changes(app: &AppState, webhook: &Webhook, queue: &mut DeliveryQueue) -> Result<(), Error> {
+async fn read_changes(app: &AppState, webhook: &Webhook, queue: &mut WebhookDeliveryQueue) -> Result<(), Error> {
     loop {
         let page = app.engine.session_changes_after(Some(queue.changes), CHANGES_SESSIONS_MAX).await?;
         if page.misses_deletions {
@@ -173,7 +175,7 @@ async fn read_changes(app: &AppState, webhook: &Webhook, queue: &mut DeliveryQue
             let (kept, removed) =
                 std::mem::take(&mut queue.sessions).into_iter().partition(|(uid, _)| existing.contains(uid));
             queue.sessions = kept;
-            let removed: BTreeMap<SessionUid, QueuedSession> = removed;
+            let removed: BTreeMap<SessionUid, SessionWebhookDeliveries> = removed;
             removed.values().for_each(|session| app.webhooks.forget_session(&session.session));
         }
         let is_last = page.next_cursor == queue.changes;
@@ -206,11 +208,12 @@ async fn deliver_due_sessions(
     app: &AppState,
     master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
-    queue: &mut DeliveryQueue,
+    queue: &mut WebhookDeliveryQueue,
 ) {
     let (now, delays) = (app.engine.now(), app.options.limits.webhook_retry_delays_ms);
     let due = queue.sessions.iter().filter(|(_, session)| session.is_due(now, &delays));
-    let mut due: Vec<(SessionUid, QueuedSession)> = due.map(|(uid, session)| (*uid, session.clone())).collect();
+    let mut due: Vec<(SessionUid, SessionWebhookDeliveries)> =
+        due.map(|(uid, session)| (*uid, session.clone())).collect();
     // Those that certainly have something to deliver come first, and among them those that have waited for longest.
     due.sort_by_key(|(_, session)| (session.head <= session.last_seq, session.at));
     due.truncate(WEBHOOK_DUE_SESSIONS_MAX);
@@ -218,7 +221,7 @@ async fn deliver_due_sessions(
         let session = deliver_session_events(app, master_secret, webhook, uid, session).await;
         (uid, session)
     });
-    let updates: Vec<(SessionUid, QueuedSession)> =
+    let updates: Vec<(SessionUid, SessionWebhookDeliveries)> =
         deliveries.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
     queue.sessions.extend(updates);
 }
@@ -229,9 +232,9 @@ async fn deliver_session_events(
     master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
-    mut queued: QueuedSession,
-) -> QueuedSession {
-    let session_ref = RequestedSession { app: app.clone(), caller: Caller::default(), session: queued.session.clone() };
+    mut queued: SessionWebhookDeliveries,
+) -> SessionWebhookDeliveries {
+    let session_ref = CallerSessionRef { app: app.clone(), caller: Caller::default(), session: queued.session.clone() };
     let mut delivered = 0;
     while delivered < WEBHOOK_BATCH_EVENTS_MAX {
         let read = app.engine.read_events(&queued.session, queued.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await;
@@ -259,11 +262,11 @@ async fn deliver_session_events(
 
 /// Delivers one event. Returns whether to continue with the next one: the event was delivered or dropped.
 async fn deliver_event(
-    session_ref: &RequestedSession,
+    session_ref: &CallerSessionRef,
     master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
-    queued: &mut QueuedSession,
+    queued: &mut SessionWebhookDeliveries,
     event: &RecordedEvent,
     kind: WebhookEventKind,
 ) -> bool {
@@ -325,6 +328,6 @@ async fn deliver_event(
 
 /// Logs that the next event for a webhook cannot be read now; it is tried again in the next round. Only the code of the
 /// error is logged, because the message may quote the event.
-fn log_unread_event(webhook: &Webhook, queued: &QueuedSession, error: &Error) {
+fn log_unread_event(webhook: &Webhook, queued: &SessionWebhookDeliveries, error: &Error) {
     tracing::warn!(webhook = webhook.webhook, session = %queued.session, code = error.code(), "cannot read an event to deliver");
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use segue_engine::{
-    ChangeCursor, PendingWorkStatus, RecordCondition, RecordVersion, RecordWrite, RecordWriteOutcome, SharedRecords,
-    StoreError, StoredSessionChange, StoredSessionEntry,
+    PendingWorkStatus, RecordCondition, SessionChangeCursor, SharedRecordVersion, SharedRecordWrite,
+    SharedRecordWriteOutcome, SharedRecords, StoreError, StoredSessionChange, StoredSessionEntry,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,14 @@ use crate::shared_state::read_whole_record;
 
 /// A queue and the version in which it was saved. If another server has saved it since then, that server delivers now.
 #[derive(Debug)]
-pub(crate) struct SavedQueue {
-    pub queue: DeliveryQueue,
-    version: Option<RecordVersion>,
+pub(crate) struct SavedDeliveryQueue {
+    pub queue: WebhookDeliveryQueue,
+    version: Option<SharedRecordVersion>,
 }
 
 /// What became of a queue that was to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QueueSaveOutcome {
+pub(crate) enum DeliveryQueueSaveOutcome {
     Saved,
     /// Another server has saved it, so this one must not deliver any more.
     TakenOver,
@@ -32,10 +32,10 @@ pub(crate) enum QueueSaveOutcome {
 
 /// The deliveries of one webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DeliveryQueue {
+pub(crate) struct WebhookDeliveryQueue {
     /// Up to where the changes of the session list were read.
-    pub changes: ChangeCursor,
-    pub sessions: BTreeMap<SessionUid, QueuedSession>,
+    pub changes: SessionChangeCursor,
+    pub sessions: BTreeMap<SessionUid, SessionWebhookDeliveries>,
     /// Of sessions that were forgotten because they were idle, everything up to this time was delivered.
     #[serde(default)]
     pub forgotten_until: UnixMillis,
@@ -43,7 +43,7 @@ pub(crate) struct DeliveryQueue {
 
 /// The deliveries of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct QueuedSession {
+pub(crate) struct SessionWebhookDeliveries {
     pub session: SessionId,
     pub flow: String,
     /// The last event that is known to be recorded.
@@ -62,7 +62,7 @@ pub(crate) struct QueuedSession {
     pub retry_at: UnixMillis,
 }
 
-impl QueuedSession {
+impl SessionWebhookDeliveries {
     /// Returns whether something may have to be delivered now. `retry_delays_ms` are the delays after each attempt.
     #[must_use]
     pub(crate) fn is_due(&self, now: UnixMillis, retry_delays_ms: &[u64]) -> bool {
@@ -87,18 +87,18 @@ impl QueuedSession {
     }
 }
 
-impl SavedQueue {
+impl SavedDeliveryQueue {
     /// Loads the queue of a webhook. A new one starts with the changes after the webhook was created.
     ///
     /// # Errors
     /// The queue cannot be read.
     pub(crate) async fn load(records: &dyn SharedRecords, webhook: &Webhook) -> Result<Self, StoreError> {
         let Some((version, bytes)) = read_whole_record(records, &queue_record(&webhook.webhook)).await? else {
-            return Ok(Self { queue: DeliveryQueue::new(webhook), version: None });
+            return Ok(Self { queue: WebhookDeliveryQueue::new(webhook), version: None });
         };
         let queue = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
             tracing::error!(webhook = webhook.webhook, %error, "the queue is damaged; events are delivered again");
-            DeliveryQueue::new(webhook)
+            WebhookDeliveryQueue::new(webhook)
         });
         Ok(Self { queue, version: Some(version) })
     }
@@ -111,22 +111,22 @@ impl SavedQueue {
         &mut self,
         records: &dyn SharedRecords,
         webhook: &str,
-    ) -> Result<QueueSaveOutcome, StoreError> {
+    ) -> Result<DeliveryQueueSaveOutcome, StoreError> {
         let condition = self.version.map_or(RecordCondition::Missing, RecordCondition::Version);
         // Our own types can always be serialized.
         let bytes = serde_json::to_vec(&self.queue).unwrap_or_default();
-        let write = RecordWrite { name: queue_record(webhook), bytes, condition, expires_in_ms: None };
+        let write = SharedRecordWrite { name: queue_record(webhook), bytes, condition, expires_in_ms: None };
         Ok(match records.write_record(write).await? {
-            RecordWriteOutcome::Conflict => QueueSaveOutcome::TakenOver,
-            RecordWriteOutcome::Written(version) => {
+            SharedRecordWriteOutcome::Conflict => DeliveryQueueSaveOutcome::TakenOver,
+            SharedRecordWriteOutcome::Written(version) => {
                 self.version = Some(version);
-                QueueSaveOutcome::Saved
+                DeliveryQueueSaveOutcome::Saved
             }
         })
     }
 }
 
-impl DeliveryQueue {
+impl WebhookDeliveryQueue {
     fn new(webhook: &Webhook) -> Self {
         Self { changes: webhook.after_change, ..Self::default() }
     }
@@ -164,7 +164,7 @@ impl DeliveryQueue {
         } else {
             from
         };
-        let session = QueuedSession {
+        let session = SessionWebhookDeliveries {
             session: entry.session,
             flow: entry.summary.flow,
             head: entry.head,
@@ -210,7 +210,7 @@ mod tests {
             flows: None,
             owner: None,
             created: 10_000_000,
-            after_change: ChangeCursor(7),
+            after_change: SessionChangeCursor(7),
         }
     }
 
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn session_that_reuses_a_name_starts_anew() {
-        let mut queue = DeliveryQueue::new(&webhook());
-        assert_eq!(queue.changes, ChangeCursor(7));
+        let mut queue = WebhookDeliveryQueue::new(&webhook());
+        assert_eq!(queue.changes, SessionChangeCursor(7));
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 1, 20_000_000)));
         queue.sessions.get_mut(&SessionUid(1)).expect("queued").advance(Seq(3), UnixMillis(20_000_000));
         let removed = queue.apply_change(&webhook(), StoredSessionChange::Deleted(SessionUid(1)));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn clock_that_is_set_back_mutes_nothing() {
-        let mut queue = DeliveryQueue::default();
+        let mut queue = WebhookDeliveryQueue::default();
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("later", 1, 10_000_001)));
         assert_eq!(queue.sessions[&SessionUid(1)].from, UnixMillis(10_000_000));
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("jumped", 2, 5_000_000)));
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn only_idle_sessions_are_forgotten() {
-        let mut queue = DeliveryQueue::default();
+        let mut queue = WebhookDeliveryQueue::default();
         for uid in 0..=WEBHOOK_IDLE_SESSIONS_MAX as u64 + 1 {
             queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("s", uid, 10_000_000 + uid)));
             if uid > 0 {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use segue_core::event::{CallRequest, Event, TurnOutcome};
-use segue_core::flow::{ChildRequest, DynFlow, FlowSpec, FlowStep, ReplyTextSource, RoleSpec};
+use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, RoleSpec, SpawnChildRequest};
 use segue_core::signal::BlockSet;
 use segue_engine::clock::SystemClock;
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelCard, ModelRegistry, ScriptedModel, TokenPrice};
-use segue_server::{ApiKeyStore, KeyCallPolicy, KeyLimits, ServerApiKeySpec, ServerSharedState};
+use segue_server::{ApiKeyStore, ApiKeyToCreate, CrossServerSharedState, KeyCallPolicy, KeyLimits};
 use segue_store::Store;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,12 +28,12 @@ async fn priced_server(disk: &MemoryDisk, folder: &Arc<TempDir>, scenario: &str)
 
 /// An engine whose model costs one millionth of a dollar per token, and which applies the limits of keys.
 pub(crate) async fn priced_engine(disk: &MemoryDisk, folder: &TempDir, scenario: &str) -> Engine {
-    let shared = ServerSharedState::from_folder(folder.path());
-    priced_engine_on(Arc::new(MemoryStore::open(disk)), &shared, scenario).await
+    let shared = CrossServerSharedState::from_folder(folder.path());
+    priced_engine_on(Arc::new(InMemoryStore::open(disk)), &shared, scenario).await
 }
 
 /// The same on any store, with any keys.
-pub(crate) async fn priced_engine_on(store: Arc<dyn Store>, shared: &ServerSharedState, scenario: &str) -> Engine {
+pub(crate) async fn priced_engine_on(store: Arc<dyn Store>, shared: &CrossServerSharedState, scenario: &str) -> Engine {
     let script = |text: &str| Arc::new(text.parse::<ScriptedModel>().expect("a scenario"));
     let price = TokenPrice::flat(1_000_000, 1_000_000, 1_000_000);
     let card = ModelCard { price: Some(price), ..ModelCard::unpriced(100_000) };
@@ -57,15 +57,15 @@ fn parent_flow() -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => ["left", "right"].map(|key| FlowStep::Spawn(child(key))).into(),
         Event::ChildEnded { .. } if view.session.open_children.is_empty() && view.session.current_turn.is_some() => {
-            let text = ReplyTextSource::New("done".to_owned());
+            let text = NewOrStoredReplyText::New("done".to_owned());
             vec![FlowStep::Reply { text, role: None, call: None }, FlowStep::EndTurn(TurnOutcome::Done)]
         }
         _ => Vec::new(),
     }))
 }
 
-fn child(key: &str) -> ChildRequest {
-    ChildRequest {
+fn child(key: &str) -> SpawnChildRequest {
+    SpawnChildRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -93,7 +93,7 @@ fn worker_role() -> RoleSpec {
 }
 
 async fn key(folder: &TempDir, limits: KeyLimits) -> (String, String) {
-    let spec = ServerApiKeySpec { name: "trial".into(), owner: Some("acme".into()), limits, ..Default::default() };
+    let spec = ApiKeyToCreate { name: "trial".into(), owner: Some("acme".into()), limits, ..Default::default() };
     let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(spec, 1).await.expect("made");
     (key.id, secret)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
-use segue_server::{ApiKeyStore, Error, HttpServer, ServerApiKeySpec, ServerOptions};
+use segue_server::{ApiKeyStore, ApiKeyToCreate, Error, HttpServer, ServerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,8 +12,7 @@ use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, 
 
 pub(crate) async fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
-    let new =
-        ServerApiKeySpec { name: "test".into(), owner: owner.map(Into::into), flows, ..ServerApiKeySpec::default() };
+    let new = ApiKeyToCreate { name: "test".into(), owner: owner.map(Into::into), flows, ..ApiKeyToCreate::default() };
     ApiKeyStore::from_folder(folder.path()).create_key(new, 1).await.expect("made").1
 }
 
@@ -43,7 +42,7 @@ pub(crate) async fn test_server() -> (TestServer, Arc<TempDir>) {
 #[tokio::test]
 async fn remote_address_requires_a_key() {
     let (server, folder) = test_server().await;
-    let mut options = ServerOptions::new(segue_server::ServerSharedState::from_folder(folder.path()));
+    let mut options = ServerOptions::new(segue_server::CrossServerSharedState::from_folder(folder.path()));
     options.address = "0.0.0.0:0".parse().expect("an address");
     let refused = HttpServer::bind(server.engine.clone(), options.clone()).await.expect_err("it must not listen");
     assert!(matches!(refused, Error::KeyRequired(_)));

@@ -10,7 +10,7 @@ use segue_models::{
     LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -68,7 +68,7 @@ async fn late_answer_belongs_to_the_turn_of_its_call() {
     let models = ModelRegistry::new()
         .with_model("held", model.clone())
         .with_model("rehearsal", Arc::new(RehearsalModel::instant()));
-    let store = Arc::new(MemoryStore::open(&disk));
+    let store = Arc::new(InMemoryStore::open(&disk));
     let engine = Engine::start(EngineConfig::new(store, segue_flows::built_in_flows(), models, "rehearsal"))
         .await
         .expect("it starts");

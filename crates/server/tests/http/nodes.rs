@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use segue_engine::SharedState;
-use segue_server::{KeyLimits, ServerApiKeySpec, ServerOptions, ServerSharedState};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_server::{ApiKeyToCreate, CrossServerSharedState, KeyLimits, ServerOptions};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_store::postgres::{PostgresOptions, PostgresStore};
 use segue_store::{Store, StoreClock};
 use segue_testkit::TemporaryPostgres;
@@ -28,7 +28,7 @@ enum SharedStore {
 /// A node that can be killed.
 struct Node {
     server: TestServer,
-    shared: ServerSharedState,
+    shared: CrossServerSharedState,
     store: Arc<dyn Store>,
 }
 
@@ -51,7 +51,7 @@ impl SharedStore {
 
     async fn start_node(&self, scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Node {
         match self {
-            Self::Memory(disk) => start_node(Arc::new(MemoryStore::open(disk)), scenario, change).await,
+            Self::Memory(disk) => start_node(Arc::new(InMemoryStore::open(disk)), scenario, change).await,
             Self::Postgres { url, clock } => {
                 let options =
                     PostgresOptions { lease_ms: LEASE_MS, clock: Some(clock.clone()), ..PostgresOptions::default() };
@@ -66,7 +66,7 @@ async fn start_node<S>(store: Arc<S>, scenario: &str, change: impl FnOnce(&mut S
 where
     S: Store + SharedState + 'static,
 {
-    let shared = ServerSharedState::from_store(store.clone());
+    let shared = CrossServerSharedState::from_store(store.clone());
     let engine = priced_engine_on(store.clone(), &shared, scenario).await;
     // Nothing is stored here.
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
@@ -86,7 +86,7 @@ impl Node {
 
     /// Creates a key, as `segue keys add` does. Returns its id and the key itself.
     async fn create_key(&self, limits: KeyLimits) -> (String, String) {
-        let spec = ServerApiKeySpec { name: "trial".into(), limits, ..ServerApiKeySpec::default() };
+        let spec = ApiKeyToCreate { name: "trial".into(), limits, ..ApiKeyToCreate::default() };
         let (key, secret) = self.shared.keys().create_key(spec, 1).await.expect("made");
         (key.id, secret)
     }

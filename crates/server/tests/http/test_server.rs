@@ -6,9 +6,9 @@ use std::sync::Arc;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
 use segue_models::{ModelRegistry, RehearsalModel, ScriptedModel};
-use segue_server::{HttpServer, ServerOptions, ServerSharedState};
+use segue_server::{CrossServerSharedState, HttpServer, ServerOptions};
 use segue_store::Store;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ impl TestServer {
         scenario: &str,
         change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        let engine = engine(Arc::new(MemoryStore::open(disk)), scenario).await;
+        let engine = engine(Arc::new(InMemoryStore::open(disk)), scenario).await;
         Self::with_engine(engine, disk, folder, change).await
     }
 
@@ -93,7 +93,7 @@ impl TestServer {
         folder: Arc<TempDir>,
         change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        let mut options = ServerOptions::new(ServerSharedState::from_folder(folder.path()));
+        let mut options = ServerOptions::new(CrossServerSharedState::from_folder(folder.path()));
         options.address.set_port(0);
         change(&mut options);
         let server = HttpServer::bind(engine.clone(), options).await.expect("it listens");

@@ -8,12 +8,12 @@ use segue_core::approval::ToolApprovalPolicy;
 use segue_core::event::Event;
 use segue_core::flow::FlowToolDeclaration;
 use segue_core::ids::{Seq, SessionId};
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::{ToolArtifact, ToolArtifactKind, ToolResult};
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionUpdate};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -57,7 +57,8 @@ impl Tool for WriteTool {
 
 /// Starts a server whose flow has a tool that needs approval, and sends a message that makes the model request it.
 async fn server_with_held_run() -> (TestServer, Arc<WriteTool>) {
-    let spec = ToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
+    let spec =
+        ModelToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
     let write = FlowToolDeclaration { approval: ToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("write")).with_tool(write);
     let flow = Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
@@ -66,7 +67,7 @@ async fn server_with_held_run() -> (TestServer, Arc<WriteTool>) {
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let config = EngineConfig {
         tools: ToolRegistry::default().with_tool("write", tool.clone()),
-        ..EngineConfig::new(Arc::new(MemoryStore::open(&disk)), vec![flow], models, "scripted")
+        ..EngineConfig::new(Arc::new(InMemoryStore::open(&disk)), vec![flow], models, "scripted")
     };
     let engine = Engine::start(config).await.expect("it starts");
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));

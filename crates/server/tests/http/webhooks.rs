@@ -222,7 +222,7 @@ async fn clock_that_is_set_back_mutes_no_webhook() {
     let disk = segue_store::memory::MemoryDisk::new();
     let model: segue_models::ScriptedModel = DEFAULT_SCENARIO.parse().expect("a scenario");
     let models = segue_models::ModelRegistry::from_single_model(Arc::new(model));
-    let store = Arc::new(segue_store::memory::MemoryStore::open(&disk));
+    let store = Arc::new(segue_store::memory::InMemoryStore::open(&disk));
     let config = segue_engine::EngineConfig {
         clock: clock.clone(),
         ..segue_engine::EngineConfig::new(store, segue_flows::built_in_flows(), models, "scripted")

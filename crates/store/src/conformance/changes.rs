@@ -6,8 +6,8 @@ use super::inbox::open_session;
 use super::{StoreFixture, TestJournalWriter, sample_summary, session_id};
 use crate::limits::LIST_SKIPPED_SESSIONS_MAX;
 use crate::{
-    ChangeCursor, ForkSpec, JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionQuery, SessionSummary, Store,
-    StoredSessionChange,
+    ForkSpec, JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionQuery, SessionSummary,
+    Store, StoredSessionChange,
 };
 
 pub async fn pending_work_is_returned_in_pages_by_urgency(fixture: &impl StoreFixture) {
@@ -93,7 +93,11 @@ pub async fn changes_are_reported_in_the_order_of_their_commits(fixture: &impl S
     assert_eq!(describe_changes(&*store, cursor, 9).await.0, [""; 0], "a deletion is reported once");
 }
 
-async fn describe_changes(store: &dyn Store, after: ChangeCursor, limit: usize) -> (Vec<String>, ChangeCursor) {
+async fn describe_changes(
+    store: &dyn Store,
+    after: SessionChangeCursor,
+    limit: usize,
+) -> (Vec<String>, SessionChangeCursor) {
     let page = store.changes_after(Some(after), limit).await.expect("read");
     assert!(!page.misses_deletions);
     let describe = |change: StoredSessionChange| match change {

@@ -5,7 +5,7 @@ use segue_core::ids::Seq;
 use super::inbox::{address, open_session, sample_spawn, sample_submission, waiting_ids};
 use super::{StoreFixture, pending_session_names, sample_commit, sample_summary, session_id};
 use crate::{
-    Error, ForkSpec, JournalCommit, NewSubmission, PendingWorkStatus, SessionAddress, SessionQuery, SessionSummary,
+    Error, ForkSpec, JournalCommit, NewSubmission, PendingWorkStatus, SessionNameAndUid, SessionQuery, SessionSummary,
     TakeoverPolicy,
 };
 
@@ -24,7 +24,7 @@ pub async fn r8_a_session_with_children_is_not_deleted(fixture: &impl StoreFixtu
         store.delete_session(&session_id(child), Some(sample_submission(notice))).await.expect("a leaf");
         let notices = store.read_inbox(&a.session, 9).await.expect("readable");
         let last = notices.last().expect("a notice");
-        assert_eq!((last.id.0, &last.sender), (notice, &Some(SessionAddress { session: session_id(child), uid })));
+        assert_eq!((last.id.0, &last.sender), (notice, &Some(SessionNameAndUid { session: session_id(child), uid })));
     }
     assert_eq!(waiting_ids(&store, "a").await, [11, 12]);
     assert_eq!(pending_session_names(&*store).await, ["a"], "the parent has something to handle");
@@ -86,7 +86,7 @@ pub async fn r8_inbox_and_outcomes_are_erased_with_their_session(fixture: &impl 
         let submission = NewSubmission { bytes: marker(id).into_bytes(), ..sample_submission(id) };
         store.submit(&a.session, None, submission).await.expect("room");
     }
-    let outcome = crate::DrainedEntry { id: segue_core::ids::SubmissionId(1), outcome: marker(3).into_bytes() };
+    let outcome = crate::HandledInboxEntry { id: segue_core::ids::SubmissionId(1), outcome: marker(3).into_bytes() };
     let commit = JournalCommit { drained: vec![outcome], ..sample_commit(&a.session, a.lease, 1) };
     a.lease.head = store.append_commit(commit).await.expect("in time");
     assert!([2, 3].map(marker).iter().all(|marker| fixture.contains_text(marker)), "the test can see stored data");

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::limits::{INBOX_BYTES_MAX, INBOX_ENTRIES_MAX, INBOX_EXEMPT_ENTRIES_MAX, OUTCOME_RETENTION_MS};
 use crate::{
-    DrainedEntry, Error, InboxStatus, JournalCommit, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession,
-    Store, SubmissionStatus, TakeoverPolicy,
+    Error, HandledInboxEntry, InboxEmptiness, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid,
+    SpawnedSession, Store, SubmissionStatus, TakeoverPolicy,
 };
 
 pub async fn entries_are_read_oldest_first(fixture: &impl StoreFixture) {
@@ -159,7 +159,7 @@ pub async fn r5_a_session_with_a_reused_name_inherits_nothing(fixture: &impl Sto
     store.delete_session(&old.session, None).await.expect("deleted");
     let new = open_session(&store, "a").await;
     assert!(new.lease.uid > old.lease.uid);
-    assert_eq!(new.lease.inbox, InboxStatus::Empty);
+    assert_eq!(new.lease.inbox, InboxEmptiness::Empty);
     assert_eq!(waiting_ids(&store, "a").await, [0; 0]);
     assert_eq!(store.read_outcome(&new.session, SubmissionId(1)).await, Ok(SubmissionStatus::Unknown));
     let (expected, current) = (old.lease.uid, new.lease.uid);
@@ -198,7 +198,7 @@ pub async fn outgoing_submissions_are_part_of_the_commit(fixture: &impl StoreFix
     let commit = JournalCommit { outgoing, ..sample_commit(&a.session, a.lease, 1) };
     a.lease.head = store.append_commit(commit).await.expect("the receiver's lease is not needed");
     let entries = other.read_inbox(&b.session, 9).await.expect("readable");
-    let sender = Some(SessionAddress { session: a.session.clone(), uid: a.lease.uid });
+    let sender = Some(SessionNameAndUid { session: a.session.clone(), uid: a.lease.uid });
     assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [1, 2]);
     assert!(entries.iter().all(|entry| entry.sender == sender));
     assert_eq!(waiting_ids(&store, "a").await, [3], "a session may write to itself");
@@ -232,7 +232,7 @@ pub async fn r11_a_submission_that_cannot_be_delivered_bounces(fixture: &impl St
     assert_eq!(own_entries[INBOX_ENTRIES_MAX..], [2_001, 2_002, 2_003, 2_004], "although its own inbox is full");
     assert_eq!(waiting_ids(&store, "full").await.last(), Some(&1_006), "exempt");
     assert_eq!(waiting_ids(&store, "b").await, [0; 0]);
-    assert_eq!(b.lease.inbox, InboxStatus::Empty);
+    assert_eq!(b.lease.inbox, InboxEmptiness::Empty);
 }
 
 pub async fn a_spawned_session_has_its_parent_and_its_entries(fixture: &impl StoreFixture) {
@@ -252,15 +252,15 @@ pub async fn a_spawned_session_has_its_parent_and_its_entries(fixture: &impl Sto
     assert_eq!(read_all_records(&store, &child).await, [sample_record(&child, 1)]);
     let text = store.read_bodies(&child, &[BodyId::hash_text("of the child")]).await.expect("stored with it");
     assert_eq!(&*text[0], "of the child");
-    let parent = SessionAddress { session: a.session.clone(), uid: a.lease.uid };
+    let parent = SessionNameAndUid { session: a.session.clone(), uid: a.lease.uid };
     let entries = store.read_inbox(&child, 9).await.expect("readable");
     assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [5, 6]);
     assert!(entries.iter().all(|entry| entry.sender.as_ref() == Some(&parent)));
     let lease = fixture.open_store().acquire_lease(&child, TakeoverPolicy::IfHolderDead).await.expect("not held");
-    assert_eq!((lease.parent, lease.inbox, lease.head), (Some(a.lease.uid), InboxStatus::HasEntries, Seq(1)));
+    assert_eq!((lease.parent, lease.inbox, lease.head), (Some(a.lease.uid), InboxEmptiness::HasEntries, Seq(1)));
     assert_eq!(store.parent_of(&child).await, Ok(Some(parent)));
     assert_eq!(store.parent_of(&a.session).await, Ok(None));
-    let address = SessionAddress { session: child.clone(), uid: lease.uid };
+    let address = SessionNameAndUid { session: child.clone(), uid: lease.uid };
     assert_eq!(store.children_of(a.lease.uid, 9).await, Ok(vec![address]));
     let page = store.list_sessions(&crate::SessionQuery::newest(9)).await.expect("listed");
     let entry = page.entries.iter().find(|entry| entry.session == child).expect("listed");
@@ -281,16 +281,16 @@ pub async fn r4_an_inbox_entry_is_pending_work_by_itself(fixture: &impl StoreFix
     assert_eq!(pending_session_names(&*store).await, ["a"]);
     assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), [address(&a)]);
     assert_eq!(other.held_sessions_with_entries(9).await.expect("listed"), [], "another process holds it");
-    assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxStatus::HasEntries));
+    assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxEmptiness::HasEntries));
     assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), []);
     assert_eq!(pending_session_names(&*store).await, ["a"], "an entry that nobody saw wakes the session");
     a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("free");
-    assert_eq!(a.lease.inbox, InboxStatus::HasEntries);
+    assert_eq!(a.lease.inbox, InboxEmptiness::HasEntries);
     a.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
     assert_eq!(pending_session_names(&*store).await, ["a"], "a summary without work does not hide an entry");
     drain(&store, &mut a, &[1]).await.expect("it is there");
     assert_eq!(pending_session_names(&*store).await, [""; 0]);
-    assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxStatus::Empty));
+    assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxEmptiness::Empty));
     let own = JournalCommit { outgoing: vec![sample_outgoing("b", 3, None)], ..sample_commit(&b.session, b.lease, 1) };
     b.lease.head = store.append_commit(own).await.expect("in time");
     assert_eq!(pending_session_names(&*store).await, ["b"], "one that a session sends to itself too");
@@ -311,8 +311,8 @@ pub(super) async fn drain(store: &Arc<dyn Store>, writer: &mut TestJournalWriter
     Ok(())
 }
 
-pub(super) fn address(writer: &TestJournalWriter) -> SessionAddress {
-    SessionAddress { session: writer.session.clone(), uid: writer.lease.uid }
+pub(super) fn address(writer: &TestJournalWriter) -> SessionNameAndUid {
+    SessionNameAndUid { session: writer.session.clone(), uid: writer.lease.uid }
 }
 
 /// Returns a submission whose content follows from its id.
@@ -321,8 +321,8 @@ pub(super) fn sample_submission(id: u64) -> NewSubmission {
     NewSubmission { id: SubmissionId(id), at: UnixMillis(1_000 + id), bytes, exempt_from_limit: false }
 }
 
-fn handled(id: u64) -> DrainedEntry {
-    DrainedEntry { id: SubmissionId(id), outcome: format!("handled {id}").into_bytes() }
+fn handled(id: u64) -> HandledInboxEntry {
+    HandledInboxEntry { id: SubmissionId(id), outcome: format!("handled {id}").into_bytes() }
 }
 
 fn sample_outgoing(to: &str, id: u64, bounce: Option<u64>) -> OutgoingSubmission {

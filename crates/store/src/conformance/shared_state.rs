@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::StoreFixture;
 use crate::{
-    RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedState, SlotRequest,
-    TokenRequest, UsageAmounts, UsageReport,
+    ConcurrencySlotRequest, RateLimitTokenRequest, RecordCondition, SharedRecordRead, SharedRecordVersion,
+    SharedRecordWrite, SharedRecordWriteOutcome, SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
 /// A fixture whose stores share more than sessions.
@@ -14,28 +14,28 @@ pub trait SharedStateFixture: StoreFixture {
     fn open_shared_state(&self) -> Arc<dyn SharedState>;
 }
 
-fn write(name: &str, bytes: &[u8], condition: RecordCondition) -> RecordWrite {
-    RecordWrite { name: name.to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
+fn write(name: &str, bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
+    SharedRecordWrite { name: name.to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
 }
 
-async fn written(store: &Arc<dyn SharedState>, write: RecordWrite) -> RecordVersion {
+async fn written(store: &Arc<dyn SharedState>, write: SharedRecordWrite) -> SharedRecordVersion {
     match store.write_record(write).await.expect("it can be written") {
-        RecordWriteOutcome::Written(version) => version,
-        RecordWriteOutcome::Conflict => panic!("the condition is met"),
+        SharedRecordWriteOutcome::Written(version) => version,
+        SharedRecordWriteOutcome::Conflict => panic!("the condition is met"),
     }
 }
 
-fn slot(holder: &str, slots_max: u32) -> SlotRequest {
-    SlotRequest { group: "turns/k1".to_owned(), holder: holder.to_owned(), slots_max, hold_ms: 1_000 }
+fn slot(holder: &str, slots_max: u32) -> ConcurrencySlotRequest {
+    ConcurrencySlotRequest { group: "turns/k1".to_owned(), holder: holder.to_owned(), slots_max, hold_ms: 1_000 }
 }
 
-fn tokens(wanted: u32) -> TokenRequest {
-    TokenRequest { bucket: "requests/k1".to_owned(), tokens_per_minute: 60, wanted }
+fn tokens(wanted: u32) -> RateLimitTokenRequest {
+    RateLimitTokenRequest { bucket: "requests/k1".to_owned(), tokens_per_minute: 60, wanted }
 }
 
-fn usage(source: &str, before: u64, total: u64) -> UsageReport {
+fn usage(source: &str, before: u64, total: u64) -> UsageAccountUpdate {
     let amounts = |amount| UsageAmounts { cost_microusd: amount, input_tokens: 2 * amount, ..UsageAmounts::default() };
-    UsageReport {
+    UsageAccountUpdate {
         account: "today/k1".to_owned(),
         source: source.to_owned(),
         before: amounts(before),
@@ -46,17 +46,17 @@ fn usage(source: &str, before: u64, total: u64) -> UsageReport {
 
 pub async fn a_record_is_read_by_every_process(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
-    assert_eq!(other.read_record("keys", None).await, Ok(RecordRead::Missing));
+    assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
     let first = written(&one, write("keys", b"one", RecordCondition::Missing)).await;
-    let found = RecordRead::Found { version: first, bytes: b"one".to_vec() };
+    let found = SharedRecordRead::Found { version: first, bytes: b"one".to_vec() };
     assert_eq!(other.read_record("keys", None).await, Ok(found));
-    assert_eq!(other.read_record("keys", Some(first)).await, Ok(RecordRead::Unchanged));
+    assert_eq!(other.read_record("keys", Some(first)).await, Ok(SharedRecordRead::Unchanged));
     let second = written(&other, write("keys", b"", RecordCondition::Always)).await;
-    let found = RecordRead::Found { version: second, bytes: Vec::new() };
+    let found = SharedRecordRead::Found { version: second, bytes: Vec::new() };
     assert_eq!(one.read_record("keys", Some(first)).await, Ok(found));
     one.delete_record("keys").await.expect("deleted");
     one.delete_record("keys").await.expect("deleting a missing record is no error");
-    assert_eq!(other.read_record("keys", Some(second)).await, Ok(RecordRead::Missing));
+    assert_eq!(other.read_record("keys", Some(second)).await, Ok(SharedRecordRead::Missing));
     let third = written(&one, write("keys", b"one", RecordCondition::Missing)).await;
     assert!(third != first && third != second, "a version is never used again");
 }
@@ -72,25 +72,25 @@ pub async fn of_concurrent_writes_of_one_version_only_one_succeeds(fixture: &imp
             one.write_record(write("keys", b"a", condition)),
             other.write_record(write("keys", b"b", condition))
         );
-        let conflicts = [a, b].into_iter().filter(|result| *result == Ok(RecordWriteOutcome::Conflict)).count();
+        let conflicts = [a, b].into_iter().filter(|result| *result == Ok(SharedRecordWriteOutcome::Conflict)).count();
         assert_eq!(conflicts, 1, "{condition:?}");
     }
-    let stale = write("keys", b"c", RecordCondition::Version(RecordVersion(0)));
-    assert_eq!(one.write_record(stale).await, Ok(RecordWriteOutcome::Conflict));
-    let missing = write("other", b"c", RecordCondition::Version(RecordVersion(0)));
-    assert_eq!(one.write_record(missing).await, Ok(RecordWriteOutcome::Conflict));
+    let stale = write("keys", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    assert_eq!(one.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
+    let missing = write("other", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    assert_eq!(one.write_record(missing).await, Ok(SharedRecordWriteOutcome::Conflict));
 }
 
 pub async fn an_expired_record_is_missing(fixture: &impl SharedStateFixture) {
     let store = fixture.open_shared_state();
-    let expiring = RecordWrite { expires_in_ms: Some(10_000), ..write("payer", b"k1", RecordCondition::Always) };
+    let expiring = SharedRecordWrite { expires_in_ms: Some(10_000), ..write("payer", b"k1", RecordCondition::Always) };
     let version = written(&store, expiring.clone()).await;
-    assert_ne!(store.read_record("payer", None).await, Ok(RecordRead::Missing));
+    assert_ne!(store.read_record("payer", None).await, Ok(SharedRecordRead::Missing));
     fixture.clock().advance_ms(10_001);
-    assert_eq!(store.read_record("payer", Some(version)).await, Ok(RecordRead::Missing));
+    assert_eq!(store.read_record("payer", Some(version)).await, Ok(SharedRecordRead::Missing));
     let stale = write("payer", b"k2", RecordCondition::Version(version));
-    assert_eq!(store.write_record(stale).await, Ok(RecordWriteOutcome::Conflict));
-    written(&store, RecordWrite { condition: RecordCondition::Missing, ..expiring }).await;
+    assert_eq!(store.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
+    written(&store, SharedRecordWrite { condition: RecordCondition::Missing, ..expiring }).await;
 }
 
 pub async fn a_slot_has_one_holder_until_it_is_released_or_expires(fixture: &impl SharedStateFixture) {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::{AppendFault, shared_tables::SharedTables};
+use super::{AppendFault, shared_tables::SharedRecordAndMeterTables};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::clock::StoreClock;
 use crate::commit::CommitBody;
 use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, REMEMBERED_DELETIONS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
-use crate::search::SearchSubstring;
+use crate::search::PreparedSearchTerm;
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, JournalCommit, JournalRecord, Lease, LeaseRenewal,
-    LostLease, NewSubmission, OutgoingSubmission, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery,
-    PendingWorkStatus, SessionAddress, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery,
-    SessionSummary, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionEntry, SubmissionStatus,
-    TakeoverPolicy,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, JournalCommit, JournalRecord, Lease, LeaseRenewalResult, LostLease,
+    NewSubmission, OutgoingSubmission, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
+    SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery,
+    SessionSummary, SessionWithPendingWork, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionEntry,
+    SubmissionStatus, TakeoverPolicy,
 };
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct MemoryDiskState {
     pub(super) last_node: u64,
     pub(super) clock: StoreClock,
     pub(super) lease_ms: Option<u64>,
-    pub(super) shared: SharedTables,
+    pub(super) shared: SharedRecordAndMeterTables,
     last_epoch: u64,
     last_change: u64,
     /// The newest deletions, for the change feed.
@@ -55,14 +55,14 @@ pub(super) struct MemorySession {
     pub(super) snapshot: Option<Snapshot>,
     pub(super) summary: Option<SessionSummary>,
     pub(super) inbox: Vec<InboxEntry>,
-    pub(super) outcomes: BTreeMap<SubmissionId, StoredOutcome>,
+    pub(super) outcomes: BTreeMap<SubmissionId, StoredSubmissionOutcome>,
     /// The number of the last change of its summary.
     change: u64,
     is_being_deleted: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct StoredOutcome {
+pub(super) struct StoredSubmissionOutcome {
     at: UnixMillis,
     digest: [u8; 16],
     pub(super) outcome: Vec<u8>,
@@ -73,8 +73,8 @@ impl MemorySession {
         Seq(self.records.len() as u64)
     }
 
-    fn address(&self, session: &SessionId) -> SessionAddress {
-        SessionAddress { session: session.clone(), uid: self.uid }
+    fn address(&self, session: &SessionId) -> SessionNameAndUid {
+        SessionNameAndUid { session: session.clone(), uid: self.uid }
     }
 
     fn inbox_size(&self) -> InboxSize {
@@ -131,7 +131,7 @@ impl MemoryDiskState {
             last_node: 0,
             clock,
             lease_ms: None,
-            shared: SharedTables::default(),
+            shared: SharedRecordAndMeterTables::default(),
             last_epoch: 0,
             last_change: 0,
             deletions: VecDeque::new(),
@@ -221,7 +221,7 @@ impl MemoryDiskState {
             uid: leased.uid,
             parent: leased.parent,
             expires_at: leased.lease_expires_at,
-            inbox: InboxStatus::from_entry_count(leased.inbox.len()),
+            inbox: InboxEmptiness::from_entry_count(leased.inbox.len()),
         })
     }
 
@@ -257,9 +257,9 @@ impl MemoryDiskState {
         self.set_holder(session, node)
     }
 
-    pub(super) fn renew_leases(&mut self, held: &[(SessionId, LeaseEpoch)]) -> LeaseRenewal {
+    pub(super) fn renew_leases(&mut self, held: &[(SessionId, LeaseEpoch)]) -> LeaseRenewalResult {
         let expires_at = self.lease_expiry();
-        let mut renewal = LeaseRenewal { expires_at, lost: Vec::new() };
+        let mut renewal = LeaseRenewalResult { expires_at, lost: Vec::new() };
         for (session, epoch) in held {
             match self.sessions.get_mut(session) {
                 Some(leased) if leased.epoch == *epoch => leased.lease_expires_at = expires_at,
@@ -272,12 +272,12 @@ impl MemoryDiskState {
         renewal
     }
 
-    pub(super) fn release_lease(&mut self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+    pub(super) fn release_lease(&mut self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         self.ensure_not_fenced(session, epoch)?;
         let epoch = self.next_epoch();
         let released = self.session_mut(session)?;
         (released.epoch, released.holder, released.lease_expires_at, released.takeovers) = (epoch, None, None, 0);
-        Ok(InboxStatus::from_entry_count(released.inbox.len()))
+        Ok(InboxEmptiness::from_entry_count(released.inbox.len()))
     }
 
     pub(super) fn append_commit(&mut self, commit: JournalCommit, node: u64) -> Result<Seq, Error> {
@@ -324,7 +324,7 @@ impl MemoryDiskState {
         for drained in commit.drained {
             let Some(index) = session.inbox.iter().position(|entry| entry.id == drained.id) else { continue };
             let digest = submission_digest(&session.inbox.remove(index).bytes);
-            session.outcomes.insert(drained.id, StoredOutcome { at: now, digest, outcome: drained.outcome });
+            session.outcomes.insert(drained.id, StoredSubmissionOutcome { at: now, digest, outcome: drained.outcome });
         }
         let head = session.head();
         let sender = session.address(&commit.session);
@@ -343,7 +343,7 @@ impl MemoryDiskState {
         }
     }
 
-    fn spawn(&mut self, spawned: SpawnedSession, parent: &SessionAddress) {
+    fn spawn(&mut self, spawned: SpawnedSession, parent: &SessionNameAndUid) {
         self.store_bodies(&spawned.bodies);
         self.last_change += 1;
         let entry = |new: NewSubmission| to_entry(new, Some(parent.clone()));
@@ -359,7 +359,7 @@ impl MemoryDiskState {
         self.insert_session(&spawned.session, child);
     }
 
-    fn send(&mut self, outgoing: OutgoingSubmission, sender: &SessionAddress) {
+    fn send(&mut self, outgoing: OutgoingSubmission, sender: &SessionNameAndUid) {
         let delivered = self.deliver(&outgoing.to, outgoing.expected, outgoing.submission, Some(sender.clone()));
         if let (Err(_), Some(bounce)) = (delivered, outgoing.bounce) {
             let bounce = NewSubmission { exempt_from_limit: true, ..bounce };
@@ -375,7 +375,7 @@ impl MemoryDiskState {
         session: &SessionId,
         expected: Option<SessionUid>,
         new: NewSubmission,
-        sender: Option<SessionAddress>,
+        sender: Option<SessionNameAndUid>,
     ) -> Result<SessionUid, Error> {
         let now = self.clock.now();
         if self.session(session)?.records.is_empty() {
@@ -419,7 +419,7 @@ impl MemoryDiskState {
         }))
     }
 
-    pub(super) fn held_sessions_with_entries(&self, node: u64, limit: usize) -> Vec<SessionAddress> {
+    pub(super) fn held_sessions_with_entries(&self, node: u64, limit: usize) -> Vec<SessionNameAndUid> {
         let has_entries = |session: &MemorySession| session.holder == Some(node) && !session.inbox.is_empty();
         let found = self.sessions.iter().filter(|(_, session)| has_entries(session));
         let mut found: Vec<_> = found.map(|(name, session)| session.address(name)).collect();
@@ -498,7 +498,7 @@ impl MemoryDiskState {
     }
 
     pub(super) fn list_sessions(&self, query: &SessionQuery) -> SessionListPage {
-        let term = query.text.as_deref().map(SearchSubstring::new);
+        let term = query.text.as_deref().map(PreparedSearchTerm::new);
         let namespace = query.name_prefix.as_deref().and_then(name_namespace);
         let mut scanned: Vec<(SessionListCursor, &MemorySession, &SessionSummary)> = self
             .sessions
@@ -526,26 +526,26 @@ impl MemoryDiskState {
         page.into_page()
     }
 
-    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &SearchSubstring) -> Option<String> {
+    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &PreparedSearchTerm) -> Option<String> {
         let find_in_texts =
             || session.visible_bodies.iter().find_map(|(_, id)| term.find_excerpt(self.bodies.get(id)?));
         term.find_excerpt(title).or_else(find_in_texts)
     }
 
-    pub(super) fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    pub(super) fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         let parent = self.session(session)?.parent;
-        Ok(parent.and_then(|uid| Some(SessionAddress { session: self.name_of(uid)?, uid })))
+        Ok(parent.and_then(|uid| Some(SessionNameAndUid { session: self.name_of(uid)?, uid })))
     }
 
-    pub(super) fn children_of(&self, parent: SessionUid, limit: usize) -> Vec<SessionAddress> {
+    pub(super) fn children_of(&self, parent: SessionUid, limit: usize) -> Vec<SessionNameAndUid> {
         self.find_addresses(limit, |session| session.parent == Some(parent))
     }
 
-    pub(super) fn sessions_to_delete(&self, limit: usize) -> Vec<SessionAddress> {
+    pub(super) fn sessions_to_delete(&self, limit: usize) -> Vec<SessionNameAndUid> {
         self.find_addresses(limit, |session| session.is_being_deleted)
     }
 
-    fn find_addresses(&self, limit: usize, is_selected: impl Fn(&MemorySession) -> bool) -> Vec<SessionAddress> {
+    fn find_addresses(&self, limit: usize, is_selected: impl Fn(&MemorySession) -> bool) -> Vec<SessionNameAndUid> {
         let found = self.sessions.iter().filter(|(_, session)| is_selected(session));
         let mut found: Vec<_> = found.map(|(name, session)| session.address(name)).collect();
         found.sort_by_key(|address| address.uid);
@@ -563,7 +563,7 @@ impl MemoryDiskState {
         pending.sort_by_key(|(at, _)| *at);
         pending.truncate(query.limit);
         let next_cursor = pending.last().map(|(at, _)| *at).filter(|_| pending.len() == query.limit);
-        let to_session = |(at, name): (PendingWorkCursor, &SessionId)| PendingSession {
+        let to_session = |(at, name): (PendingWorkCursor, &SessionId)| SessionWithPendingWork {
             session: name.clone(),
             uid: at.uid,
             pending_work: PendingWorkStatus::from_due_at(Some(at.due_at)),
@@ -571,9 +571,9 @@ impl MemoryDiskState {
         PendingWorkPage { sessions: pending.into_iter().map(to_session).collect(), next_cursor }
     }
 
-    pub(super) fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> SessionChangePage {
+    pub(super) fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize) -> SessionChangePage {
         let Some(after) = after else {
-            let next_cursor = ChangeCursor(self.last_change);
+            let next_cursor = SessionChangeCursor(self.last_change);
             return SessionChangePage { changes: Vec::new(), next_cursor, misses_deletions: false };
         };
         let updated = self.sessions.iter().filter_map(|(name, session)| {
@@ -584,14 +584,14 @@ impl MemoryDiskState {
         changes.sort_by_key(|(change, _)| *change);
         changes.truncate(limit);
         SessionChangePage {
-            next_cursor: changes.last().map_or(after, |(change, _)| ChangeCursor(*change)),
+            next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
             changes: changes.into_iter().map(|(_, change)| change).collect(),
             misses_deletions: after.0 < self.forgotten_deletion,
         }
     }
 }
 
-fn to_entry(new: NewSubmission, sender: Option<SessionAddress>) -> InboxEntry {
+fn to_entry(new: NewSubmission, sender: Option<SessionNameAndUid>) -> InboxEntry {
     InboxEntry { id: new.id, at: new.at, sender, bytes: new.bytes }
 }
 

@@ -4,60 +4,61 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::MemoryStore;
+use super::InMemoryStore;
 use crate::limits::BUCKET_FILL_MS;
 use crate::{
-    Error, RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
-    SlotLease, SlotRequest, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
+    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
+    UsageAccountUpdate, UsageAmounts,
 };
 
 #[derive(Debug, Default)]
-pub(super) struct SharedTables {
+pub(super) struct SharedRecordAndMeterTables {
     last_version: u64,
-    records: BTreeMap<String, MemoryRecord>,
+    records: BTreeMap<String, MemorySharedRecord>,
     /// The holders of each group, and until when they hold their slots.
     slots: BTreeMap<String, BTreeMap<String, u64>>,
-    buckets: BTreeMap<String, MemoryBucket>,
+    buckets: BTreeMap<String, MemoryTokenBucket>,
     accounts: BTreeMap<String, UsageAmounts>,
     sources: BTreeMap<String, UsageAmounts>,
 }
 
 #[derive(Debug)]
-struct MemoryRecord {
+struct MemorySharedRecord {
     version: u64,
     bytes: Vec<u8>,
     expires_at: Option<u64>,
 }
 
 #[derive(Debug)]
-struct MemoryBucket {
+struct MemoryTokenBucket {
     tokens: f64,
     filled_at: u64,
 }
 
-impl SharedTables {
-    fn read_record(&self, name: &str, now: u64) -> Option<&MemoryRecord> {
+impl SharedRecordAndMeterTables {
+    fn read_record(&self, name: &str, now: u64) -> Option<&MemorySharedRecord> {
         self.records.get(name).filter(|record| record.expires_at.is_none_or(|at| at > now))
     }
 
-    fn write_record(&mut self, write: RecordWrite, now: u64) -> RecordWriteOutcome {
-        let current = self.read_record(&write.name, now).map(|record| RecordVersion(record.version));
+    fn write_record(&mut self, write: SharedRecordWrite, now: u64) -> SharedRecordWriteOutcome {
+        let current = self.read_record(&write.name, now).map(|record| SharedRecordVersion(record.version));
         let is_allowed = match write.condition {
             RecordCondition::Always => true,
             RecordCondition::Missing => current.is_none(),
             RecordCondition::Version(expected) => current == Some(expected),
         };
         if !is_allowed {
-            return RecordWriteOutcome::Conflict;
+            return SharedRecordWriteOutcome::Conflict;
         }
         self.last_version += 1;
         let expires_at = write.expires_in_ms.map(|ms| now.saturating_add(ms));
-        let record = MemoryRecord { version: self.last_version, bytes: write.bytes, expires_at };
+        let record = MemorySharedRecord { version: self.last_version, bytes: write.bytes, expires_at };
         self.records.insert(write.name, record);
-        RecordWriteOutcome::Written(RecordVersion(self.last_version))
+        SharedRecordWriteOutcome::Written(SharedRecordVersion(self.last_version))
     }
 
-    fn hold_slot(&mut self, request: SlotRequest, now: u64) -> Option<SlotLease> {
+    fn hold_slot(&mut self, request: ConcurrencySlotRequest, now: u64) -> Option<ConcurrencySlotLease> {
         let holders = self.slots.entry(request.group).or_default();
         holders.retain(|_, expires_at| *expires_at > now);
         if !holders.contains_key(&request.holder) && holders.len() >= request.slots_max as usize {
@@ -65,40 +66,43 @@ impl SharedTables {
         }
         let expires_at = now.saturating_add(request.hold_ms);
         holders.insert(request.holder, expires_at);
-        Some(SlotLease { expires_at })
+        Some(ConcurrencySlotLease { expires_at })
     }
 
-    fn take_tokens(&mut self, request: TokenRequest, now: u64) -> TokenGrant {
+    fn take_tokens(&mut self, request: RateLimitTokenRequest, now: u64) -> RateLimitTokenGrant {
         let capacity = f64::from(request.tokens_per_minute);
         let per_ms = capacity / BUCKET_FILL_MS;
-        let bucket = self.buckets.entry(request.bucket).or_insert(MemoryBucket { tokens: capacity, filled_at: now });
+        let bucket =
+            self.buckets.entry(request.bucket).or_insert(MemoryTokenBucket { tokens: capacity, filled_at: now });
         #[expect(clippy::cast_precision_loss, reason = "a minute in milliseconds is far below the limit")]
         let elapsed_ms = now.saturating_sub(bucket.filled_at).min(BUCKET_FILL_MS as u64) as f64;
         bucket.tokens = capacity.min(bucket.tokens + elapsed_ms * per_ms);
         bucket.filled_at = now;
         let granted = bucket.tokens.floor().min(f64::from(request.wanted));
         bucket.tokens -= granted;
-        TokenGrant::new(granted, bucket.tokens, per_ms)
+        RateLimitTokenGrant::new(granted, bucket.tokens, per_ms)
     }
 
-    fn report_usage(&mut self, report: UsageReport) {
+    fn report_usage(&mut self, report: UsageAccountUpdate) {
         let start = self.sources.insert(report.source, report.total).unwrap_or(report.before);
         self.accounts.entry(report.account).or_default().add(&report.total.since(&start));
     }
 }
 
 #[async_trait]
-impl SharedRecords for MemoryStore {
-    async fn read_record(&self, name: &str, known: Option<RecordVersion>) -> Result<RecordRead, Error> {
+impl SharedRecords for InMemoryStore {
+    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error> {
         let disk = self.lock()?;
         Ok(match disk.shared.read_record(name, disk.clock.now().0) {
-            None => RecordRead::Missing,
-            Some(record) if known == Some(RecordVersion(record.version)) => RecordRead::Unchanged,
-            Some(record) => RecordRead::Found { version: RecordVersion(record.version), bytes: record.bytes.clone() },
+            None => SharedRecordRead::Missing,
+            Some(record) if known == Some(SharedRecordVersion(record.version)) => SharedRecordRead::Unchanged,
+            Some(record) => {
+                SharedRecordRead::Found { version: SharedRecordVersion(record.version), bytes: record.bytes.clone() }
+            }
         })
     }
 
-    async fn write_record(&self, write: RecordWrite) -> Result<RecordWriteOutcome, Error> {
+    async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, Error> {
         let mut disk = self.lock()?;
         let now = disk.clock.now().0;
         Ok(disk.shared.write_record(write, now))
@@ -109,13 +113,13 @@ impl SharedRecords for MemoryStore {
         Ok(())
     }
 
-    async fn hold_slot(&self, request: SlotRequest) -> Result<Option<SlotLease>, Error> {
+    async fn hold_slot(&self, request: ConcurrencySlotRequest) -> Result<Option<ConcurrencySlotLease>, Error> {
         let mut disk = self.lock()?;
         let now = disk.clock.now().0;
         Ok(disk.shared.hold_slot(request, now))
     }
 
-    async fn release_slot(&self, group: &str, holder: &str, lease: SlotLease) -> Result<(), Error> {
+    async fn release_slot(&self, group: &str, holder: &str, lease: ConcurrencySlotLease) -> Result<(), Error> {
         let mut disk = self.lock()?;
         if let Some(holders) = disk.shared.slots.get_mut(group) {
             holders.retain(|name, expires_at| name != holder || *expires_at != lease.expires_at);
@@ -125,14 +129,14 @@ impl SharedRecords for MemoryStore {
 }
 
 #[async_trait]
-impl SharedMeters for MemoryStore {
-    async fn take_tokens(&self, request: TokenRequest) -> Result<TokenGrant, Error> {
+impl SharedMeters for InMemoryStore {
+    async fn take_tokens(&self, request: RateLimitTokenRequest) -> Result<RateLimitTokenGrant, Error> {
         let mut disk = self.lock()?;
         let now = disk.clock.now().0;
         Ok(disk.shared.take_tokens(request, now))
     }
 
-    async fn report_usage(&self, report: UsageReport) -> Result<(), Error> {
+    async fn report_usage(&self, report: UsageAccountUpdate) -> Result<(), Error> {
         self.lock()?.shared.report_usage(report);
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use segue_core::ids::{SessionId, SessionUid};
 
-use super::inbox::{NewEntry, insert_entries};
+use super::inbox::{NewInboxEntry, insert_entries};
 use super::leases::{begin, set_holder};
 use super::nodes::ensure_recent_heartbeat;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, execute, query_opt, to_bigint};
 use super::session_row::{RowLock, find_session_row, load_session_row, namespace_of};
-use super::{PostgresBackend, PostgresStore, run_operation};
+use super::{PostgresStore, PostgresStoreInner, run_operation};
 use crate::{Error, InboxEntry, Lease, NewSubmission, TakeoverPolicy, validate_session_id};
 
 impl PostgresStore {
@@ -41,7 +41,7 @@ impl PostgresStore {
 }
 
 async fn adopt_session(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     uid: SessionUid,
     parent: Option<SessionUid>,
@@ -78,7 +78,7 @@ async fn adopt_session(
 }
 
 async fn adopt_inbox_entries(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     entries: &[InboxEntry],
 ) -> Result<(), PostgresError> {
@@ -93,8 +93,8 @@ async fn adopt_inbox_entries(
     let submissions: Vec<NewSubmission> = entries.iter().map(to_submission).collect();
     let new_entry = |(entry, submission)| {
         let entry: &InboxEntry = entry;
-        NewEntry { receiver: session, uid, submission, sender: entry.sender.as_ref() }
+        NewInboxEntry { receiver: session, uid, submission, sender: entry.sender.as_ref() }
     };
-    let new_entries: Vec<NewEntry<'_>> = entries.iter().zip(&submissions).map(new_entry).collect();
+    let new_entries: Vec<NewInboxEntry<'_>> = entries.iter().zip(&submissions).map(new_entry).collect();
     insert_entries(&client, &new_entries).await
 }

@@ -7,7 +7,7 @@ use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SubmissionId};
 use tokio_postgres::types::ToSql;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, now_ms, query, to_bigint};
 use super::session_row::SummaryColumns;
@@ -20,7 +20,7 @@ pub(super) struct PostgresCommit {
     epoch: LeaseEpoch,
     expected_head: Seq,
     pub(super) head: Seq,
-    journal: PostgresJournal,
+    journal: EncodedRecordsAndBodies,
     summary: Option<SummaryColumns>,
     drained: Vec<(SubmissionId, Vec<u8>)>,
     shows_progress: bool,
@@ -28,7 +28,7 @@ pub(super) struct PostgresCommit {
 
 /// Encoded records and the bodies that come with them.
 #[derive(Debug)]
-pub(super) struct PostgresJournal {
+pub(super) struct EncodedRecordsAndBodies {
     rows: Vec<(i64, Vec<u8>)>,
     bodies: Vec<EncodedBody>,
 }
@@ -63,7 +63,7 @@ impl PostgresCommit {
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            journal: PostgresJournal::new(&commit.records, &commit.bodies),
+            journal: EncodedRecordsAndBodies::new(&commit.records, &commit.bodies),
             summary: commit.summary.as_ref().map(|summary| SummaryColumns::new(session, summary)),
             drained: drained
                 .map(|entry| (entry.id, encoding::seal_outcome(session, entry.id, &entry.outcome)))
@@ -78,7 +78,7 @@ impl PostgresCommit {
     }
 }
 
-impl PostgresJournal {
+impl EncodedRecordsAndBodies {
     pub(super) fn new(records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
         let scope = journal_scope();
         let encode_row = |records: &[JournalRecord]| {
@@ -114,7 +114,7 @@ impl PostgresJournal {
 
 /// The journals of several sessions as columns. `owners` tells which session each row belongs to, counted from one.
 #[derive(Default)]
-pub(super) struct JournalColumns<'a> {
+pub(super) struct JournalInsertColumns<'a> {
     row_owners: Vec<i64>,
     firsts: Vec<i64>,
     rows: Vec<&'a [u8]>,
@@ -126,8 +126,8 @@ pub(super) struct JournalColumns<'a> {
     positions: Vec<i32>,
 }
 
-impl<'a> JournalColumns<'a> {
-    pub(super) fn add(&mut self, owner: i64, journal: &'a PostgresJournal) {
+impl<'a> JournalInsertColumns<'a> {
+    pub(super) fn add(&mut self, owner: i64, journal: &'a EncodedRecordsAndBodies) {
         for (first, data) in &journal.rows {
             self.row_owners.push(owner);
             self.firsts.push(*first);
@@ -242,7 +242,7 @@ static APPEND: LazyLock<String> = LazyLock::new(|| {
 
 /// Appends commits of different sessions in one statement. Returns what became of each.
 pub(super) async fn append_commits(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     client: &impl GenericClient,
     commits: &[&PostgresCommit],
 ) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
@@ -256,7 +256,7 @@ pub(super) async fn append_commits(
     let updated_at: Vec<Option<i64>> = summaries().map(|summary| summary.map(|summary| summary.updated_at)).collect();
     let due_at: Vec<Option<i64>> = summaries().map(|summary| summary.and_then(|summary| summary.due_at)).collect();
     let progress: Vec<bool> = commits.iter().map(|commit| commit.shows_progress).collect();
-    let mut journals = JournalColumns::default();
+    let mut journals = JournalInsertColumns::default();
     let (mut drain_owners, mut submissions, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     for (n, commit) in (1i64..).zip(commits) {
         journals.add(n, &commit.journal);

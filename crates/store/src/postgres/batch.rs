@@ -7,7 +7,7 @@ use std::time::Instant;
 use segue_core::ids::{Seq, SessionId};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::append::{AppendedCommit, PostgresCommit, append_commits};
 use super::postgres_error::PostgresError;
 use crate::Error;
@@ -21,7 +21,7 @@ pub(super) struct AppendJob {
 }
 
 /// Writes commits until the store is closed. Returns when all are written.
-pub(super) async fn run_writer(db: Arc<PostgresBackend>, mut jobs: mpsc::Receiver<AppendJob>) {
+pub(super) async fn run_writer(db: Arc<PostgresStoreInner>, mut jobs: mpsc::Receiver<AppendJob>) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_GROUPS_MAX));
     let mut waiting = VecDeque::new();
     loop {
@@ -62,7 +62,7 @@ fn take_group(waiting: &mut VecDeque<AppendJob>) -> Vec<AppendJob> {
     group
 }
 
-async fn write_group(db: &PostgresBackend, group: Vec<AppendJob>) {
+async fn write_group(db: &PostgresStoreInner, group: Vec<AppendJob>) {
     let started = Instant::now();
     let commits: Vec<&PostgresCommit> = group.iter().map(|job| &job.commit).collect();
     let results = match append_with_retry(db, &commits).await {
@@ -91,7 +91,7 @@ async fn write_group(db: &PostgresBackend, group: Vec<AppendJob>) {
 }
 
 async fn append_with_retry(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     commits: &[&PostgresCommit],
 ) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
     let mut attempt = 1;

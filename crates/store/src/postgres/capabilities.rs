@@ -7,13 +7,14 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use super::append::PostgresCommit;
-use super::deliveries::{EncodedDeliveries, append_with_deliveries};
+use super::deliveries::{PostgresCommitWithDeliveries, append_with_deliveries};
 use super::{PostgresStore, catalog, changes, fork_delete, inbox, leases, metrics, nodes, read, run_operation};
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
-    StoreMetrics, SubmissionStatus, TakeoverPolicy, encoding, validate_session_id,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
+    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
+    SessionQuery, Snapshot, StoreMaintenance, StoreMetrics, SubmissionStatus, TakeoverPolicy, encoding,
+    validate_session_id,
 };
 
 fn reading(session: &SessionId) -> String {
@@ -61,7 +62,7 @@ impl JournalWriter for PostgresStore {
             return self.run_append(PostgresCommit::new(&commit)).await;
         }
         let what = writing(&commit.session);
-        let deliveries = Arc::new(EncodedDeliveries::new(commit));
+        let deliveries = Arc::new(PostgresCommitWithDeliveries::new(commit));
         run_operation!(self, what, (deliveries), |db| append_with_deliveries(db, &deliveries)).await
     }
 
@@ -104,12 +105,12 @@ impl LeaseStore for PostgresStore {
             .await
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error> {
         let held: Arc<[(SessionId, LeaseEpoch)]> = held.into();
         run_operation!(self, "renewing leases".to_owned(), (held), |db| nodes::renew_leases(db, &held)).await
     }
 
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         run_operation!(self, writing(session), (session, epoch), |db| leases::release_lease(db, &session, epoch)).await
     }
 
@@ -151,7 +152,7 @@ impl InboxStore for PostgresStore {
         .await
     }
 
-    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         run_operation!(self, "reading inboxes".to_owned(), (limit), |db| inbox::held_sessions_with_entries(db, limit))
             .await
     }
@@ -163,11 +164,11 @@ impl SessionCatalog for PostgresStore {
         run_operation!(self, "listing sessions".to_owned(), (query), |db| catalog::list_sessions(db, &query)).await
     }
 
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         run_operation!(self, reading(session), (session), |db| catalog::parent_of(db, &session)).await
     }
 
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         run_operation!(self, "listing children".to_owned(), (parent, limit), |db| catalog::children_of(
             db, parent, limit
         ))
@@ -181,11 +182,15 @@ impl SessionCatalog for PostgresStore {
         .await
     }
 
-    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         run_operation!(self, "listing deletions".to_owned(), (limit), |db| catalog::sessions_to_delete(db, limit)).await
     }
 
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(
+        &self,
+        after: Option<SessionChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionChangePage, Error> {
         run_operation!(self, "reading changes".to_owned(), (after, limit), |db| changes::changes_after(
             db, after, limit
         ))

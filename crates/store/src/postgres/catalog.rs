@@ -4,35 +4,35 @@ use deadpool_postgres::GenericClient;
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use tokio_postgres::Row;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::inbox::read_address;
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, now_ms, query, to_bigint};
 use super::session_row::{RowLock, find_session_name, load_session_row};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::limits::{LIST_SCAN_ROWS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
-use crate::search::SearchSubstring;
+use crate::search::PreparedSearchTerm;
 use crate::{
-    PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionAddress,
-    SessionListCursor, SessionListPage, SessionQuery, StoredSessionEntry, encoding,
+    PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionListCursor, SessionListPage,
+    SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionEntry, encoding,
 };
 
 /// The columns that [`read_list_row`] reads.
 pub(super) const LIST_COLUMNS: &str = "uid, name, parent, head, takeovers, summary, updated_at";
 
 /// A listed session. Its entry is missing if its summary cannot be read.
-pub(super) struct ListRow {
+pub(super) struct PostgresSessionListRow {
     uid: i64,
     at: SessionListCursor,
     pub(super) entry: Option<StoredSessionEntry>,
 }
 
 pub(super) async fn list_sessions(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session_query: &SessionQuery,
 ) -> Result<SessionListPage, PostgresError> {
     let client = db.client().await?;
-    let term = session_query.text.as_deref().map(SearchSubstring::new);
+    let term = session_query.text.as_deref().map(PreparedSearchTerm::new);
     let mut page = SessionPageBuilder::new(session_query.limit);
     let mut after = session_query.after_cursor.clone();
     loop {
@@ -61,7 +61,7 @@ async fn read_list_rows(
     client: &impl GenericClient,
     session_query: &SessionQuery,
     after: Option<&SessionListCursor>,
-) -> Result<Vec<ListRow>, PostgresError> {
+) -> Result<Vec<PostgresSessionListRow>, PostgresError> {
     let namespace = session_query.name_prefix.as_deref().and_then(name_namespace);
     let namespace_filter = if namespace.is_some() { "namespace = $3" } else { "$3::text IS NULL" };
     let cursor_filter =
@@ -85,7 +85,7 @@ async fn read_list_rows(
 }
 
 /// Reads the columns of [`LIST_COLUMNS`].
-pub(super) fn read_list_row(row: &Row) -> ListRow {
+pub(super) fn read_list_row(row: &Row) -> PostgresSessionListRow {
     let session = SessionId::from(row.get::<_, String>(1));
     let sealed = row.get::<_, Option<&[u8]>>(5).unwrap_or_default();
     // Unreadable summaries are reported by the integrity check, not here.
@@ -101,7 +101,7 @@ pub(super) fn read_list_row(row: &Row) -> ListRow {
         is_quarantined: from_bigint(i64::from(row.get::<_, i32>(4))) >= u64::from(TAKEOVERS_WITHOUT_PROGRESS_MAX),
         excerpt: None,
     });
-    ListRow { uid: row.get(0), at, entry }
+    PostgresSessionListRow { uid: row.get(0), at, entry }
 }
 
 /// Returns the text around the first match in a session's title or visible texts. Corrupted texts are skipped.
@@ -109,7 +109,7 @@ async fn find_session_excerpt(
     client: &impl GenericClient,
     uid: i64,
     title: &str,
-    term: &SearchSubstring,
+    term: &PreparedSearchTerm,
 ) -> Result<Option<String>, PostgresError> {
     if let Some(excerpt) = term.find_excerpt(title) {
         return Ok(Some(excerpt));
@@ -128,29 +128,29 @@ async fn find_session_excerpt(
 }
 
 pub(super) async fn parent_of(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
-) -> Result<Option<SessionAddress>, PostgresError> {
+) -> Result<Option<SessionNameAndUid>, PostgresError> {
     let client = db.client().await?;
     let session_row = load_session_row(&client, session, RowLock::None).await?;
     let Some((parent, uid)) = session_row.parent.zip(session_row.parent_uid()) else { return Ok(None) };
-    Ok(find_session_name(&client, parent).await?.map(|session| SessionAddress { session, uid }))
+    Ok(find_session_name(&client, parent).await?.map(|session| SessionNameAndUid { session, uid }))
 }
 
 pub(super) async fn children_of(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     parent: SessionUid,
     limit: usize,
-) -> Result<Vec<SessionAddress>, PostgresError> {
+) -> Result<Vec<SessionNameAndUid>, PostgresError> {
     let sql = "SELECT name, uid FROM segue_sessions WHERE parent = $1 ORDER BY uid LIMIT $2";
     let rows = query(&db.client().await?, sql, &[&to_bigint(parent.0), &to_bigint(limit as u64)]).await?;
     Ok(rows.iter().map(read_address).collect())
 }
 
 pub(super) async fn sessions_to_delete(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     limit: usize,
-) -> Result<Vec<SessionAddress>, PostgresError> {
+) -> Result<Vec<SessionNameAndUid>, PostgresError> {
     let sql = "SELECT name, uid FROM segue_sessions WHERE is_being_deleted ORDER BY uid LIMIT $1";
     let rows = query(&db.client().await?, sql, &[&to_bigint(limit as u64)]).await?;
     Ok(rows.iter().map(read_address).collect())
@@ -158,7 +158,7 @@ pub(super) async fn sessions_to_delete(
 
 /// Leaves out sessions that another live node holds: it does their work.
 pub(super) async fn sessions_with_pending_work(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     work_query: &PendingWorkQuery,
 ) -> Result<PendingWorkPage, PostgresError> {
     let is_free = format!(
@@ -196,7 +196,7 @@ pub(super) async fn sessions_with_pending_work(
     for row in rows {
         let (due_at, uid) = (from_bigint(row.get(0)), SessionUid(from_bigint(row.get(1))));
         let pending_work = PendingWorkStatus::from_due_at(Some(due_at));
-        page.sessions.push(PendingSession { session: row.get::<_, String>(2).into(), uid, pending_work });
+        page.sessions.push(SessionWithPendingWork { session: row.get::<_, String>(2).into(), uid, pending_work });
         page.next_cursor = (page.sessions.len() == work_query.limit).then_some(PendingWorkCursor { due_at, uid });
     }
     Ok(page)

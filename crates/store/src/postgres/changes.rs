@@ -6,12 +6,12 @@
 
 use deadpool_postgres::GenericClient;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::catalog::{LIST_COLUMNS, read_list_row};
 use super::postgres_error::PostgresError;
 use super::schema::{execute, from_bigint, query, query_opt, to_bigint};
 use crate::limits::{CHANGES_NUMBERED_MAX, REMEMBERED_DELETIONS_MAX};
-use crate::{ChangeCursor, SessionChangePage, StoredSessionChange};
+use crate::{SessionChangeCursor, SessionChangePage, StoredSessionChange};
 use segue_core::ids::SessionUid;
 
 /// Rows that a commit has locked are skipped; the next reader numbers them.
@@ -46,8 +46,8 @@ const FORGET_DELETIONS: &str = "
     WHERE id = 1 AND EXISTS (SELECT 1 FROM forgotten)";
 
 pub(super) async fn changes_after(
-    db: &PostgresBackend,
-    after: Option<ChangeCursor>,
+    db: &PostgresStoreInner,
+    after: Option<SessionChangeCursor>,
     limit: usize,
 ) -> Result<SessionChangePage, PostgresError> {
     let client = db.client().await?;
@@ -56,7 +56,11 @@ pub(super) async fn changes_after(
         query_opt(&client, "SELECT last_change, forgotten_deletion FROM segue_counters WHERE id = 1", &[]).await?;
     let (last, forgotten) = counters.map_or((0, 0), |row| (from_bigint(row.get(0)), from_bigint(row.get(1))));
     let Some(after) = after else {
-        return Ok(SessionChangePage { changes: Vec::new(), next_cursor: ChangeCursor(last), misses_deletions: false });
+        return Ok(SessionChangePage {
+            changes: Vec::new(),
+            next_cursor: SessionChangeCursor(last),
+            misses_deletions: false,
+        });
     };
     let (bound, rows_max) = (to_bigint(after.0), to_bigint(limit as u64));
     let updated = query(
@@ -85,7 +89,7 @@ pub(super) async fn changes_after(
     changes.sort_by_key(|(change, _)| *change);
     changes.truncate(limit);
     Ok(SessionChangePage {
-        next_cursor: changes.last().map_or(after, |(change, _)| ChangeCursor(*change)),
+        next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
         changes: changes.into_iter().filter_map(|(_, change)| change).collect(),
         misses_deletions: after.0 < forgotten,
     })

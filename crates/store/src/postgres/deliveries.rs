@@ -7,18 +7,20 @@ use deadpool_postgres::Transaction;
 use segue_core::ids::{Seq, SessionId, SessionUid};
 use tokio_postgres::types::ToSql;
 
-use super::PostgresBackend;
-use super::append::{AppendedCommit, JournalColumns, PostgresCommit, PostgresJournal, append_commits, journal_ctes};
-use super::inbox::{NewEntry, deliver, insert_entries};
+use super::PostgresStoreInner;
+use super::append::{
+    AppendedCommit, EncodedRecordsAndBodies, JournalInsertColumns, PostgresCommit, append_commits, journal_ctes,
+};
+use super::inbox::{NewInboxEntry, deliver, insert_entries};
 use super::leases::begin;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
 use super::session_row::{SummaryColumns, free_name, namespace_of};
-use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionAddress, SpawnedSession};
+use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid, SpawnedSession};
 
 /// A commit with deliveries, encoded in the caller's thread.
 #[derive(Debug)]
-pub(super) struct EncodedDeliveries {
+pub(super) struct PostgresCommitWithDeliveries {
     commit: PostgresCommit,
     spawned: Vec<EncodedSpawn>,
     outgoing: Vec<OutgoingSubmission>,
@@ -28,12 +30,12 @@ pub(super) struct EncodedDeliveries {
 struct EncodedSpawn {
     session: SessionId,
     head: i64,
-    journal: PostgresJournal,
+    journal: EncodedRecordsAndBodies,
     summary: SummaryColumns,
     entries: Vec<NewSubmission>,
 }
 
-impl EncodedDeliveries {
+impl PostgresCommitWithDeliveries {
     pub(super) fn new(commit: JournalCommit) -> Self {
         Self {
             commit: PostgresCommit::new(&commit),
@@ -47,7 +49,7 @@ impl EncodedSpawn {
     fn new(spawned: SpawnedSession) -> Self {
         Self {
             head: to_bigint(spawned.records.len() as u64),
-            journal: PostgresJournal::new(&spawned.records, &spawned.bodies),
+            journal: EncodedRecordsAndBodies::new(&spawned.records, &spawned.bodies),
             summary: SummaryColumns::new(&spawned.session, &spawned.summary),
             entries: spawned.entries,
             session: spawned.session,
@@ -57,15 +59,15 @@ impl EncodedSpawn {
 
 /// Writes a commit and everything that it delivers. A submission that cannot be delivered is bounced.
 pub(super) async fn append_with_deliveries(
-    db: &PostgresBackend,
-    deliveries: &EncodedDeliveries,
+    db: &PostgresStoreInner,
+    deliveries: &PostgresCommitWithDeliveries,
 ) -> Result<Seq, PostgresError> {
-    let EncodedDeliveries { commit, spawned, outgoing } = deliveries;
+    let PostgresCommitWithDeliveries { commit, spawned, outgoing } = deliveries;
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let appended = append_commits(db, &transaction, &[commit]).await?.pop().unwrap_or(Err(Error::WriterStopped));
     let AppendedCommit { uid, is_being_deleted } = appended?;
-    let sender = SessionAddress { session: commit.session.clone(), uid: SessionUid(from_bigint(uid)) };
+    let sender = SessionNameAndUid { session: commit.session.clone(), uid: SessionUid(from_bigint(uid)) };
     if !spawned.is_empty() {
         if is_being_deleted {
             return Err(Error::BeingDeleted { session: commit.session.clone() }.into());
@@ -105,10 +107,10 @@ static SPAWN: LazyLock<String> = LazyLock::new(|| {
 });
 
 async fn spawn_sessions(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     transaction: &Transaction<'_>,
     spawned: &[EncodedSpawn],
-    parent: &SessionAddress,
+    parent: &SessionNameAndUid,
 ) -> Result<(), PostgresError> {
     let names: Vec<&str> = spawned.iter().map(|child| child.session.as_str()).collect();
     for row in query(transaction, "SELECT name FROM segue_sessions WHERE name = ANY ($1)", &[&names]).await? {
@@ -119,7 +121,7 @@ async fn spawn_sessions(
     let summaries: Vec<&[u8]> = spawned.iter().map(|child| child.summary.sealed.as_slice()).collect();
     let updated_at: Vec<i64> = spawned.iter().map(|child| child.summary.updated_at).collect();
     let due_at: Vec<Option<i64>> = spawned.iter().map(|child| child.summary.due_at).collect();
-    let mut journals = JournalColumns::default();
+    let mut journals = JournalInsertColumns::default();
     for (n, child) in (1i64..).zip(spawned) {
         journals.add(n, &child.journal);
     }
@@ -132,7 +134,7 @@ async fn spawn_sessions(
     let mut entries = Vec::new();
     for (n, child) in (1i64..).zip(spawned) {
         let Some(uid) = uids.get(&n) else { continue };
-        let new = |submission| NewEntry { receiver: &child.session, uid: *uid, submission, sender: Some(parent) };
+        let new = |submission| NewInboxEntry { receiver: &child.session, uid: *uid, submission, sender: Some(parent) };
         entries.extend(child.entries.iter().map(new));
     }
     insert_entries(transaction, &entries).await

@@ -3,7 +3,7 @@
 use deadpool_postgres::GenericClient;
 use segue_core::ids::{Seq, SessionId, SessionUid};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::append::journal_scope;
 use super::inbox::deliver;
 use super::leases::{begin, set_holder};
@@ -14,7 +14,7 @@ use super::session_row::{RowLock, SummaryColumns, find_session_name, free_name, 
 use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
-pub(super) async fn fork_session(db: &PostgresBackend, fork: &ForkSpec) -> Result<SessionUid, PostgresError> {
+pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Result<SessionUid, PostgresError> {
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let origin = load_session_row(&transaction, &fork.from, RowLock::Share).await?;
@@ -74,7 +74,7 @@ pub(super) async fn fork_session(db: &PostgresBackend, fork: &ForkSpec) -> Resul
 }
 
 /// Marks a session for deletion. It disappears from all lists.
-pub(super) async fn begin_delete(db: &PostgresBackend, session: &SessionId) -> Result<Lease, PostgresError> {
+pub(super) async fn begin_delete(db: &PostgresStoreInner, session: &SessionId) -> Result<Lease, PostgresError> {
     ensure_recent_heartbeat(db).await?;
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
@@ -97,7 +97,7 @@ pub(super) async fn begin_delete(db: &PostgresBackend, session: &SessionId) -> R
 /// Deletes a session and the bodies that no other session uses. If another node begins to use one of them meanwhile, the
 /// foreign key of `segue_uses` makes one of the two transactions fail, and it is tried again.
 pub(super) async fn delete_session(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     notice_to_parent: Option<&NewSubmission>,
 ) -> Result<(), PostgresError> {

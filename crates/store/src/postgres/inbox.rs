@@ -4,18 +4,18 @@
 use deadpool_postgres::GenericClient;
 use segue_core::ids::{SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::leases::begin;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{execute, from_bigint, now_ms, query, query_opt, to_bigint};
 use super::session_row::{RowLock, load_session_row};
 use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
 use crate::limits::OUTCOME_RETENTION_MS;
-use crate::{Error, InboxEntry, NewSubmission, SessionAddress, SubmissionStatus, encoding};
+use crate::{Error, InboxEntry, NewSubmission, SessionNameAndUid, SubmissionStatus, encoding};
 
 /// Puts a client's submission into an inbox.
 pub(super) async fn submit(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     expected: Option<SessionUid>,
     submission: &NewSubmission,
@@ -30,12 +30,12 @@ pub(super) async fn submit(
 /// Puts a submission into an inbox, unless it is known already. The inner error tells why it cannot be delivered; then
 /// nothing was written.
 pub(super) async fn deliver(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     client: &impl GenericClient,
     session: &SessionId,
     expected: Option<SessionUid>,
     submission: &NewSubmission,
-    sender: Option<&SessionAddress>,
+    sender: Option<&SessionNameAndUid>,
 ) -> Result<Result<SessionUid, Error>, PostgresError> {
     let (id, digest) = (submission.id.0.cast_signed(), submission_digest(&submission.bytes));
     let receiver = query_opt(
@@ -73,7 +73,7 @@ pub(super) async fn deliver(
     if let Err(full) = size.ensure_room_for(session, submission, submitter) {
         return Ok(Err(full));
     }
-    insert_entries(client, &[NewEntry { receiver: session, uid, submission, sender }]).await?;
+    insert_entries(client, &[NewInboxEntry { receiver: session, uid, submission, sender }]).await?;
     // The same submission may have been handled between the two statements; then it must not be handled again.
     execute(
         client,
@@ -92,15 +92,18 @@ pub(super) async fn deliver(
 }
 
 /// An entry that was accepted.
-pub(super) struct NewEntry<'a> {
+pub(super) struct NewInboxEntry<'a> {
     pub(super) receiver: &'a SessionId,
     pub(super) uid: i64,
     pub(super) submission: &'a NewSubmission,
-    pub(super) sender: Option<&'a SessionAddress>,
+    pub(super) sender: Option<&'a SessionNameAndUid>,
 }
 
 /// Inserts entries, in this order.
-pub(super) async fn insert_entries(client: &impl GenericClient, entries: &[NewEntry<'_>]) -> Result<(), PostgresError> {
+pub(super) async fn insert_entries(
+    client: &impl GenericClient,
+    entries: &[NewInboxEntry<'_>],
+) -> Result<(), PostgresError> {
     let uids: Vec<i64> = entries.iter().map(|entry| entry.uid).collect();
     let ids: Vec<i64> = entries.iter().map(|entry| entry.submission.id.0.cast_signed()).collect();
     let times: Vec<i64> = entries.iter().map(|entry| entry.submission.at.0.cast_signed()).collect();
@@ -111,8 +114,9 @@ pub(super) async fn insert_entries(client: &impl GenericClient, entries: &[NewEn
     let sizes: Vec<i64> = entries.iter().map(|entry| to_bigint(entry.submission.bytes.len() as u64)).collect();
     let digests: Vec<Vec<u8>> =
         entries.iter().map(|entry| submission_digest(&entry.submission.bytes).to_vec()).collect();
-    let seal =
-        |entry: &NewEntry<'_>| encoding::seal_inbox_entry(entry.receiver, entry.submission.id, &entry.submission.bytes);
+    let seal = |entry: &NewInboxEntry<'_>| {
+        encoding::seal_inbox_entry(entry.receiver, entry.submission.id, &entry.submission.bytes)
+    };
     let sealed: Vec<Vec<u8>> = entries.iter().map(seal).collect();
     execute(
         client,
@@ -128,7 +132,7 @@ pub(super) async fn insert_entries(client: &impl GenericClient, entries: &[NewEn
 }
 
 pub(super) async fn read_inbox(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     limit: usize,
 ) -> Result<Vec<InboxEntry>, PostgresError> {
@@ -149,7 +153,7 @@ pub(super) async fn read_inbox(
             id,
             at: UnixMillis(row.get::<_, i64>(1).cast_unsigned()),
             sender: sender
-                .map(|(name, uid)| SessionAddress { session: name.into(), uid: SessionUid(from_bigint(uid)) }),
+                .map(|(name, uid)| SessionNameAndUid { session: name.into(), uid: SessionUid(from_bigint(uid)) }),
             bytes,
         })
     };
@@ -157,7 +161,7 @@ pub(super) async fn read_inbox(
 }
 
 pub(super) async fn read_outcome(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     submission: SubmissionId,
 ) -> Result<SubmissionStatus, PostgresError> {
@@ -185,9 +189,9 @@ pub(super) async fn read_outcome(
 
 /// Returns the sessions that this node holds and that have entries.
 pub(super) async fn held_sessions_with_entries(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     limit: usize,
-) -> Result<Vec<SessionAddress>, PostgresError> {
+) -> Result<Vec<SessionNameAndUid>, PostgresError> {
     let rows = query(
         &db.client().await?,
         "SELECT s.name, s.uid FROM segue_sessions s WHERE s.uid IN (SELECT session FROM segue_inbox) AND s.holder = $1
@@ -199,8 +203,8 @@ pub(super) async fn held_sessions_with_entries(
 }
 
 /// Reads a name and a uid.
-pub(super) fn read_address(row: &tokio_postgres::Row) -> SessionAddress {
-    SessionAddress { session: row.get::<_, String>(0).into(), uid: SessionUid(from_bigint(row.get(1))) }
+pub(super) fn read_address(row: &tokio_postgres::Row) -> SessionNameAndUid {
+    SessionNameAndUid { session: row.get::<_, String>(0).into(), uid: SessionUid(from_bigint(row.get(1))) }
 }
 
 fn to_size(number: i64) -> usize {

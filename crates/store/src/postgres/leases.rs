@@ -4,12 +4,12 @@ use deadpool_postgres::{Client, Transaction};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 use tokio_postgres::IsolationLevel;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::nodes::{ensure_recent_heartbeat, lease_expiry};
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, query, query_opt, to_bigint};
 use super::session_row::{PostgresSessionRow, RowLock, free_name, load_session_row, namespace_of};
-use crate::{Error, InboxStatus, Lease, TakeoverPolicy};
+use crate::{Error, InboxEmptiness, Lease, TakeoverPolicy};
 
 /// Begins a transaction at the isolation level that the statements were written for.
 pub(super) async fn begin(client: &mut Client) -> Result<Transaction<'_>, PostgresError> {
@@ -21,7 +21,7 @@ const INSERT_SESSION: &str = "INSERT INTO segue_sessions (uid, epoch, name, name
      SELECT u.id, u.id, $1, $2, 0, $3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
      FROM (SELECT nextval('segue_epochs') AS id OFFSET 0) u ON CONFLICT (name) DO NOTHING RETURNING uid";
 
-pub(super) async fn create_session(db: &PostgresBackend, session: &SessionId) -> Result<Lease, PostgresError> {
+pub(super) async fn create_session(db: &PostgresStoreInner, session: &SessionId) -> Result<Lease, PostgresError> {
     ensure_recent_heartbeat(db).await?;
     let mut client = db.client().await?;
     let (name, namespace) = (session.as_str(), namespace_of(session));
@@ -40,12 +40,12 @@ pub(super) async fn create_session(db: &PostgresBackend, session: &SessionId) ->
         uid: SessionUid(uid),
         parent: None,
         expires_at: Some(lease_expiry(db)),
-        inbox: InboxStatus::Empty,
+        inbox: InboxEmptiness::Empty,
     })
 }
 
 pub(super) async fn acquire_lease(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     takeover: TakeoverPolicy,
 ) -> Result<Lease, PostgresError> {
@@ -65,7 +65,7 @@ pub(super) async fn acquire_lease(
 
 /// Makes this node the holder of a locked session, with a new epoch. A lease that was not released counts as a takeover.
 pub(super) async fn set_holder(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     transaction: &Transaction<'_>,
     session_row: &PostgresSessionRow,
 ) -> Result<Lease, PostgresError> {
@@ -84,15 +84,15 @@ pub(super) async fn set_holder(
         uid: session_row.session_uid(),
         parent: session_row.parent_uid(),
         expires_at: Some(lease_expiry(db)),
-        inbox: InboxStatus::from_entry_count(usize::from(has_entries)),
+        inbox: InboxEmptiness::from_entry_count(usize::from(has_entries)),
     })
 }
 
 pub(super) async fn release_lease(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     epoch: LeaseEpoch,
-) -> Result<InboxStatus, PostgresError> {
+) -> Result<InboxEmptiness, PostgresError> {
     let client = db.client().await?;
     let released = query_opt(
         &client,
@@ -102,7 +102,7 @@ pub(super) async fn release_lease(
     )
     .await?;
     match released {
-        Some(row) => Ok(InboxStatus::from_entry_count(usize::from(row.get::<_, bool>(0)))),
+        Some(row) => Ok(InboxEmptiness::from_entry_count(usize::from(row.get::<_, bool>(0)))),
         None => {
             let current = load_session_row(&client, session, RowLock::None).await?.epoch;
             Err(Error::Fenced { session: session.clone(), epoch, current }.into())

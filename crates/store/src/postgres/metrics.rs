@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, now_ms, query_opt};
 use crate::StoreMetrics;
@@ -29,7 +29,7 @@ impl PostgresCounters {
     }
 }
 
-pub(super) async fn read_metrics(db: &PostgresBackend) -> Result<StoreMetrics, PostgresError> {
+pub(super) async fn read_metrics(db: &PostgresStoreInner) -> Result<StoreMetrics, PostgresError> {
     let row = query_opt(
         &db.client().await?,
         &format!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::GenericClient;
 use segue_core::ids::{LeaseEpoch, SessionId, UnixMillis};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use super::schema::{execute, from_bigint, now_ms, query, query_opt, to_bigint};
 use super::shared_tables::prune_shared_rows;
@@ -16,10 +16,10 @@ use crate::limits::{
     DEAD_NODE_RETENTION_MS, HEARTBEATS_PER_PRUNING, HOST_NAME_BYTES_MAX, OUTCOME_RETENTION_MS, OUTCOMES_PRUNED_MAX,
     SHUTDOWN_MS_MAX,
 };
-use crate::{LeaseRenewal, LostLease};
+use crate::{LeaseRenewalResult, LostLease};
 
 /// The holder of a session, as another node sees it.
-pub(super) struct HolderStatus {
+pub(super) struct LeaseHolderStatus {
     pub(super) name: String,
     /// Whether its leases have expired.
     pub(super) is_expired: bool,
@@ -35,12 +35,12 @@ pub(super) fn default_node_name() -> String {
 }
 
 /// Returns a number that no node ever had.
-pub(super) async fn next_node_number(db: &PostgresBackend) -> Result<i64, PostgresError> {
+pub(super) async fn next_node_number(db: &PostgresStoreInner) -> Result<i64, PostgresError> {
     Ok(db.client().await?.query_one("SELECT nextval('segue_epochs')", &[]).await?.get(0))
 }
 
 /// Extends the leases of this node.
-pub(super) async fn send_heartbeat(db: &PostgresBackend) -> Result<(), PostgresError> {
+pub(super) async fn send_heartbeat(db: &PostgresStoreInner) -> Result<(), PostgresError> {
     let client = db.client().await?;
     let (sent_at, offset) = (Instant::now(), db.clock_offset_ms());
     let row = query_opt(
@@ -64,7 +64,7 @@ pub(super) async fn send_heartbeat(db: &PostgresBackend) -> Result<(), PostgresE
 }
 
 /// Sends a heartbeat if half of the lease has passed since the last one, so that a new lease does not begin expired.
-pub(super) async fn ensure_recent_heartbeat(db: &PostgresBackend) -> Result<(), PostgresError> {
+pub(super) async fn ensure_recent_heartbeat(db: &PostgresStoreInner) -> Result<(), PostgresError> {
     let last = *db.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
     let is_recent = last.is_some_and(|(at, offset)| {
         let advanced = Duration::from_millis(from_bigint(db.clock_offset_ms() - offset));
@@ -74,17 +74,17 @@ pub(super) async fn ensure_recent_heartbeat(db: &PostgresBackend) -> Result<(), 
 }
 
 /// Returns when the leases of this node expire.
-pub(super) fn lease_expiry(db: &PostgresBackend) -> UnixMillis {
+pub(super) fn lease_expiry(db: &PostgresStoreInner) -> UnixMillis {
     UnixMillis(from_bigint(db.expires_at.load(Ordering::Acquire)))
 }
 
 /// Sends a heartbeat and finds out which leases are lost. A lease that this node has acquired again meanwhile is not.
 pub(super) async fn renew_leases(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     held: &[(SessionId, LeaseEpoch)],
-) -> Result<LeaseRenewal, PostgresError> {
+) -> Result<LeaseRenewalResult, PostgresError> {
     send_heartbeat(db).await?;
-    let mut renewal = LeaseRenewal { expires_at: Some(lease_expiry(db)), lost: Vec::new() };
+    let mut renewal = LeaseRenewalResult { expires_at: Some(lease_expiry(db)), lost: Vec::new() };
     if held.is_empty() {
         return Ok(renewal);
     }
@@ -108,10 +108,10 @@ pub(super) async fn renew_leases(
 
 /// Returns the status of another node that holds a session; none if it has ended.
 pub(super) async fn find_other_holder(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     client: &impl GenericClient,
     holder: Option<i64>,
-) -> Result<Option<HolderStatus>, PostgresError> {
+) -> Result<Option<LeaseHolderStatus>, PostgresError> {
     let Some(holder) = holder.filter(|holder| *holder != db.node) else { return Ok(None) };
     let row = query_opt(
         client,
@@ -119,12 +119,12 @@ pub(super) async fn find_other_holder(
         &[&holder, &db.clock_offset_ms()],
     )
     .await?;
-    Ok(row.map(|row| HolderStatus { name: row.get(0), is_expired: row.get(1) }))
+    Ok(row.map(|row| LeaseHolderStatus { name: row.get(0), is_expired: row.get(1) }))
 }
 
 /// Returns where to reach the live nodes, other than this one, that hold sessions.
 pub(super) async fn find_holder_addresses(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     sessions: &[SessionId],
 ) -> Result<Vec<Option<String>>, PostgresError> {
     let names: Vec<&str> = sessions.iter().map(SessionId::as_str).collect();
@@ -143,7 +143,7 @@ pub(super) async fn find_holder_addresses(
 }
 
 /// Removes the row of this node, which ends its leases. If the database is gone, they expire.
-pub(super) async fn remove_node(db: &PostgresBackend) {
+pub(super) async fn remove_node(db: &PostgresStoreInner) {
     let removal = async {
         let client = db.client().await?;
         execute(&client, "DELETE FROM segue_nodes WHERE node = $1", &[&db.node]).await
@@ -155,7 +155,7 @@ pub(super) async fn remove_node(db: &PostgresBackend) {
 }
 
 /// Deletes some outcomes that are too old to be read, and nodes that have been dead for long.
-async fn prune_outdated_rows(db: &PostgresBackend, client: &impl GenericClient) -> Result<(), PostgresError> {
+async fn prune_outdated_rows(db: &PostgresStoreInner, client: &impl GenericClient) -> Result<(), PostgresError> {
     let offset = db.clock_offset_ms();
     execute(
         client,

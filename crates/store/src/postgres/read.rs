@@ -7,7 +7,7 @@ use deadpool_postgres::GenericClient;
 use segue_core::body::BodyId;
 use segue_core::ids::{Seq, SessionId};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::append::journal_scope;
 use super::inbox::read_inbox;
 use super::postgres_error::{PostgresError, corrupted};
@@ -17,7 +17,7 @@ use crate::limits::JOURNAL_ROWS_READ_MAX;
 use crate::{Error, IntegrityReport, JournalRecord, Snapshot, encoding};
 
 pub(super) async fn read_records(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     after: Seq,
     limit: usize,
@@ -66,7 +66,7 @@ async fn read_records_of(
 }
 
 pub(super) async fn read_heads(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     sessions: &[SessionId],
 ) -> Result<Vec<Option<Seq>>, PostgresError> {
     let names: Vec<&str> = sessions.iter().map(SessionId::as_str).collect();
@@ -77,7 +77,7 @@ pub(super) async fn read_heads(
 }
 
 pub(super) async fn read_bodies(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     ids: &[BodyId],
 ) -> Result<Vec<Arc<str>>, PostgresError> {
@@ -112,7 +112,7 @@ fn decode_body(hash: &[u8], packed: &[u8]) -> Result<Arc<str>, String> {
 }
 
 pub(super) async fn load_snapshot(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
 ) -> Result<Option<Snapshot>, PostgresError> {
     let client = db.client().await?;
@@ -128,7 +128,7 @@ pub(super) async fn load_snapshot(
 
 /// Saves the snapshot, unless a newer one is stored. `sealed` is its encoded form.
 pub(super) async fn save_snapshot(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     session: &SessionId,
     seq: Seq,
     format: u32,
@@ -151,14 +151,14 @@ pub(super) async fn save_snapshot(
 }
 
 /// Checks that the database can be written, with a write that changes nothing.
-pub(super) async fn probe_write(db: &PostgresBackend) -> Result<(), PostgresError> {
+pub(super) async fn probe_write(db: &PostgresStoreInner) -> Result<(), PostgresError> {
     let sql = "UPDATE segue_nodes SET name = name WHERE node = $1";
     execute(&db.writer_pool.get().await?, sql, &[&db.node]).await?;
     Ok(())
 }
 
 /// Checks each session with separate small reads, so that damage to one does not hide damage to another.
-pub(super) async fn check_integrity(db: &PostgresBackend) -> Result<IntegrityReport, PostgresError> {
+pub(super) async fn check_integrity(db: &PostgresStoreInner) -> Result<IntegrityReport, PostgresError> {
     let mut report = IntegrityReport::default();
     let client = db.client().await?;
     let mut last = String::new();
@@ -201,7 +201,7 @@ pub(super) async fn check_integrity(db: &PostgresBackend) -> Result<IntegrityRep
 }
 
 async fn check_session(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     client: &impl GenericClient,
     session: &SessionId,
 ) -> Result<(), PostgresError> {

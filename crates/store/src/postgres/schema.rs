@@ -4,7 +4,7 @@ use deadpool_postgres::{GenericClient, Pool};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use crate::Error;
 
@@ -107,7 +107,7 @@ pub(super) const NOW_MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 10
 
 /// The state of a database, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DatabaseReport {
+pub struct PostgresDatabaseReport {
     /// Where the database is, without the password.
     pub location: String,
     pub server_version: String,
@@ -219,7 +219,7 @@ async fn read_format(client: &impl GenericClient) -> Result<u32, PostgresError> 
     Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(u32::MAX))
 }
 
-pub(super) async fn report_database(db: &PostgresBackend) -> Result<DatabaseReport, PostgresError> {
+pub(super) async fn report_database(db: &PostgresStoreInner) -> Result<PostgresDatabaseReport, PostgresError> {
     let client = db.client().await?;
     let setting = async |name: &str| -> Result<String, PostgresError> {
         Ok(client.query_one(&format!("SHOW {name}"), &[]).await?.get(0))
@@ -238,7 +238,7 @@ pub(super) async fn report_database(db: &PostgresBackend) -> Result<DatabaseRepo
     )
     .await?;
     let count = |column: usize| counts.as_ref().map_or(0, |row| from_bigint(row.get(column)));
-    Ok(DatabaseReport {
+    Ok(PostgresDatabaseReport {
         location: db.location.clone(),
         server_version: setting("server_version").await?,
         format: read_format(&client).await?,

@@ -3,12 +3,12 @@
 use deadpool_postgres::GenericClient;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 
-use super::PostgresBackend;
+use super::PostgresStoreInner;
 use super::nodes::find_other_holder;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, execute, from_bigint, query_opt, to_bigint};
 use crate::catalog::name_namespace;
-use crate::{Error, SessionAddress, SessionSummary, TakeoverPolicy, encoding};
+use crate::{Error, SessionNameAndUid, SessionSummary, TakeoverPolicy, encoding};
 
 /// A session's row.
 pub(super) struct PostgresSessionRow {
@@ -37,8 +37,8 @@ impl PostgresSessionRow {
         SessionUid(from_bigint(self.uid))
     }
 
-    pub(super) fn address(&self, session: &SessionId) -> SessionAddress {
-        SessionAddress { session: session.clone(), uid: self.session_uid() }
+    pub(super) fn address(&self, session: &SessionId) -> SessionNameAndUid {
+        SessionNameAndUid { session: session.clone(), uid: self.session_uid() }
     }
 
     pub(super) fn parent_uid(&self) -> Option<SessionUid> {
@@ -52,7 +52,7 @@ impl PostgresSessionRow {
     /// Refuses if another node holds the session and `takeover` does not allow taking it.
     pub(super) async fn ensure_not_held(
         &self,
-        db: &PostgresBackend,
+        db: &PostgresStoreInner,
         client: &impl GenericClient,
         session: &SessionId,
         takeover: TakeoverPolicy,
@@ -117,7 +117,7 @@ pub(super) async fn find_session_name(
 /// Refuses if a session has this name. What remains of a session without records that no live node holds, or whose
 /// creation was abandoned, is deleted.
 pub(super) async fn free_name(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     client: &impl GenericClient,
     session: &SessionId,
 ) -> Result<(), PostgresError> {

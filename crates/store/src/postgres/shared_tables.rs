@@ -7,11 +7,12 @@ use deadpool_postgres::GenericClient;
 
 use super::postgres_error::PostgresError;
 use super::schema::{execute, from_bigint, now_ms, query_opt, to_bigint};
-use super::{PostgresBackend, PostgresStore, run_operation};
+use super::{PostgresStore, PostgresStoreInner, run_operation};
 use crate::limits::{BUCKET_FILL_MS, SHARED_ROWS_PRUNED_MAX};
 use crate::{
-    Error, RecordCondition, RecordRead, RecordVersion, RecordWrite, RecordWriteOutcome, SharedMeters, SharedRecords,
-    SlotLease, SlotRequest, TokenGrant, TokenRequest, UsageAmounts, UsageReport,
+    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
+    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
+    UsageAccountUpdate, UsageAmounts,
 };
 
 const READING: &str = "reading what the nodes share";
@@ -19,12 +20,12 @@ const WRITING: &str = "writing what the nodes share";
 
 #[async_trait]
 impl SharedRecords for PostgresStore {
-    async fn read_record(&self, name: &str, known: Option<RecordVersion>) -> Result<RecordRead, Error> {
+    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error> {
         let name = name.to_owned();
         run_operation!(self, READING.to_owned(), (name, known), |db| read_record(db, &name, known)).await
     }
 
-    async fn write_record(&self, write: RecordWrite) -> Result<RecordWriteOutcome, Error> {
+    async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, Error> {
         let write = Arc::new(write);
         run_operation!(self, WRITING.to_owned(), (write), |db| write_record(db, &write)).await
     }
@@ -34,11 +35,11 @@ impl SharedRecords for PostgresStore {
         run_operation!(self, WRITING.to_owned(), (name), |db| delete_record(db, &name)).await
     }
 
-    async fn hold_slot(&self, request: SlotRequest) -> Result<Option<SlotLease>, Error> {
+    async fn hold_slot(&self, request: ConcurrencySlotRequest) -> Result<Option<ConcurrencySlotLease>, Error> {
         run_operation!(self, WRITING.to_owned(), (request), |db| hold_slot(db, &request)).await
     }
 
-    async fn release_slot(&self, group: &str, holder: &str, lease: SlotLease) -> Result<(), Error> {
+    async fn release_slot(&self, group: &str, holder: &str, lease: ConcurrencySlotLease) -> Result<(), Error> {
         let (group, holder) = (group.to_owned(), holder.to_owned());
         run_operation!(self, WRITING.to_owned(), (group, holder, lease), |db| release_slot(db, &group, &holder, lease))
             .await
@@ -47,11 +48,11 @@ impl SharedRecords for PostgresStore {
 
 #[async_trait]
 impl SharedMeters for PostgresStore {
-    async fn take_tokens(&self, request: TokenRequest) -> Result<TokenGrant, Error> {
+    async fn take_tokens(&self, request: RateLimitTokenRequest) -> Result<RateLimitTokenGrant, Error> {
         run_operation!(self, WRITING.to_owned(), (request), |db| take_tokens(db, &request)).await
     }
 
-    async fn report_usage(&self, report: UsageReport) -> Result<(), Error> {
+    async fn report_usage(&self, report: UsageAccountUpdate) -> Result<(), Error> {
         run_operation!(self, WRITING.to_owned(), (report), |db| report_usage(db, &report)).await
     }
 
@@ -62,10 +63,10 @@ impl SharedMeters for PostgresStore {
 }
 
 async fn read_record(
-    db: &PostgresBackend,
+    db: &PostgresStoreInner,
     name: &str,
-    known: Option<RecordVersion>,
-) -> Result<RecordRead, PostgresError> {
+    known: Option<SharedRecordVersion>,
+) -> Result<SharedRecordRead, PostgresError> {
     let known = known.map(|version| to_bigint(version.0));
     let sql = format!(
         "SELECT version, CASE WHEN version IS DISTINCT FROM $2 THEN data END FROM segue_records
@@ -74,15 +75,18 @@ async fn read_record(
     );
     let row = query_opt(&db.client().await?, &sql, &[&name, &known, &db.clock_offset_ms()]).await?;
     Ok(match row {
-        None => RecordRead::Missing,
+        None => SharedRecordRead::Missing,
         Some(row) => match row.get::<_, Option<Vec<u8>>>(1) {
-            None => RecordRead::Unchanged,
-            Some(bytes) => RecordRead::Found { version: RecordVersion(from_bigint(row.get(0))), bytes },
+            None => SharedRecordRead::Unchanged,
+            Some(bytes) => SharedRecordRead::Found { version: SharedRecordVersion(from_bigint(row.get(0))), bytes },
         },
     })
 }
 
-async fn write_record(db: &PostgresBackend, write: &RecordWrite) -> Result<RecordWriteOutcome, PostgresError> {
+async fn write_record(
+    db: &PostgresStoreInner,
+    write: &SharedRecordWrite,
+) -> Result<SharedRecordWriteOutcome, PostgresError> {
     let client = db.client().await?;
     let (now, offset) = (now_ms("$4"), db.clock_offset_ms());
     let expires_in_ms = write.expires_in_ms.map(to_bigint);
@@ -110,19 +114,22 @@ async fn write_record(db: &PostgresBackend, write: &RecordWrite) -> Result<Recor
             query_opt(&client, &sql, &[&write.name, &write.bytes, &expires_in_ms, &offset, &expected]).await?
         }
     };
-    Ok(row.map_or(RecordWriteOutcome::Conflict, |row| {
-        RecordWriteOutcome::Written(RecordVersion(from_bigint(row.get(0))))
+    Ok(row.map_or(SharedRecordWriteOutcome::Conflict, |row| {
+        SharedRecordWriteOutcome::Written(SharedRecordVersion(from_bigint(row.get(0))))
     }))
 }
 
-async fn delete_record(db: &PostgresBackend, name: &str) -> Result<(), PostgresError> {
+async fn delete_record(db: &PostgresStoreInner, name: &str) -> Result<(), PostgresError> {
     execute(&db.client().await?, "DELETE FROM segue_records WHERE name = $1", &[&name]).await?;
     Ok(())
 }
 
 /// Extends the holder's slot, or takes the first free one. If another holder takes that at the same time, it looks
 /// again. A holder that asks twice at the same time collides with itself, and the operation is repeated.
-async fn hold_slot(db: &PostgresBackend, request: &SlotRequest) -> Result<Option<SlotLease>, PostgresError> {
+async fn hold_slot(
+    db: &PostgresStoreInner,
+    request: &ConcurrencySlotRequest,
+) -> Result<Option<ConcurrencySlotLease>, PostgresError> {
     let client = db.client().await?;
     let (slots_max, hold_ms) = (i64::from(request.slots_max), to_bigint(request.hold_ms));
     let offset = db.clock_offset_ms();
@@ -132,7 +139,7 @@ async fn hold_slot(db: &PostgresBackend, request: &SlotRequest) -> Result<Option
     );
     let own = query_opt(&client, &extend, &[&request.group, &request.holder, &hold_ms, &offset]).await?;
     if let Some(row) = own {
-        return Ok(Some(SlotLease { expires_at: from_bigint(row.get(0)) }));
+        return Ok(Some(ConcurrencySlotLease { expires_at: from_bigint(row.get(0)) }));
     }
     let now = now_ms("$5");
     // One of the first numbers is free, as many as there are rows. Holders beyond a limit that was lowered count, too.
@@ -151,19 +158,27 @@ async fn hold_slot(db: &PostgresBackend, request: &SlotRequest) -> Result<Option
         let slot: i64 = free.get(0);
         let taken = query_opt(&client, &take, &[&request.group, &request.holder, &slot, &hold_ms, &offset]).await?;
         if let Some(row) = taken {
-            return Ok(Some(SlotLease { expires_at: from_bigint(row.get(0)) }));
+            return Ok(Some(ConcurrencySlotLease { expires_at: from_bigint(row.get(0)) }));
         }
     }
     Ok(None)
 }
 
-async fn release_slot(db: &PostgresBackend, group: &str, holder: &str, lease: SlotLease) -> Result<(), PostgresError> {
+async fn release_slot(
+    db: &PostgresStoreInner,
+    group: &str,
+    holder: &str,
+    lease: ConcurrencySlotLease,
+) -> Result<(), PostgresError> {
     let sql = "DELETE FROM segue_slots WHERE slot_group = $1 AND holder = $2 AND expires_at = $3";
     execute(&db.client().await?, sql, &[&group, &holder, &to_bigint(lease.expires_at)]).await?;
     Ok(())
 }
 
-async fn take_tokens(db: &PostgresBackend, request: &TokenRequest) -> Result<TokenGrant, PostgresError> {
+async fn take_tokens(
+    db: &PostgresStoreInner,
+    request: &RateLimitTokenRequest,
+) -> Result<RateLimitTokenGrant, PostgresError> {
     let (capacity, wanted) = (f64::from(request.tokens_per_minute), f64::from(request.wanted));
     let per_ms = capacity / BUCKET_FILL_MS;
     let available =
@@ -180,12 +195,12 @@ async fn take_tokens(db: &PostgresBackend, request: &TokenRequest) -> Result<Tok
         [&request.bucket, &capacity, &wanted, &per_ms, &db.clock_offset_ms()];
     let row = query_opt(&db.client().await?, &sql, &values).await?;
     let (granted, tokens) = row.map_or((0.0, 0.0), |row| (row.get(0), row.get(1)));
-    Ok(TokenGrant::new(granted, tokens, per_ms))
+    Ok(RateLimitTokenGrant::new(granted, tokens, per_ms))
 }
 
 /// Adds what is new to the account, and remembers the total of the source. The row of the source is locked first, so
 /// two reports of one source do not both add the same part.
-async fn report_usage(db: &PostgresBackend, report: &UsageReport) -> Result<(), PostgresError> {
+async fn report_usage(db: &PostgresStoreInner, report: &UsageAccountUpdate) -> Result<(), PostgresError> {
     let sql = format!(
         "WITH known AS (
              SELECT cost_microusd, input_tokens, output_tokens, unpriced_answers FROM segue_usage_sources
@@ -235,7 +250,7 @@ async fn report_usage(db: &PostgresBackend, report: &UsageReport) -> Result<(), 
     Ok(())
 }
 
-async fn read_usage(db: &PostgresBackend, account: &str) -> Result<UsageAmounts, PostgresError> {
+async fn read_usage(db: &PostgresStoreInner, account: &str) -> Result<UsageAmounts, PostgresError> {
     let sql = "SELECT cost_microusd, input_tokens, output_tokens, unpriced_answers FROM segue_usage WHERE account = $1";
     let row = query_opt(&db.client().await?, sql, &[&account]).await?;
     Ok(row.map_or_else(UsageAmounts::default, |row| UsageAmounts {
@@ -247,7 +262,10 @@ async fn read_usage(db: &PostgresBackend, account: &str) -> Result<UsageAmounts,
 }
 
 /// Deletes some rows that have expired, and buckets that are full again.
-pub(super) async fn prune_shared_rows(db: &PostgresBackend, client: &impl GenericClient) -> Result<(), PostgresError> {
+pub(super) async fn prune_shared_rows(
+    db: &PostgresStoreInner,
+    client: &impl GenericClient,
+) -> Result<(), PostgresError> {
     let tables = [
         ("segue_records", "name", "expires_at", 0),
         ("segue_usage", "account", "expires_at", 0),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::sqlite_error::{TransactionError, map_file_error, map_store_error};
 use super::{private_files, read, schema};
 use crate::{Error, IntegrityReport};
@@ -62,7 +62,7 @@ fn copy_and_check(from: &Path, part: &Path) -> Result<IntegrityReport, BackupErr
     let file = private_files::create_new_private_file(part).map_err(|error| map_file_error(&error, part))?;
     source.execute("VACUUM INTO ?1", [destination]).map_err(|error| map_store_error(&error, from))?;
     drop(source);
-    let copy: StoreConnection = schema::open_writer_connection(part)?.into();
+    let copy: SqliteStoreConnection = schema::open_writer_connection(part)?.into();
     let report = read::check_integrity(&copy).map_err(|error| match error {
         TransactionError::Sql(error) => map_store_error(&error, part),
         TransactionError::Rejected(error) | TransactionError::Failed(error) => error,

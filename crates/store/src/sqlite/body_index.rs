@@ -22,12 +22,12 @@ const BODY_ADDRESS_BYTES: usize = 16;
 
 /// A connection with its copy of the list of new addresses.
 #[derive(Debug)]
-pub(super) struct StoreConnection {
+pub(super) struct SqliteStoreConnection {
     db: Connection,
     unindexed: RefCell<UnindexedBodyAddresses>,
 }
 
-impl Deref for StoreConnection {
+impl Deref for SqliteStoreConnection {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -35,7 +35,7 @@ impl Deref for StoreConnection {
     }
 }
 
-impl From<Connection> for StoreConnection {
+impl From<Connection> for SqliteStoreConnection {
     fn from(db: Connection) -> Self {
         Self { db, unindexed: RefCell::default() }
     }
@@ -59,7 +59,7 @@ struct UnindexedAddressChanges {
     last_row: Option<i64>,
 }
 
-impl StoreConnection {
+impl SqliteStoreConnection {
     /// Reads new rows of the list. Must be called first in every transaction.
     pub(super) fn read_new_addresses(&self) -> Result<(), rusqlite::Error> {
         let mut addresses = self.unindexed.borrow_mut();

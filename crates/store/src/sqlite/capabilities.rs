@@ -6,17 +6,17 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::inbox::EncodedSubmission;
 use super::process_lock::ProcessLivenessLock;
 use super::writer::WalErasureRequirement;
 use super::{SqliteStore, catalog, fork_delete, inbox, leases, read, write};
 use crate::encoding;
 use crate::{
-    ChangeCursor, Error, ForkSpec, InboxEntry, InboxStatus, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewal, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionAddress, SessionCatalog, SessionChangePage, SessionListPage, SessionQuery, Snapshot, StoreMaintenance,
-    SubmissionStatus, TakeoverPolicy, validate_session_id,
+    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
+    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
+    SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
 };
 
 #[async_trait]
@@ -64,8 +64,9 @@ impl JournalWriter for SqliteStore {
     async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let sealed = encoding::seal_snapshot(session, &snapshot);
         let (name, bytes) = (session.clone(), sealed.len());
-        let work =
-            move |db: &StoreConnection, _: &ProcessLivenessLock| write::save_snapshot(db, &name, &snapshot, &sealed);
+        let work = move |db: &SqliteStoreConnection, _: &ProcessLivenessLock| {
+            write::save_snapshot(db, &name, &snapshot, &sealed)
+        };
         self.run_write(session, bytes, WalErasureRequirement::NotRequired, work).await
     }
 
@@ -109,12 +110,12 @@ impl LeaseStore for SqliteStore {
         None
     }
 
-    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewal, Error> {
+    async fn renew_leases(&self, held: &[(SessionId, LeaseEpoch)]) -> Result<LeaseRenewalResult, Error> {
         let held = held.to_vec();
         self.run_store_read(move |db| leases::find_lost_leases(db, &held)).await
     }
 
-    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxStatus, Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<InboxEmptiness, Error> {
         let name = session.clone();
         self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, _| {
             leases::release_lease(db, &name, epoch)
@@ -148,7 +149,7 @@ impl InboxStore for SqliteStore {
         self.run_session_read(session, move |db, session| inbox::read_outcome(db, session, submission, now)).await
     }
 
-    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn held_sessions_with_entries(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         let node = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             writer.as_ref().ok_or(Error::Closed)?.node.clone()
@@ -164,11 +165,11 @@ impl SessionCatalog for SqliteStore {
         self.run_store_read(move |db| catalog::list_sessions(db, &query)).await
     }
 
-    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionAddress>, Error> {
+    async fn parent_of(&self, session: &SessionId) -> Result<Option<SessionNameAndUid>, Error> {
         self.run_session_read(session, |db, session| catalog::parent_of(db, session)).await
     }
 
-    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn children_of(&self, parent: SessionUid, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         self.run_store_read(move |db| catalog::children_of(db, parent, limit)).await
     }
 
@@ -177,11 +178,15 @@ impl SessionCatalog for SqliteStore {
         self.run_store_read(move |db| catalog::sessions_with_pending_work(db, &query)).await
     }
 
-    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionAddress>, Error> {
+    async fn sessions_to_delete(&self, limit: usize) -> Result<Vec<SessionNameAndUid>, Error> {
         self.run_store_read(move |db| catalog::sessions_to_delete(db, limit)).await
     }
 
-    async fn changes_after(&self, after: Option<ChangeCursor>, limit: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(
+        &self,
+        after: Option<SessionChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionChangePage, Error> {
         self.run_store_read(move |db| catalog::changes_after(db, after, limit)).await
     }
 }

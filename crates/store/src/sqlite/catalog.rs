@@ -12,10 +12,10 @@ use super::sqlite_error::TransactionError;
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::encoding;
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
-use crate::search::SearchSubstring;
+use crate::search::PreparedSearchTerm;
 use crate::{
-    ChangeCursor, PendingSession, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
-    SessionAddress, SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, StoredSessionChange,
+    PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionChangePage,
+    SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionChange,
     StoredSessionEntry,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 const LIST_COLUMNS: &str = "key, name, uid, parent, head, takeovers, summary, updated_at, change";
 
 /// A listed session. Its entry is missing if its summary cannot be read.
-struct SessionListRow {
+struct SqliteSessionListRow {
     key: i64,
     at: SessionListCursor,
     change: u64,
@@ -31,7 +31,7 @@ struct SessionListRow {
 }
 
 pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
-    let term = query.text.as_deref().map(SearchSubstring::new);
+    let term = query.text.as_deref().map(PreparedSearchTerm::new);
     let namespace = query.name_prefix.as_deref().and_then(name_namespace);
     let (index, namespace_filter) = match namespace {
         Some(_) => ("sessions_listed_by_namespace", "namespace = ?3"),
@@ -69,7 +69,7 @@ pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<Ses
 }
 
 /// Reads the columns of [`LIST_COLUMNS`].
-fn read_list_row(row: &rusqlite::Row<'_>) -> Result<SessionListRow, rusqlite::Error> {
+fn read_list_row(row: &rusqlite::Row<'_>) -> Result<SqliteSessionListRow, rusqlite::Error> {
     let session = SessionId::from(row.get::<_, String>(1)?);
     let sealed = row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default();
     // Unreadable summaries are reported by the integrity check, not here.
@@ -86,7 +86,7 @@ fn read_list_row(row: &rusqlite::Row<'_>) -> Result<SessionListRow, rusqlite::Er
         is_quarantined: takeovers >= TAKEOVERS_WITHOUT_PROGRESS_MAX,
         excerpt: None,
     });
-    Ok(SessionListRow { key: row.get(0)?, at, change: row.get(8)?, entry })
+    Ok(SqliteSessionListRow { key: row.get(0)?, at, change: row.get(8)?, entry })
 }
 
 /// Returns the text around the first match in a session's title or visible texts. Corrupted texts are skipped.
@@ -94,7 +94,7 @@ fn find_session_excerpt(
     db: &Connection,
     key: i64,
     title: &str,
-    term: &SearchSubstring,
+    term: &PreparedSearchTerm,
 ) -> Result<Option<String>, rusqlite::Error> {
     if let Some(excerpt_found) = term.find_excerpt(title) {
         return Ok(Some(excerpt_found));
@@ -115,16 +115,16 @@ fn find_session_excerpt(
     Ok(None)
 }
 
-pub(super) fn parent_of(db: &Connection, session: &SessionId) -> Result<Option<SessionAddress>, TransactionError> {
+pub(super) fn parent_of(db: &Connection, session: &SessionId) -> Result<Option<SessionNameAndUid>, TransactionError> {
     let Some(uid) = load_session_row(db, session)?.parent else { return Ok(None) };
-    Ok(find_session_name(db, uid)?.map(|session| SessionAddress { session, uid }))
+    Ok(find_session_name(db, uid)?.map(|session| SessionNameAndUid { session, uid }))
 }
 
 pub(super) fn children_of(
     db: &Connection,
     parent: SessionUid,
     limit: usize,
-) -> Result<Vec<SessionAddress>, TransactionError> {
+) -> Result<Vec<SessionNameAndUid>, TransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_by_parent WHERE parent = ?1 ORDER BY uid LIMIT ?2",
     )?;
@@ -136,7 +136,7 @@ pub(super) fn has_children(db: &Connection, parent: SessionUid) -> Result<bool, 
     db.prepare_cached("SELECT 1 FROM sessions INDEXED BY sessions_by_parent WHERE parent = ?1")?.exists([parent.0])
 }
 
-pub(super) fn sessions_to_delete(db: &Connection, limit: usize) -> Result<Vec<SessionAddress>, TransactionError> {
+pub(super) fn sessions_to_delete(db: &Connection, limit: usize) -> Result<Vec<SessionNameAndUid>, TransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_to_delete WHERE is_being_deleted = 1 ORDER BY uid LIMIT ?1",
     )?;
@@ -164,7 +164,7 @@ pub(super) fn sessions_with_pending_work(
     while let Some(row) = rows.next()? {
         let (due_at, uid) = (row.get(0)?, SessionUid(row.get(1)?));
         let pending_work = PendingWorkStatus::from_due_at(Some(due_at));
-        page.sessions.push(PendingSession { session: row.get::<_, String>(2)?.into(), uid, pending_work });
+        page.sessions.push(SessionWithPendingWork { session: row.get::<_, String>(2)?.into(), uid, pending_work });
         page.next_cursor = (page.sessions.len() == query.limit).then_some(PendingWorkCursor { due_at, uid });
     }
     Ok(page)
@@ -172,11 +172,11 @@ pub(super) fn sessions_with_pending_work(
 
 pub(super) fn changes_after(
     db: &Connection,
-    after: Option<ChangeCursor>,
+    after: Option<SessionChangeCursor>,
     limit: usize,
 ) -> Result<SessionChangePage, TransactionError> {
     let Some(after) = after else {
-        let next_cursor = ChangeCursor(newest_change(db)?.cast_unsigned());
+        let next_cursor = SessionChangeCursor(newest_change(db)?.cast_unsigned());
         return Ok(SessionChangePage { changes: Vec::new(), next_cursor, misses_deletions: false });
     };
     let bounds = [sortable_time(after.0), row_limit(limit)];
@@ -197,7 +197,7 @@ pub(super) fn changes_after(
     let forgotten: Option<u64> =
         db.prepare_cached("SELECT forgotten_deletion FROM store")?.query_row([], |row| row.get(0)).optional()?;
     Ok(SessionChangePage {
-        next_cursor: changes.last().map_or(after, |(change, _)| ChangeCursor(*change)),
+        next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
         changes: changes.into_iter().filter_map(|(_, change)| change).collect(),
         misses_deletions: after.0 < forgotten.unwrap_or_default(),
     })

@@ -3,8 +3,10 @@
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
-use super::body_index::StoreConnection;
-use super::inbox::{DrainedRow, EncodedOutcome, EncodedSubmission, deliver, drain_entries, find_drained_rows};
+use super::body_index::SqliteStoreConnection;
+use super::inbox::{
+    DrainedInboxRow, EncodedSubmission, EncodedSubmissionOutcome, deliver, drain_entries, find_drained_rows,
+};
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{EncodedSummary, NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session};
 use super::sqlite_error::TransactionError;
@@ -13,7 +15,7 @@ use crate::{JournalCommit, OutgoingSubmission, SpawnedSession};
 
 /// Deliveries, encoded in the caller's thread.
 pub(super) struct EncodedCrossSessionWrites {
-    drained: Vec<EncodedOutcome>,
+    drained: Vec<EncodedSubmissionOutcome>,
     spawned: Vec<EncodedSpawn>,
     outgoing: Vec<EncodedOutgoingSubmission>,
 }
@@ -36,7 +38,7 @@ struct EncodedOutgoingSubmission {
 /// Deliveries that the store accepts, and what the check found.
 pub(super) struct CheckedCrossSessionWrites<'a> {
     deliveries: &'a EncodedCrossSessionWrites,
-    drained_rows: Vec<DrainedRow>,
+    drained_rows: Vec<DrainedInboxRow>,
 }
 
 impl EncodedCrossSessionWrites {
@@ -52,7 +54,7 @@ impl EncodedCrossSessionWrites {
             bounce: outgoing.bounce.as_ref().map(|bounce| EncodedSubmission::exempt(&commit.session, bounce)),
         };
         Some(Self {
-            drained: commit.drained.iter().map(|entry| EncodedOutcome::new(&commit.session, entry)).collect(),
+            drained: commit.drained.iter().map(|entry| EncodedSubmissionOutcome::new(&commit.session, entry)).collect(),
             spawned: commit.spawned.iter().map(EncodedSpawn::new).collect(),
             outgoing: commit.outgoing.iter().map(encode_outgoing).collect(),
         })
@@ -62,13 +64,13 @@ impl EncodedCrossSessionWrites {
         let entries = |entries: &[EncodedSubmission]| entries.iter().map(EncodedSubmission::byte_len).sum::<usize>();
         let spawned = self.spawned.iter().map(|spawned| spawned.journal.byte_len() + entries(&spawned.entries));
         let outgoing = self.outgoing.iter().map(|outgoing| outgoing.submission.byte_len());
-        self.drained.iter().map(EncodedOutcome::byte_len).chain(spawned).chain(outgoing).sum()
+        self.drained.iter().map(EncodedSubmissionOutcome::byte_len).chain(spawned).chain(outgoing).sum()
     }
 
     /// Rejects the commit if an entry is gone, a name is taken, or the session may not spawn any more. Writes nothing.
     pub(super) fn check(
         &self,
-        db: &StoreConnection,
+        db: &SqliteStoreConnection,
         session: &SessionId,
         session_row: &SqliteSessionRow,
         node: &ProcessLivenessLock,
@@ -101,7 +103,7 @@ impl CheckedCrossSessionWrites<'_> {
     /// Writes the deliveries of `session`. A submission that cannot be delivered is bounced.
     pub(super) fn write(
         &self,
-        db: &StoreConnection,
+        db: &SqliteStoreConnection,
         session: &SessionId,
         session_row: &SqliteSessionRow,
         now: UnixMillis,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::catalog::has_children;
 use super::inbox::{EncodedSubmission, deliver};
 use super::leases::set_holder;
@@ -90,7 +90,7 @@ pub(super) fn begin_delete(
 
 /// Deletes all rows of a session. A body that other sessions use gets one of them as its new owner.
 pub(super) fn delete_session(
-    db: &StoreConnection,
+    db: &SqliteStoreConnection,
     session: &SessionId,
     notice_to_parent: Option<&NewSubmission>,
     node: &ProcessLivenessLock,
@@ -188,7 +188,7 @@ fn collect_session_bodies(
 }
 
 /// Ends a session's use of a body. Deletes the body if no other session uses it.
-fn release_body(db: &StoreConnection, session: i64, body: i64) -> Result<(), rusqlite::Error> {
+fn release_body(db: &SqliteStoreConnection, session: i64, body: i64) -> Result<(), rusqlite::Error> {
     let owned_address: Option<i64> = db
         .prepare_cached("SELECT address FROM bodies WHERE id = ?1 AND owner = ?2")?
         .query_row([body, session], |row| row.get(0))

@@ -8,7 +8,7 @@ use super::sqlite_error::TransactionError;
 use crate::encoding;
 use crate::inbox::{SubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, OUTCOMES_PRUNED_PER_COMMIT_MAX};
-use crate::{DrainedEntry, Error, InboxEntry, NewSubmission, SessionAddress, SubmissionStatus};
+use crate::{Error, HandledInboxEntry, InboxEntry, NewSubmission, SessionNameAndUid, SubmissionStatus};
 
 /// A submission, encoded in the caller's thread.
 pub(super) struct EncodedSubmission {
@@ -34,13 +34,13 @@ impl EncodedSubmission {
 }
 
 /// The outcome of an entry, encoded in the caller's thread.
-pub(super) struct EncodedOutcome {
+pub(super) struct EncodedSubmissionOutcome {
     submission: SubmissionId,
     sealed: Vec<u8>,
 }
 
-impl EncodedOutcome {
-    pub(super) fn new(session: &SessionId, drained: &DrainedEntry) -> Self {
+impl EncodedSubmissionOutcome {
+    pub(super) fn new(session: &SessionId, drained: &HandledInboxEntry) -> Self {
         let sealed = encoding::seal_outcome(session, drained.id, &drained.outcome);
         Self { submission: drained.id, sealed }
     }
@@ -51,7 +51,7 @@ impl EncodedOutcome {
 }
 
 /// A row of `inbox` that a commit drains.
-pub(super) struct DrainedRow {
+pub(super) struct DrainedInboxRow {
     id: i64,
     bytes: i64,
     digest: Vec<u8>,
@@ -77,7 +77,7 @@ pub(super) fn deliver(
     session: &SessionId,
     expected: Option<SessionUid>,
     encoded: &EncodedSubmission,
-    sender: Option<&SessionAddress>,
+    sender: Option<&SessionNameAndUid>,
     now: UnixMillis,
 ) -> Result<Result<SessionUid, Error>, rusqlite::Error> {
     let EncodedSubmission { submission, digest, sealed } = encoded;
@@ -129,12 +129,13 @@ pub(super) fn find_drained_rows(
     db: &Connection,
     session: &SessionId,
     session_row: &SqliteSessionRow,
-    drained: &[EncodedOutcome],
-) -> Result<Vec<DrainedRow>, TransactionError> {
+    drained: &[EncodedSubmissionOutcome],
+) -> Result<Vec<DrainedInboxRow>, TransactionError> {
     let mut query = db.prepare_cached("SELECT id, bytes, digest FROM inbox WHERE session = ?1 AND submission = ?2")?;
-    let read = |row: &rusqlite::Row<'_>| Ok(DrainedRow { id: row.get(0)?, bytes: row.get(1)?, digest: row.get(2)? });
+    let read =
+        |row: &rusqlite::Row<'_>| Ok(DrainedInboxRow { id: row.get(0)?, bytes: row.get(1)?, digest: row.get(2)? });
     let mut rows = Vec::with_capacity(drained.len());
-    for EncodedOutcome { submission, .. } in drained {
+    for EncodedSubmissionOutcome { submission, .. } in drained {
         let found = query.query_row(params![session_row.uid.0, submission.0.cast_signed()], read).optional()?;
         let gone = || Error::EntryGone { session: session.clone(), submission: *submission };
         rows.push(found.ok_or_else(|| TransactionError::Rejected(gone()))?);
@@ -146,8 +147,8 @@ pub(super) fn find_drained_rows(
 pub(super) fn drain_entries(
     db: &Connection,
     session_row: &SqliteSessionRow,
-    drained: &[EncodedOutcome],
-    rows: &[DrainedRow],
+    drained: &[EncodedSubmissionOutcome],
+    rows: &[DrainedInboxRow],
     now: UnixMillis,
 ) -> Result<(), rusqlite::Error> {
     for (outcome, row) in drained.iter().zip(rows) {
@@ -221,7 +222,7 @@ pub(super) fn read_inbox(
         entries.push(InboxEntry {
             id,
             at: UnixMillis(row.get::<_, i64>(1)?.cast_unsigned()),
-            sender: sender.map(|(name, uid)| SessionAddress { session: name.into(), uid: SessionUid(uid) }),
+            sender: sender.map(|(name, uid)| SessionNameAndUid { session: name.into(), uid: SessionUid(uid) }),
             bytes,
         });
     }
@@ -254,7 +255,7 @@ pub(super) fn held_sessions_with_entries(
     db: &Connection,
     holder: &str,
     limit: usize,
-) -> Result<Vec<SessionAddress>, TransactionError> {
+) -> Result<Vec<SessionNameAndUid>, TransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_with_entries
          WHERE lease_holder = ?1 AND inbox_entries > 0 ORDER BY uid LIMIT ?2",
@@ -264,8 +265,8 @@ pub(super) fn held_sessions_with_entries(
 }
 
 /// Reads a name and a uid.
-pub(super) fn read_address(row: &rusqlite::Row<'_>) -> Result<SessionAddress, rusqlite::Error> {
-    Ok(SessionAddress { session: row.get::<_, String>(0)?.into(), uid: SessionUid(row.get(1)?) })
+pub(super) fn read_address(row: &rusqlite::Row<'_>) -> Result<SessionNameAndUid, rusqlite::Error> {
+    Ok(SessionNameAndUid { session: row.get::<_, String>(0)?.into(), uid: SessionUid(row.get(1)?) })
 }
 
 fn corrupted(session: &SessionId, detail: String) -> TransactionError {

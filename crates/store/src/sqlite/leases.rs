@@ -9,7 +9,7 @@ use super::session_row::{
     next_epoch,
 };
 use super::sqlite_error::TransactionError;
-use crate::{InboxStatus, Lease, LeaseRenewal, LostLease, TakeoverPolicy};
+use crate::{InboxEmptiness, Lease, LeaseRenewalResult, LostLease, TakeoverPolicy};
 
 pub(super) fn create_session(
     db: &Connection,
@@ -46,8 +46,8 @@ pub(super) fn acquire_lease(
 pub(super) fn find_lost_leases(
     db: &Connection,
     held: &[(SessionId, LeaseEpoch)],
-) -> Result<LeaseRenewal, TransactionError> {
-    let mut renewal = LeaseRenewal { expires_at: None, lost: Vec::new() };
+) -> Result<LeaseRenewalResult, TransactionError> {
+    let mut renewal = LeaseRenewalResult { expires_at: None, lost: Vec::new() };
     for (session, epoch) in held {
         let current = find_session_row(db, session)?.map(|session_row| session_row.epoch);
         if current != Some(*epoch) {
@@ -61,13 +61,13 @@ pub(super) fn release_lease(
     db: &Connection,
     session: &SessionId,
     epoch: LeaseEpoch,
-) -> Result<InboxStatus, TransactionError> {
+) -> Result<InboxEmptiness, TransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_fenced(session, epoch)?;
     let epoch = next_epoch(db)?;
     db.prepare_cached("UPDATE sessions SET epoch = ?2, lease_holder = NULL, takeovers = 0 WHERE key = ?1")?
         .execute(params![session_row.key, epoch.0])?;
-    Ok(InboxStatus::from_entry_count(session_row.inbox.entries))
+    Ok(InboxEmptiness::from_entry_count(session_row.inbox.entries))
 }
 
 /// Makes this process the holder, with a new epoch. A lease that was not released counts as a takeover.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::BodyId;
 use segue_core::ids::{Seq, SessionId};
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::inbox::read_inbox;
 use super::session_row::{SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
@@ -71,7 +71,7 @@ pub(super) fn read_heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<
 }
 
 pub(super) fn read_bodies(
-    db: &StoreConnection,
+    db: &SqliteStoreConnection,
     session: &SessionId,
     ids: &[BodyId],
 ) -> Result<Vec<Arc<str>>, TransactionError> {
@@ -82,7 +82,7 @@ pub(super) fn read_bodies(
 }
 
 fn read_body(
-    db: &StoreConnection,
+    db: &SqliteStoreConnection,
     session: &SessionId,
     session_row: &SqliteSessionRow,
     id: BodyId,
@@ -147,7 +147,7 @@ pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Opti
 }
 
 /// Checks each session with separate small reads, so that damage to one does not hide damage to another.
-pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, TransactionError> {
+pub(super) fn check_integrity(db: &SqliteStoreConnection) -> Result<IntegrityReport, TransactionError> {
     let mut report = IntegrityReport::default();
     match run_quick_check(db) {
         Ok(problems) => report.store_problems = problems,
@@ -173,7 +173,7 @@ pub(super) fn check_integrity(db: &StoreConnection) -> Result<IntegrityReport, T
     Ok(report)
 }
 
-fn check_session_integrity(db: &StoreConnection, key: i64, session: &SessionId) -> Result<(), TransactionError> {
+fn check_session_integrity(db: &SqliteStoreConnection, key: i64, session: &SessionId) -> Result<(), TransactionError> {
     read_records(db, session, Seq(0), usize::MAX)?;
     let corrupted =
         |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });

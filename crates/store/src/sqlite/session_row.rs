@@ -8,7 +8,7 @@ use super::sqlite_error::TransactionError;
 use crate::catalog::name_namespace;
 use crate::encoding;
 use crate::inbox::InboxSize;
-use crate::{Error, InboxStatus, Lease, SessionAddress, SessionSummary};
+use crate::{Error, InboxEmptiness, Lease, SessionNameAndUid, SessionSummary};
 
 /// A session's row.
 pub(super) struct SqliteSessionRow {
@@ -26,8 +26,8 @@ pub(super) struct SqliteSessionRow {
 }
 
 impl SqliteSessionRow {
-    pub(super) fn address(&self, session: &SessionId) -> SessionAddress {
-        SessionAddress { session: session.clone(), uid: self.uid }
+    pub(super) fn address(&self, session: &SessionId) -> SessionNameAndUid {
+        SessionNameAndUid { session: session.clone(), uid: self.uid }
     }
 
     /// Returns the lease that the row describes, with a new epoch.
@@ -39,7 +39,7 @@ impl SqliteSessionRow {
             parent: self.parent,
             // A lease ends with its process.
             expires_at: None,
-            inbox: InboxStatus::from_entry_count(self.inbox.entries),
+            inbox: InboxEmptiness::from_entry_count(self.inbox.entries),
         }
     }
 

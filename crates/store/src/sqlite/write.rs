@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::deliveries::EncodedCrossSessionWrites;
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{EncodedSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
@@ -99,7 +99,7 @@ impl EncodedJournal {
     }
 
     /// Writes the rows and bodies of a session.
-    pub(super) fn insert(&self, db: &StoreConnection, session: i64) -> Result<(), rusqlite::Error> {
+    pub(super) fn insert(&self, db: &SqliteStoreConnection, session: i64) -> Result<(), rusqlite::Error> {
         let mut body_refs = vec![Vec::new(); self.rows.len()];
         for body in &self.bodies {
             let (body_row, is_new) = insert_or_share_body(db, session, body)?;
@@ -119,7 +119,7 @@ impl EncodedJournal {
 /// Writes a commit. Everything that can be rejected is checked before the first write, because commits of other sessions
 /// share the transaction.
 pub(super) fn append_commit(
-    db: &StoreConnection,
+    db: &SqliteStoreConnection,
     commit: &EncodedCommit,
     node: &ProcessLivenessLock,
     clock: &StoreClock,
@@ -215,7 +215,7 @@ pub(super) fn body_address_prefix(id: BodyId) -> i64 {
 /// Inserts a body, or shares it if it is stored already. Returns its row, and whether the session did not use it
 /// before.
 fn insert_or_share_body(
-    db: &StoreConnection,
+    db: &SqliteStoreConnection,
     session: i64,
     body: &EncodedBody,
 ) -> Result<(i64, bool), rusqlite::Error> {

@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use segue_core::ids::SessionId;
 use tokio::sync::oneshot;
 
-use super::body_index::StoreConnection;
+use super::body_index::SqliteStoreConnection;
 use super::schema::{BUSY_TIMEOUT_MS, open_reader_connection};
 use super::sqlite_error::{TransactionError, map_file_error};
 use crate::Error;
@@ -46,7 +46,7 @@ pub(super) enum WalErasureRequirement {
 /// A unit of work within a transaction. It may run again after a rollback.
 pub(super) trait WriteJob: Send {
     /// Runs the job. A job that is refused must not have written anything.
-    fn run(&mut self, db: &StoreConnection) -> Result<(), TransactionError>;
+    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), TransactionError>;
     /// Sends the result, or the error, to the waiting caller.
     fn send_result(self: Box<Self>, error: Option<&TransactionError>);
     fn byte_len(&self) -> usize;
@@ -55,12 +55,12 @@ pub(super) trait WriteJob: Send {
 
 /// The sending side of the queue of jobs.
 #[derive(Debug, Clone)]
-pub(super) struct WriteQueue {
+pub(super) struct WriteQueueSender {
     jobs: mpsc::Sender<Box<dyn WriteJob>>,
     length: Arc<AtomicUsize>,
 }
 
-impl WriteQueue {
+impl WriteQueueSender {
     /// Adds a job. Returns the length of the queue.
     pub(super) fn push(&self, job: Box<dyn WriteJob>) -> Result<usize, Error> {
         let before = self.length.fetch_add(1, Ordering::Relaxed);
@@ -130,9 +130,9 @@ pub(super) struct ClosureJob<T, F> {
 impl<T, F> WriteJob for ClosureJob<T, F>
 where
     T: Send,
-    F: FnMut(&StoreConnection) -> Result<T, TransactionError> + Send,
+    F: FnMut(&SqliteStoreConnection) -> Result<T, TransactionError> + Send,
 {
-    fn run(&mut self, db: &StoreConnection) -> Result<(), TransactionError> {
+    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), TransactionError> {
         match (self.work)(db) {
             Ok(value) => self.result = Some(Ok(value)),
             Err(TransactionError::Rejected(error)) => self.result = Some(Err(error)),
@@ -160,9 +160,9 @@ where
 }
 
 /// Starts the writer thread. It ends when the last sender is dropped, after all queued jobs.
-pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQueue, JoinHandle<()>), Error> {
+pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQueueSender, JoinHandle<()>), Error> {
     let (sender, jobs) = mpsc::channel();
-    let sender = WriteQueue { jobs: sender, length: Arc::default() };
+    let sender = WriteQueueSender { jobs: sender, length: Arc::default() };
     let mut queue = WriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
     let checkpointer = WalCheckpointer::spawn(path)?;
     let path_shown = path.display().to_string();
@@ -182,7 +182,7 @@ pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQ
 }
 
 struct WriterThread {
-    db: StoreConnection,
+    db: SqliteStoreConnection,
     /// The file, for error messages.
     path: String,
     checkpointer: WalCheckpointer,

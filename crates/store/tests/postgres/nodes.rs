@@ -8,8 +8,8 @@ use segue_store::conformance::{
     StoreFixture, TestJournalWriter, first_record_bodies, sample_commit, sample_summary, visible_body,
 };
 use segue_store::{
-    ChangeCursor, JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionSummary, Store, StoredSessionChange,
-    TakeoverPolicy,
+    JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionSummary, Store,
+    StoredSessionChange, TakeoverPolicy,
 };
 
 use crate::temporary_database::TemporaryDatabase;
@@ -52,7 +52,7 @@ async fn changes_of_several_nodes_are_neither_missed_nor_repeated() {
             });
         }
     }
-    let mut cursor = ChangeCursor(0);
+    let mut cursor = SessionChangeCursor(0);
     let mut last_seen = std::collections::BTreeMap::new();
     let mut is_last_look = false;
     loop {

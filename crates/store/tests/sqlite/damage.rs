@@ -13,7 +13,7 @@ use segue_store::conformance::{
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{ChangeCursor, Error, NewSubmission, PendingWorkQuery, SessionQuery, Snapshot, Store};
+use segue_store::{Error, NewSubmission, PendingWorkQuery, SessionChangeCursor, SessionQuery, Snapshot, Store};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -259,7 +259,7 @@ async fn read_everything(file: &SqliteFile, is_valid_head: impl Fn(u64) -> bool)
     let _ = store.list_sessions(&SessionQuery { text: Some("re".into()), ..SessionQuery::newest(100) }).await;
     let pending = PendingWorkQuery { due_until: UnixMillis(u64::MAX), after_cursor: None, limit: 100 };
     let _ = store.sessions_with_pending_work(&pending).await;
-    let _ = store.changes_after(Some(ChangeCursor(0)), 100).await;
+    let _ = store.changes_after(Some(SessionChangeCursor(0)), 100).await;
     let _ = store.check_integrity().await;
     if let Ok(lease) = store.create_session(&session_id("new")).await {
         let _ = store.append_commit(sample_commit(&session_id("new"), lease, 3)).await;

@@ -10,10 +10,10 @@ use segue_store::conformance::{
     visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_store::{
-    ChangeCursor, DrainedEntry, Error, ForkSpec, InboxStatus, JournalCommit, Lease, NewSubmission, OutgoingSubmission,
-    PendingWorkQuery, SessionQuery, Snapshot, SpawnedSession, Store, TakeoverPolicy,
+    Error, ForkSpec, HandledInboxEntry, InboxEmptiness, JournalCommit, Lease, NewSubmission, OutgoingSubmission,
+    PendingWorkQuery, SessionChangeCursor, SessionQuery, Snapshot, SpawnedSession, Store, TakeoverPolicy,
 };
 
 use crate::seeded_random::SeededRandom;
@@ -34,7 +34,7 @@ proptest! {
 
 async fn compare(seed: u64) {
     let (file, disk) = (SqliteFile::new(), MemoryDisk::new());
-    let memory = || -> Arc<dyn Store> { Arc::new(MemoryStore::open(&disk)) };
+    let memory = || -> Arc<dyn Store> { Arc::new(InMemoryStore::open(&disk)) };
     // Two processes on each store.
     let mut stores = [(memory(), file.open_store()), (memory(), file.open_store())];
     let mut random = SeededRandom(seed);
@@ -64,7 +64,7 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
         uid: SessionUid(0),
         parent: None,
         expires_at: None,
-        inbox: InboxStatus::Empty,
+        inbox: InboxEmptiness::Empty,
     };
     match random.below(16) {
         0 | 1 => format_result("create", store.create_session(&session).await),
@@ -102,7 +102,7 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
         10 if random.below(6) == 0 => format_result("begin delete", store.begin_delete(&session).await),
         11 => format_result("held", store.held_sessions_with_entries(2).await),
         12 => {
-            let after = ChangeCursor(random.below(30) as u64);
+            let after = SessionChangeCursor(random.below(30) as u64);
             format_result("changes", store.changes_after(Some(after), 1 + random.below(5)).await)
         }
         _ => match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
@@ -134,7 +134,8 @@ fn random_commit(session: &SessionId, lease: Lease, random: &mut SeededRandom) -
 /// Adds deliveries that may be refused or bounced.
 fn add_deliveries(commit: &mut JournalCommit, random: &mut SeededRandom) {
     if random.below(2) == 0 {
-        let drained = DrainedEntry { id: SubmissionId(random.below(4) as u64), outcome: random.prose(9).into_bytes() };
+        let drained =
+            HandledInboxEntry { id: SubmissionId(random.below(4) as u64), outcome: random.prose(9).into_bytes() };
         commit.drained.push(drained);
     }
     if random.below(3) == 0 {
@@ -186,7 +187,7 @@ async fn read_everything(store: &dyn Store, session: &str) -> String {
         all += &format_result("children", store.children_of(SessionUid(uid), usize::MAX).await);
     }
     all += &format_result("to delete", store.sessions_to_delete(usize::MAX).await);
-    all += &format_result("changes", store.changes_after(Some(ChangeCursor(0)), usize::MAX).await);
+    all += &format_result("changes", store.changes_after(Some(SessionChangeCursor(0)), usize::MAX).await);
     for number in 0..12 {
         for times in [1, 21] {
             let id = BodyId::hash_text(&format!("Text {number}").repeat(times));

@@ -6,7 +6,9 @@ use segue_core::ids::{Seq, UnixMillis};
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id,
 };
-use segue_store::{ChangeCursor, PendingWorkQuery, PendingWorkStatus, SessionQuery, SessionSummary, TakeoverPolicy};
+use segue_store::{
+    PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionQuery, SessionSummary, TakeoverPolicy,
+};
 
 use crate::sqlite_file::SqliteFile;
 
@@ -71,7 +73,7 @@ async fn r5_sessions_of_format_2_get_uids_and_are_listed() {
     let query = PendingWorkQuery { due_until: UnixMillis(100), after_cursor: None, limit: 9 };
     let pending = store.sessions_with_pending_work(&query).await.expect("listed").sessions;
     assert_eq!(pending.iter().map(|pending| pending.session.as_str()).collect::<Vec<_>>(), ["acme.a", "c"]);
-    assert_eq!(store.changes_after(Some(ChangeCursor(0)), 9).await.expect("read").changes.len(), 3);
+    assert_eq!(store.changes_after(Some(SessionChangeCursor(0)), 9).await.expect("read").changes.len(), 3);
     let b = session_id("b");
     assert_eq!(read_all_records(&store, &b).await, sample_records(&b, 2));
     let lease = store.acquire_lease(&b, TakeoverPolicy::IfHolderDead).await.expect("free");

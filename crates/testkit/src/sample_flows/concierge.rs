@@ -10,7 +10,7 @@ use segue_core::event::{
 };
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::handover::{
-    HandoverDecision, HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType,
+    ExpectedHandoverAction, HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType,
     HandoverFieldValue, HandoverSpec, decide_handover,
 };
 use segue_core::ids::{CallId, FragmentName, ModelName};
@@ -105,13 +105,13 @@ impl MiniConcierge {
             return steps;
         }
         let (document, provenance) = match decide_handover(&self.spec.handovers["intent"], found, repairs_requested) {
-            HandoverDecision::RequestRepair { .. } => {
+            ExpectedHandoverAction::RequestRepair { .. } => {
                 steps.push(FlowStep::RequestHandover("intent".into()));
                 steps.push(FlowStep::Call(CallRequest::new("speaker", "repair")));
                 return steps;
             }
-            HandoverDecision::Accept(document, provenance) => (document, provenance),
-            HandoverDecision::Synthesize(_) => {
+            ExpectedHandoverAction::Accept(document, provenance) => (document, provenance),
+            ExpectedHandoverAction::Synthesize(_) => {
                 let goal = HandoverFieldValue::Text("as discussed".into());
                 (HandoverDocument::from([("goal".to_owned(), goal)]), segue_core::handover::HandoverProvenance::Built)
             }

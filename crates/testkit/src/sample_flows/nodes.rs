@@ -1,6 +1,6 @@
 //! A flow with five nodes per turn, no lasting threads, and three layers of context.
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
+use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::FragmentName;
@@ -14,7 +14,7 @@ use super::{instruction_fragment, latest_user_message, message_fragment, reply_s
 
 /// A flow with five nodes per turn.
 #[derive(Debug)]
-pub struct MiniNodes {
+pub struct MiniFiveNodeFlow {
     spec: FlowSpec,
 }
 
@@ -27,14 +27,17 @@ pub struct MiniNodesState {
     steps_left: u32,
 }
 
-impl MiniNodes {
+impl MiniFiveNodeFlow {
     #[must_use]
     pub fn new() -> Self {
-        let entities =
-            || FragmentSpec::changing("entities", ContextLayer::Entities).with_budget(4, OverflowPolicy::KeepEnd);
+        let entities = || {
+            FragmentSpec::changing("entities", ContextLayer::Entities).with_budget(4, FragmentOverflowPolicy::KeepEnd)
+        };
         let conversation = || FragmentSpec::changing("conversation", ContextLayer::Conversation);
-        let reasoning =
-            || FragmentSpec::changing("reasoning", ContextLayer::Reasoning).with_budget(8, OverflowPolicy::LeaveOut);
+        let reasoning = || {
+            FragmentSpec::changing("reasoning", ContextLayer::Reasoning)
+                .with_budget(8, FragmentOverflowPolicy::LeaveOut)
+        };
         let node = |name: &str| RoleSpec::new(name, Scope::Fresh).with_opening_fragment(instruction_fragment());
         let mut think = node("think").with_ask("go", [entities(), reasoning(), message_fragment()]);
         think.output = ModelOutputFormat::Json(json!({"type": "object", "required": ["steps"]}));
@@ -56,13 +59,13 @@ fn call_node(role: &str) -> FlowStep {
     FlowStep::Call(CallRequest::new(role, "go"))
 }
 
-impl Default for MiniNodes {
+impl Default for MiniFiveNodeFlow {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Flow for MiniNodes {
+impl Flow for MiniFiveNodeFlow {
     type State = MiniNodesState;
 
     fn spec(&self) -> &FlowSpec {

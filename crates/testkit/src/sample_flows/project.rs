@@ -3,18 +3,20 @@
 use std::collections::BTreeSet;
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
-use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolOutcome, TurnOutcome};
+use segue_core::event::{
+    CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunOutcome, TurnOutcome,
+};
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, RoleSpec, ToolExecutionSite,
+    Flow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, FragmentRenderContext, RoleSpec, ToolRunnerKind,
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{AgentName, FragmentName};
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
 use segue_core::phase::{
-    PhaseAllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
+    PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
 };
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::Scope;
 use segue_core::signal::find_json;
 use serde::{Deserialize, Serialize};
@@ -40,8 +42,8 @@ fn work_phase_key() -> PhaseGraphKey {
     PhaseGraphKey { graph: "work".into(), owner: PhaseStateOwner::Session }
 }
 
-fn declare_tool(name: &str, runner: ToolExecutionSite) -> FlowToolDeclaration {
-    let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
+fn declare_tool(name: &str, runner: ToolRunnerKind) -> FlowToolDeclaration {
+    let spec = ModelToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
     FlowToolDeclaration { runner, unknown_outcome: UnknownOutcomePolicy::Retry, ..FlowToolDeclaration::for_host(spec) }
 }
 
@@ -65,7 +67,7 @@ impl MiniProjectFlow {
                 edge("verify", "execute"),
                 edge("verify", "end"),
             ],
-            gates: vec![PhaseGate {
+            gates: vec![PhaseEntryGate {
                 name: "tested".into(),
                 opened_by: "execute".into(),
                 satisfied_by: "verify".into(),
@@ -89,8 +91,8 @@ impl MiniProjectFlow {
             .with_role(router);
         Self {
             spec: spec
-                .with_tool(declare_tool("look", ToolExecutionSite::Host))
-                .with_tool(declare_tool("complete", ToolExecutionSite::Flow)),
+                .with_tool(declare_tool("look", ToolRunnerKind::Host))
+                .with_tool(declare_tool("complete", ToolRunnerKind::Flow)),
         }
     }
 }
@@ -154,7 +156,7 @@ impl Flow for MiniProjectFlow {
                 let text = "noted".to_owned();
                 let agent = json!(opened.agent);
                 vec![
-                    FlowStep::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text },
+                    FlowStep::AnswerTool { run: opened.run, outcome: ToolRunOutcome::Done, text },
                     FlowStep::RecordFact { kind: "completed".into(), value: agent },
                 ]
             }

@@ -23,14 +23,14 @@ pub(super) fn exclusively<T>(lock_file: &Path, work: impl FnOnce() -> Result<T, 
     let lock = File::options().read(true).append(true).create(true).open(lock_file).map_err(failed)?;
     lock.lock().map_err(failed)?;
     HELD_LOCK.set(Some(lock));
-    let _release = ReleaseLock;
+    let _release = GitLockReleaseGuard;
     work()
 }
 
 /// Releases the lock of this thread when it is dropped, also during a panic.
-struct ReleaseLock;
+struct GitLockReleaseGuard;
 
-impl Drop for ReleaseLock {
+impl Drop for GitLockReleaseGuard {
     fn drop(&mut self) {
         HELD_LOCK.set(None);
     }

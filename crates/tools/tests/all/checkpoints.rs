@@ -5,20 +5,20 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::WorkspaceTool::{DiffCheckpoint, RestoreCheckpoint};
 use segue_flows::workspace_tools::{
-    CheckpointCreated, CheckpointRestored, CreateCheckpointArguments, RestoreCheckpointArguments, WorkspaceRequest,
-    WorkspaceStatus, WorkspaceStatusArguments,
+    CheckpointRestoreResult, CreateCheckpointArguments, CreateCheckpointResult, RestoreCheckpointArguments,
+    WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
 };
 use serde_json::json;
 
 use crate::support::{TestWorkspace, flow};
 
 async fn checkpoint(shop: &TestWorkspace) -> String {
-    let request = WorkspaceRequest::CreateCheckpoint(CreateCheckpointArguments { label: "test".into() });
-    shop.run_for_flow::<CheckpointCreated>(request).await.checkpoint
+    let request = WorkspaceToolRequest::CreateCheckpoint(CreateCheckpointArguments { label: "test".into() });
+    shop.run_for_flow::<CreateCheckpointResult>(request).await.checkpoint
 }
 
-async fn restore(shop: &TestWorkspace, checkpoint: &str) -> CheckpointRestored {
-    let request = WorkspaceRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.into() });
+async fn restore(shop: &TestWorkspace, checkpoint: &str) -> CheckpointRestoreResult {
+    let request = WorkspaceToolRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.into() });
     shop.run_for_flow(request).await
 }
 
@@ -72,7 +72,7 @@ async fn a_checkpoint_is_compared_with_the_content_and_with_another_one() {
     let second = checkpoint(&shop).await;
     let between = shop.run(&flow(), DiffCheckpoint, json!({"from": first, "to": second})).await;
     assert_eq!(between.text, now.text);
-    let request = WorkspaceRequest::Status(WorkspaceStatusArguments { since: Some(first) });
+    let request = WorkspaceToolRequest::Status(WorkspaceStatusArguments { since: Some(first) });
     let status: WorkspaceStatus = shop.run_for_flow(request).await;
     assert_eq!((status.changes_total, status.content_digest), (2, second));
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use segue_engine::tools::Tool;
 use segue_flows::workspace_tools::WorkspaceTool::RunCommand;
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, CommandResult, FileChangeKind, RunChecksArguments, WorkspaceRequest,
+    ChecksResult, CommandEnd, FileChangeKind, RunChecksArguments, RunCommandResult, WorkspaceToolRequest,
 };
 use segue_tools::{SandboxPolicy, WorkspaceConfig, sandbox_is_available};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::support::{TestWorkspace, agent, flow, invocation, supervisor_program}
 /// Longest wait for a process to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn run(shop: &TestWorkspace, command: &str) -> (String, CommandResult) {
+async fn run(shop: &TestWorkspace, command: &str) -> (String, RunCommandResult) {
     let result = shop.run(&agent("ann"), RunCommand, json!({"command": command})).await;
     let value = result.value.unwrap_or_else(|| panic!("{}", result.text));
     (result.text, serde_json::from_value(value).expect("typed"))
@@ -125,7 +125,7 @@ async fn a_command_that_ignores_sigterm_is_killed() {
     let shop = TestWorkspace::new();
     let command = "sh -c 'trap \"\" TERM; echo $$ > pid; while true; do sleep 0.05; done'";
     let result = shop.run(&agent("ann"), RunCommand, json!({"command": command, "timeout_s": 1})).await;
-    let value: CommandResult = serde_json::from_value(result.value.expect("a value")).expect("typed");
+    let value: RunCommandResult = serde_json::from_value(result.value.expect("a value")).expect("typed");
     assert_eq!(value.run.end, CommandEnd::TimedOut);
     assert!(!is_running(shop.get("pid").trim()));
 }
@@ -181,7 +181,7 @@ async fn checks_run_on_the_current_content_and_report_each_command() {
     let shop = TestWorkspace::with_config(config);
     let request = |confirmed: &[&str]| {
         let confirmed = confirmed.iter().map(|command| (*command).to_owned()).collect();
-        WorkspaceRequest::RunChecks(RunChecksArguments { confirmed })
+        WorkspaceToolRequest::RunChecks(RunChecksArguments { confirmed })
     };
     let failed: ChecksResult = shop.run_for_flow(request(&[])).await;
     assert!(!failed.passed);
@@ -201,7 +201,7 @@ async fn checks_run_on_the_current_content_and_report_each_command() {
 #[tokio::test]
 async fn a_workspace_without_checks_never_passes() {
     let shop = TestWorkspace::new();
-    let result: ChecksResult = shop.run_for_flow(WorkspaceRequest::RunChecks(RunChecksArguments::default())).await;
+    let result: ChecksResult = shop.run_for_flow(WorkspaceToolRequest::RunChecks(RunChecksArguments::default())).await;
     assert!(!result.passed && result.commands.is_empty());
     let result = shop.run_named(&flow(), "run_checks", json!({})).await;
     assert_eq!(result.text, "no checks are declared for this workspace\n");

@@ -2,21 +2,21 @@
 
 use segue_flows::workspace_tools::WorkspaceTool::{ReadFile, RemoveCopy, WriteFile};
 use segue_flows::workspace_tools::{
-    CopyCreated, CopyMerged, CreateCopyArguments, MergeCopyArguments, WorkspaceRequest,
+    CopyCreateResult, CreateCopyArguments, MergeCopyArguments, MergeCopyResult, WorkspaceToolRequest,
 };
 use serde_json::json;
 
 use crate::support::{Caller, TestWorkspace, agent, flow};
 
 async fn create_copy(shop: &TestWorkspace, name: &str) -> Caller {
-    let request = WorkspaceRequest::CreateCopy(CreateCopyArguments { name: name.into() });
-    let created: CopyCreated = shop.run_for_flow(request).await;
+    let request = WorkspaceToolRequest::CreateCopy(CreateCopyArguments { name: name.into() });
+    let created: CopyCreateResult = shop.run_for_flow(request).await;
     Caller { session: format!("project~{name}"), copy: Some(created.copy), ..agent("executor") }
 }
 
-async fn merge(shop: &TestWorkspace, copy: &Caller) -> CopyMerged {
+async fn merge(shop: &TestWorkspace, copy: &Caller) -> MergeCopyResult {
     let copy = copy.copy.clone().expect("a copy");
-    shop.run_for_flow(WorkspaceRequest::MergeCopy(MergeCopyArguments { copy })).await
+    shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeCopyArguments { copy })).await
 }
 
 async fn write(shop: &TestWorkspace, caller: &Caller, path: &str, content: &str) {

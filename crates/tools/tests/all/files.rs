@@ -5,7 +5,7 @@ use segue_flows::workspace_tools::WorkspaceTool::{
     DeleteFile, EditFile, ListFiles, MoveFile, ReadFile, SearchFiles, Status, WriteFile,
 };
 use segue_flows::workspace_tools::{
-    FileChange, FileChangeKind, FileChanges, WorkspaceRequest, WorkspaceStatus, WorkspaceStatusArguments,
+    FileChange, FileChangeKind, FileChanges, WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
 };
 use segue_tools::WorkspaceConfig;
 use serde_json::json;
@@ -130,7 +130,7 @@ async fn the_status_shows_files_changes_checks_and_instructions() {
     let shop =
         TestWorkspace::with_config(WorkspaceConfig { checks: vec!["true".into()], ..WorkspaceConfig::default() });
     shop.put("AGENTS.md", "Use tabs.\n");
-    let request = || WorkspaceRequest::Status(WorkspaceStatusArguments::default());
+    let request = || WorkspaceToolRequest::Status(WorkspaceStatusArguments::default());
     let status: WorkspaceStatus = shop.run_for_flow(request()).await;
     assert_eq!(status.workspace, "shop");
     assert_eq!(status.agents_md.as_deref(), Some("Use tabs.\n"));

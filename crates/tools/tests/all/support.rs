@@ -6,7 +6,7 @@ use segue_core::event::ToolRunOpened;
 use segue_core::ids::{CallId, LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
-use segue_flows::workspace_tools::{WorkspaceRequest, WorkspaceTool};
+use segue_flows::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
 use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -83,11 +83,11 @@ impl TestWorkspace {
     }
 
     /// Runs a tool as a flow does, and returns the structured result.
-    pub(crate) async fn run_for_flow<T: DeserializeOwned>(&self, request: WorkspaceRequest) -> T {
+    pub(crate) async fn run_for_flow<T: DeserializeOwned>(&self, request: WorkspaceToolRequest) -> T {
         self.run_as(&flow(), request).await
     }
 
-    pub(crate) async fn run_as<T: DeserializeOwned>(&self, caller: &Caller, request: WorkspaceRequest) -> T {
+    pub(crate) async fn run_as<T: DeserializeOwned>(&self, caller: &Caller, request: WorkspaceToolRequest) -> T {
         let result = self.run_named(caller, request.tool().name(), request.to_arguments()).await;
         assert!(!result.failed, "{}", result.text);
         let value = result.value.unwrap_or_else(|| panic!("no value: {}", result.text));

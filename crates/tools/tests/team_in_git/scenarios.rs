@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::event::{Event, ToolOutcome, TurnOutcome};
+use segue_core::event::{Event, ToolRunOutcome, TurnOutcome};
 use segue_core::prompt::ToolCall;
 use segue_flows::team::facts::{StoryStatus, TeamFact};
 use segue_models::ModelRequest;
@@ -98,7 +98,7 @@ async fn coder_cannot_change_anything_outside_of_its_worktree_or_its_story() {
     .await;
     assert_eq!(run.report.outcome, TurnOutcome::Done, "{}", run.describe());
     let failed =
-        run.events.iter().filter(|event| matches!(event, Event::ToolRunEnded { outcome: ToolOutcome::Failed, .. }));
+        run.events.iter().filter(|event| matches!(event, Event::ToolRunEnded { outcome: ToolRunOutcome::Failed, .. }));
     assert_eq!(failed.count(), 3, "three paths lead out of the worktree");
     let refused = run.facts().find_map(|fact| match fact {
         TeamFact::WorkRefused { problems, .. } => Some(problems.join("; ")),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// An item that is compiled for tests only.
 #[derive(Debug, PartialEq)]
-pub(crate) struct TestItem {
+pub(crate) struct TestOnlyItem {
     /// The range in bytes, from the attribute to the end of the item.
     pub range: Range<usize>,
     /// The name of a module in another file.
@@ -20,7 +20,7 @@ const ITEM_KEYWORDS: [&str; 15] = [
 ];
 
 /// Returns all outermost items that are compiled for tests only, in order.
-pub(crate) fn find_test_items(code: &str) -> Vec<TestItem> {
+pub(crate) fn find_test_items(code: &str) -> Vec<TestOnlyItem> {
     let mut items = Vec::new();
     let mut offset = 0;
     let next_attribute = |offset: usize| {
@@ -29,7 +29,7 @@ pub(crate) fn find_test_items(code: &str) -> Vec<TestItem> {
     while let Some(start) = next_attribute(offset) {
         let item = skip_attributes(code, start);
         let end = item_end(code, item);
-        items.push(TestItem { range: start..end, module: test_module_file(&code[item..end]) });
+        items.push(TestOnlyItem { range: start..end, module: test_module_file(&code[item..end]) });
         offset = end.max(start + 1);
     }
     items

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::UnixMillis;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind};
-use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, rule_on_proposal};
-use crate::phase::state::{PhaseProposal, PhaseState, SkippedRequirement, TransitionCause};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, TransitionProposerKind};
+use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, rule_on_proposal};
+use crate::phase::state::{PhaseGraphState, PhaseProposal, SkippedRequirement, TransitionCause};
 use expect_test::{Expect, expect};
 
 use super::{gate, graph};
@@ -17,22 +17,22 @@ fn guarded(guard: Guard) -> PhaseGraph {
     graph
 }
 
-fn rule(graph: &PhaseGraph, by: Proposer, conditions: &GuardInputs) -> ProposalRuling {
-    rule_on_proposal(graph, &PhaseState::new(graph, UnixMillis(0)), &PhaseProposal::new("b", by), conditions)
+fn rule(graph: &PhaseGraph, by: Proposer, conditions: &GuardInputs) -> PhaseProposalRuling {
+    rule_on_proposal(graph, &PhaseGraphState::new(graph, UnixMillis(0)), &PhaseProposal::new("b", by), conditions)
 }
 
 fn passes(guard: &Guard, by: Proposer, conditions: &GuardInputs) -> bool {
-    matches!(rule(&guarded(guard.clone()), by, conditions), ProposalRuling::Enter(_))
+    matches!(rule(&guarded(guard.clone()), by, conditions), PhaseProposalRuling::Enter(_))
 }
 
 fn check_refusal(guard: Guard, expected: Expect) {
     match rule(&guarded(guard), Proposer::Tool("mcp".into()), &GuardInputs::default()) {
-        ProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
-        ProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
+        PhaseProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
+        PhaseProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
     }
 }
 
-fn by(kinds: &[ProposerKind]) -> Guard {
+fn by(kinds: &[TransitionProposerKind]) -> Guard {
     Guard::ProposedBy(kinds.iter().copied().collect())
 }
 
@@ -75,9 +75,9 @@ fn condition_without_a_verdict_does_not_hold() {
 
 #[test]
 fn a_tool_proposes_like_anyone_and_the_guard_decides() {
-    assert!(passes(&by(&[ProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardInputs::default()));
-    assert!(!passes(&by(&[ProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardInputs::default()));
-    let user_only = by(&[ProposerKind::User, ProposerKind::Operator]);
+    assert!(passes(&by(&[TransitionProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardInputs::default()));
+    assert!(!passes(&by(&[TransitionProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardInputs::default()));
+    let user_only = by(&[TransitionProposerKind::User, TransitionProposerKind::Operator]);
     check_refusal(
         user_only,
         expect![
@@ -95,7 +95,8 @@ fn all_and_any_name_exactly_what_is_missing() {
     assert!(passes(&Guard::Any(vec![brief(), clear()]), Proposer::User, &yes));
     assert!(passes(&Guard::All(Vec::new()), Proposer::User, &yes));
     assert!(!passes(&Guard::Any(Vec::new()), Proposer::User, &yes));
-    let nested = Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[ProposerKind::User])]), Guard::Always]);
+    let nested =
+        Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[TransitionProposerKind::User])]), Guard::Always]);
     check_refusal(
         nested,
         expect![
@@ -110,17 +111,17 @@ fn open_gate_is_reported_before_an_unmet_guard() {
     graph.gates.push(gate("g", "a", "end", &["b"]));
     let ruling = rule(&graph, Proposer::User, &GuardInputs::default());
     assert!(
-        matches!(ruling, ProposalRuling::Refuse(refusal) if matches!(refusal.why, PhaseRefusalReason::GatesOpen(_)))
+        matches!(ruling, PhaseProposalRuling::Refuse(refusal) if matches!(refusal.why, PhaseRefusalReason::GatesOpen(_)))
     );
 }
 
 #[test]
 fn grant_overrides_an_unmet_guard_and_records_it() {
     let graph = guarded(Guard::Condition("clear".to_owned()));
-    let mut state = PhaseState::new(&graph, UnixMillis(0));
+    let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
     let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
-    let ProposalRuling::Enter(transition) =
+    let PhaseProposalRuling::Enter(transition) =
         rule_on_proposal(&graph, &state, &PhaseProposal::new("b", Proposer::Engine), &GuardInputs::default())
     else {
         panic!("it was granted")
@@ -136,19 +137,19 @@ fn edge_to_itself_begins_a_new_visit() {
     graph.edges[1].guard = Guard::Handover("workflow".into());
     graph.gates.push(gate("g", "plan", "work", &[]));
     assert_eq!(graph.validate(), Ok(()));
-    let mut state = PhaseState::new(&graph, UnixMillis(0));
+    let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
     let again = PhaseProposal::new("work", Proposer::Engine);
     let none = GuardInputs::default();
-    let ProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
+    let PhaseProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("an edge leads there")
     };
     state.apply_transition(&first, UnixMillis(1));
-    let ProposalRuling::Refuse(refusal) = rule_on_proposal(&graph, &state, &again, &none) else {
+    let PhaseProposalRuling::Refuse(refusal) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("the guard is not met")
     };
     assert!(matches!(refusal.why, PhaseRefusalReason::GuardFailed(_)));
     let replanned = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), ..none };
-    let ProposalRuling::Enter(second) = rule_on_proposal(&graph, &state, &again, &replanned) else {
+    let PhaseProposalRuling::Enter(second) = rule_on_proposal(&graph, &state, &again, &replanned) else {
         panic!("the guard is met")
     };
     assert!(second.begins_visit());

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::diagram::render_mermaid;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, ProposerKind};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, TransitionProposerKind};
 use crate::phase::limit::{expiry_transition, visit_deadline};
-use crate::phase::ruling::{PhaseRefusal, ProposalRuling, allowed_phases, rule_on_proposal};
+use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
-    PhaseProposal, PhaseState, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote,
+    PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote,
 };
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
 use crate::phase::validation::PhaseGraphError;
-use crate::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
+use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,22 +50,22 @@ type Path = Vec<Entry>;
 /// A history and an independent computation of the open gates from the path alone.
 struct History<'g> {
     graph: &'g PhaseGraph,
-    state: PhaseState,
+    state: PhaseGraphState,
     now: UnixMillis,
     /// Restored by a rollback.
     path: Path,
-    past: Vec<(PhaseState, Path)>,
+    past: Vec<(PhaseGraphState, Path)>,
 }
 
 impl<'g> History<'g> {
     fn begin(graph: &'g PhaseGraph) -> Self {
-        let state = PhaseState::new(graph, UnixMillis(0));
+        let state = PhaseGraphState::new(graph, UnixMillis(0));
         let path = vec![Entry { phase: graph.start.clone(), evidence: BTreeSet::new(), waived: BTreeSet::new() }];
         Self { graph, past: vec![(state.clone(), path.clone())], state, now: UnixMillis(0), path }
     }
 
     fn open_by_path(&self) -> BTreeSet<String> {
-        let is_open = |gate: &&PhaseGate| {
+        let is_open = |gate: &&PhaseEntryGate| {
             let mut open = false;
             for Entry { phase, evidence, waived } in &self.path {
                 open &= !evidence.contains(&gate.name) && !waived.contains(&gate.name);
@@ -84,12 +84,12 @@ impl<'g> History<'g> {
                 let proposal = PhaseProposal::new(phase(*to), by.clone());
                 let may = allowed_phases(self.graph, &self.state, by, conditions);
                 match rule_on_proposal(self.graph, &self.state, &proposal, conditions) {
-                    ProposalRuling::Enter(transition) => {
+                    PhaseProposalRuling::Enter(transition) => {
                         assert_eq!(may.contains(&proposal.to), transition.begins_visit());
                         let evidence = self.evidence_on_leaving(conditions);
                         self.enter(&transition, evidence);
                     }
-                    ProposalRuling::Refuse(refusal) => {
+                    PhaseProposalRuling::Refuse(refusal) => {
                         assert!(!may.contains(&proposal.to));
                         assert_eq!(refusal.allowed, may);
                         assert_survives::<PhaseRefusal>(&refusal);
@@ -140,7 +140,7 @@ impl<'g> History<'g> {
         }
         assert_eq!(self.state.open_gates, self.open_by_path());
         assert!(self.state.grants.len() <= phases.len());
-        assert_survives::<PhaseState>(&self.state);
+        assert_survives::<PhaseGraphState>(&self.state);
     }
 
     fn expire(&mut self) {
@@ -156,7 +156,7 @@ impl<'g> History<'g> {
     /// The gates whose phase is the current one, if their condition holds.
     fn evidence_on_leaving(&self, conditions: &GuardInputs) -> BTreeSet<String> {
         let holds = |name: &String| conditions.verdicts.get(name) == Some(&ConditionVerdict::Holds);
-        let is_met = |gate: &&PhaseGate| gate.condition.as_ref().is_none_or(holds);
+        let is_met = |gate: &&PhaseEntryGate| gate.condition.as_ref().is_none_or(holds);
         let gates = self.graph.gates.iter().filter(|gate| gate.satisfied_by == self.state.current);
         gates.filter(is_met).map(|gate| gate.name.clone()).collect()
     }
@@ -201,7 +201,7 @@ impl<'g> History<'g> {
     fn blocking_gates(&self, to: &PhaseName, evidence: &BTreeSet<String>) -> BTreeSet<String> {
         let open: BTreeSet<String> = self.open_by_path().difference(evidence).cloned().collect();
         let is_end = self.graph.phases.iter().any(|phase| phase.name == *to && phase.kind == PhaseKind::End);
-        let blocks = |gate: &&PhaseGate| {
+        let blocks = |gate: &&PhaseEntryGate| {
             open.contains(&gate.name) && gate.satisfied_by != *to && (is_end || gate.blocks.contains(to))
         };
         self.graph.gates.iter().filter(blocks).map(|gate| gate.name.clone()).collect()
@@ -233,7 +233,10 @@ fn any_conditions() -> impl Strategy<Value = GuardInputs> {
 }
 
 fn any_guard() -> impl Strategy<Value = Guard> {
-    let kinds = prop::sample::subsequence(vec![ProposerKind::User, ProposerKind::Role, ProposerKind::Engine], 0..3);
+    let kinds = prop::sample::subsequence(
+        vec![TransitionProposerKind::User, TransitionProposerKind::Role, TransitionProposerKind::Engine],
+        0..3,
+    );
     let leaf = prop_oneof![
         6 => Just(Guard::Always),
         1 => Just(Guard::Handover("x".into())),
@@ -276,7 +279,7 @@ fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> 
     (phases, 2..=NAMES.len(), prop::collection::vec(edge, 4..16), prop::collection::vec(gate, 0..4)).prop_map(
         |(mut phases, count, edges, gates)| {
             phases.truncate(count);
-            let gate = |(number, (opened_by, satisfied_by, has_condition, blocks))| PhaseGate {
+            let gate = |(number, (opened_by, satisfied_by, has_condition, blocks))| PhaseEntryGate {
                 name: format!("g{number}"),
                 opened_by,
                 satisfied_by,
@@ -345,8 +348,8 @@ struct DeadEnds {
 }
 
 fn dead_ends(graph: &PhaseGraph) -> DeadEnds {
-    let key = |state: &PhaseState| (state.current.clone(), state.open_gates.clone());
-    let reachable = |from: &PhaseState| {
+    let key = |state: &PhaseGraphState| (state.current.clone(), state.open_gates.clone());
+    let reachable = |from: &PhaseGraphState| {
         let mut seen = BTreeMap::from([(key(from), from.clone())]);
         let mut frontier = vec![from.clone()];
         while let Some(state) = frontier.pop() {
@@ -359,7 +362,7 @@ fn dead_ends(graph: &PhaseGraph) -> DeadEnds {
         seen.into_values().collect::<Vec<_>>()
     };
     let mut found = DeadEnds::default();
-    for state in reachable(&PhaseState::new(graph, UnixMillis(0))) {
+    for state in reachable(&PhaseGraphState::new(graph, UnixMillis(0))) {
         let phase = graph.find_phase(&state.current).expect("it is of the graph");
         if phase.is_terminal() {
             continue;
@@ -368,7 +371,7 @@ fn dead_ends(graph: &PhaseGraph) -> DeadEnds {
             found.limits.insert(phase.name.clone());
         }
         let ahead = reachable(&state);
-        let closed = |gate: &PhaseGate| {
+        let closed = |gate: &PhaseEntryGate| {
             let mut transitions = ahead.iter().flat_map(|state| transitions(graph, state));
             transitions.any(|transition| transition.closes_gates.contains(&gate.name))
         };
@@ -378,11 +381,11 @@ fn dead_ends(graph: &PhaseGraph) -> DeadEnds {
     found
 }
 
-fn spent(state: &PhaseState) -> PhaseState {
-    PhaseState { turns_done: u32::MAX, ..state.clone() }
+fn spent(state: &PhaseGraphState) -> PhaseGraphState {
+    PhaseGraphState { turns_done: u32::MAX, ..state.clone() }
 }
 
-fn transitions(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseTransition> {
+fn transitions(graph: &PhaseGraph, state: &PhaseGraphState) -> Vec<PhaseTransition> {
     let mut found = Vec::new();
     for holding in 0..1 << graph.gates.len() {
         let held = graph.gates.iter().enumerate().filter(|(number, _)| holding >> number & 1 == 1);
@@ -391,8 +394,8 @@ fn transitions(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseTransition> {
         for phase in &graph.phases {
             let proposal = PhaseProposal::new(phase.name.clone(), Proposer::Engine);
             match rule_on_proposal(graph, state, &proposal, &conditions) {
-                ProposalRuling::Enter(transition) => found.push(transition),
-                ProposalRuling::Refuse(_) => {}
+                PhaseProposalRuling::Enter(transition) => found.push(transition),
+                PhaseProposalRuling::Refuse(_) => {}
             }
         }
     }
@@ -400,7 +403,7 @@ fn transitions(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseTransition> {
     found
 }
 
-fn successors(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseState> {
+fn successors(graph: &PhaseGraph, state: &PhaseGraphState) -> Vec<PhaseGraphState> {
     transitions(graph, state)
         .into_iter()
         .map(|transition| {
@@ -479,7 +482,7 @@ proptest! {
         steps in prop::collection::vec(0..8usize, 1..40),
     ) {
         prop_assume!(graph.validate().is_ok());
-        let mut state = PhaseState::new(&graph, UnixMillis(0));
+        let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
         for step in steps {
             if graph.find_phase(&state.current).expect("it is of the graph").is_terminal() {
                 break;
@@ -492,8 +495,8 @@ proptest! {
             } else {
                 let proposal = PhaseProposal::new(may[step % may.len()].clone(), Proposer::Engine);
                 match rule_on_proposal(&graph, &state, &proposal, &holds) {
-                    ProposalRuling::Enter(transition) => transition,
-                    ProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
+                    PhaseProposalRuling::Enter(transition) => transition,
+                    PhaseProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
                 }
             };
             state.apply_transition(&transition, UnixMillis(0));

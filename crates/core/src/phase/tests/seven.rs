@@ -3,11 +3,11 @@
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::guard::{ConditionVerdict, GuardInputs, Proposer};
 use crate::phase::limit::{expiry_transition, visit_deadline};
-use crate::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
+use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
-    ExpiredPhaseLimit, PhaseProposal, PhaseState, SkippedRequirement, TransitionCause, TransitionNote,
+    ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, SkippedRequirement, TransitionCause, TransitionNote,
 };
-use crate::phase::user_override::{GrantRefusal, PhaseRollbackRefusal, issue_skip_grant, plan_rollback};
+use crate::phase::user_override::{PhaseRollbackRefusal, SkipGrantRefusal, issue_skip_grant, plan_rollback};
 use expect_test::expect;
 
 use super::{accepted, names, refused, router, seven, walked};
@@ -26,7 +26,7 @@ const TABLE: [(&str, &[&str]); 7] = [
 ];
 
 /// The usual path to each phase.
-fn at(phase: &str) -> PhaseState {
+fn at(phase: &str) -> PhaseGraphState {
     let path: &[&str] = match phase {
         "chat" => &[],
         "brainstorm" => &["brainstorm"],
@@ -107,7 +107,8 @@ fn t5_transition_contains_its_note() {
     };
     let by = Proposer::Agent("planner-1".into());
     let proposal = PhaseProposal { to: "execute".into(), by: by.clone(), note: note.clone() };
-    let ProposalRuling::Enter(transition) = rule_on_proposal(&graph, &at("plan"), &proposal, &GuardInputs::default())
+    let PhaseProposalRuling::Enter(transition) =
+        rule_on_proposal(&graph, &at("plan"), &proposal, &GuardInputs::default())
     else {
         panic!("an edge leads there")
     };
@@ -156,15 +157,17 @@ fn t9_verification_is_satisfied_by_evidence_when_it_is_left() {
         rule_on_proposal(&graph, &state, &PhaseProposal::new(to, router()), conditions)
     };
     let failed = conditions(ConditionVerdict::Fails("two tests fail".to_owned()));
-    let ProposalRuling::Refuse(refusal) = propose("chores", &failed) else { panic!("there is no evidence") };
+    let PhaseProposalRuling::Refuse(refusal) = propose("chores", &failed) else { panic!("there is no evidence") };
     expect!["`chores` cannot be entered from `verification`: gate `verify` is open, and leaving `verification` now lacks the condition `verified` (two tests fail) (only the user can grant a skip); allowed now: `chat`, `execute`"].assert_eq(&refusal.to_string());
 
     // Without evidence the phase can be left for phases that the gate does not block, and stays open.
     for to in ["execute", "chat"] {
-        let ProposalRuling::Enter(transition) = propose(to, &failed) else { panic!("the gate does not block `{to}`") };
+        let PhaseProposalRuling::Enter(transition) = propose(to, &failed) else {
+            panic!("the gate does not block `{to}`")
+        };
         assert_eq!(transition.closes_gates, [""; 0]);
     }
-    let ProposalRuling::Enter(transition) = propose("chores", &conditions(ConditionVerdict::Holds)) else {
+    let PhaseProposalRuling::Enter(transition) = propose("chores", &conditions(ConditionVerdict::Holds)) else {
         panic!("there is evidence")
     };
     assert_eq!(transition.closes_gates, ["verify"]);
@@ -227,7 +230,7 @@ fn t24_nothing_follows_the_end() {
     }
     assert_eq!(
         issue_skip_grant(&graph, &state, &Proposer::User, &"chat".into()),
-        Err(GrantRefusal::Terminal { current: "end".into() })
+        Err(SkipGrantRefusal::Terminal { current: "end".into() })
     );
 }
 
@@ -238,7 +241,7 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     let to = PhaseName::from("end");
     for by in [router(), Proposer::Agent("executor".into()), Proposer::Tool("shell".into()), Proposer::Engine] {
         let refusal = issue_skip_grant(&graph, &state, &by, &to).expect_err("no authority");
-        assert_eq!(refusal, GrantRefusal::NotAuthorized { by, to: to.clone() });
+        assert_eq!(refusal, SkipGrantRefusal::NotAuthorized { by, to: to.clone() });
     }
     let given = issue_skip_grant(&graph, &state, &Proposer::User, &to).expect("the user may");
     expect![
@@ -368,7 +371,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     );
     assert!(transition.warning().is_some());
 
-    let mut idle = PhaseState::new(&graph, UnixMillis(0));
+    let mut idle = PhaseGraphState::new(&graph, UnixMillis(0));
     idle.count_turn_started();
     idle.count_turn_ended();
     assert_eq!(expiry_transition(&graph, &idle, UnixMillis(0), None).expect("one turn is over").to.as_str(), "end");

@@ -1,7 +1,7 @@
 //! The errors that `validate` finds, and their messages.
 
 use crate::phase::guard::Guard;
-use crate::phase::{PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
+use crate::phase::{PhaseEntryGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 use expect_test::{Expect, expect};
 
 use super::{gate, graph, turns_limit};
@@ -97,7 +97,7 @@ fn phase_must_not_block_its_own_exit() {
 fn t9_limit_must_not_lead_forward_through_a_gate() {
     let mut graph = valid_graph();
     graph.phases[2].limit = turns_limit(3, "end");
-    graph.gates.push(PhaseGate { condition: Some("checked".to_owned()), ..gate("g", "a", "c", &[]) });
+    graph.gates.push(PhaseEntryGate { condition: Some("checked".to_owned()), ..gate("g", "a", "c", &[]) });
     check(
         &graph,
         expect![
@@ -147,7 +147,7 @@ fn gate_must_be_consistent() {
     let mut graph = valid_graph();
     graph.phases[3].kind = PhaseKind::Failure;
     graph.gates.extend([gate("one", "a", "a", &["c"]), gate("two", "a", "b", &["b"]), gate("three", "a", "b", &[])]);
-    graph.gates.push(PhaseGate { condition: Some(" ".to_owned()), ..gate("four", "a", "end", &["b"]) });
+    graph.gates.push(PhaseEntryGate { condition: Some(" ".to_owned()), ..gate("four", "a", "end", &["b"]) });
     check(
         &graph,
         expect![[r#"

@@ -13,7 +13,7 @@ use crate::limits::{SNAPSHOT_QUERIES_MAX, SNAPSHOT_ROWS_MAX, STANDING_ROWS_MAX};
 /// A query whose results are part of the snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SnapshotQuery {
+pub struct DomainSnapshotQuery {
     /// The heading of its records in prompts.
     pub title: String,
     #[serde(rename = "type")]
@@ -29,7 +29,7 @@ pub struct SnapshotQuery {
 /// The parameters of the operation `snapshot`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SnapshotParameters {
+pub struct DomainSnapshotParameters {
     pub queries: Vec<TitledQuery>,
     /// The types whose versions are requested.
     pub versions_of: Vec<String>,
@@ -86,7 +86,7 @@ impl DomainSchema {
     }
 }
 
-impl SnapshotQuery {
+impl DomainSnapshotQuery {
     /// Checks the query and resolves its dates.
     fn resolve(&self, kind: &RecordType, date_after_days: &dyn Fn(i64) -> String) -> Result<RecordQuery, String> {
         let no_links = |field: &super::RecordField, _: &str| Err(format!("`{}`: links cannot be compared", field.name));

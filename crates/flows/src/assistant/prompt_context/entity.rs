@@ -11,8 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::{AssistantFlowContext, truncate_chars};
 use crate::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
-use crate::assistant::registry::{ConversationEntity, EntityRelevanceTier, LoadedRecordSource, RecordLoadLevel};
-use crate::assistant::tools::{DomainToolResult, RecordRow, render_plain_row, render_record_line, render_record_row};
+use crate::assistant::registry::{EntityRelevanceTier, KnownRecordOrDraft, LoadedRecordSource, RecordLoadLevel};
+use crate::assistant::tools::{
+    DomainToolResult, ToolResultRecord, render_plain_row, render_record_line, render_record_row,
+};
 use crate::limits::{STEP_RECORDS_CHARS_MAX, STEP_RESULT_CHARS_MAX};
 
 /// A known record or draft as prompts show it. It has no id.
@@ -34,7 +36,7 @@ pub struct PromptEntity {
 impl PromptEntity {
     /// Converts an entry of the registry.
     #[must_use]
-    pub fn from_entity(row: &(&str, &ConversationEntity, EntityRelevanceTier)) -> Self {
+    pub fn from_entity(row: &(&str, &KnownRecordOrDraft, EntityRelevanceTier)) -> Self {
         let (reference, entity, tier) = row;
         let reason = entity.demoted_reason.as_deref().or(entity.retained_reason.as_deref()).unwrap_or_default();
         Self {
@@ -102,7 +104,7 @@ impl<'a> RecordRenderer<'a> {
     #[must_use]
     pub fn render_result_rows(&self, result: &DomainToolResult) -> RecordLines {
         let entities = &self.view.state.entities;
-        let line = |row: &RecordRow| {
+        let line = |row: &ToolResultRecord| {
             let reference = entities.find_reference(&row.kind, &row.id)?;
             Some(self.render_row(reference, row))
         };
@@ -135,7 +137,7 @@ impl<'a> RecordRenderer<'a> {
     }
 
     /// Renders one record. A server may put ids into any field, so these are replaced too.
-    fn render_row(&self, reference: &str, row: &RecordRow) -> String {
+    fn render_row(&self, reference: &str, row: &ToolResultRecord) -> String {
         let entities = &self.view.state.entities;
         let line = render_record_row(self.domain, entities, reference, row);
         if self.domain.server.is_some() { entities.replace_ids_with_references(&line) } else { line }
@@ -149,7 +151,7 @@ impl<'a> RecordRenderer<'a> {
         Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))
     }
 
-    fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<RecordRow> {
+    fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<ToolResultRecord> {
         let mut parsed = self.parsed_results.borrow_mut();
         let result = parsed.entry(text.body).or_insert_with(|| DomainToolResult::parse(&self.view.read_text(text)));
         result.as_ref()?.rows.get(row_index).cloned()

@@ -8,7 +8,7 @@ use crate::limits::REFERENCE_ACTIVE_TURNS;
 
 /// A record or draft that the conversation knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ConversationEntity {
+pub struct KnownRecordOrDraft {
     pub kind: String,
     #[serde(default)]
     pub label: String,
@@ -143,7 +143,7 @@ impl EntityRelevanceTier {
     }
 }
 
-impl ConversationEntity {
+impl KnownRecordOrDraft {
     /// Returns the tier in a turn. A demoted entity stays demoted even if it is recent.
     #[must_use]
     pub fn tier(&self, turn: u32) -> EntityRelevanceTier {
@@ -168,7 +168,7 @@ impl ConversationEntity {
 
 /// A record of a tool result, with its reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RecordWithReference {
+pub struct RecordWithReferenceName {
     #[serde(rename = "ref")]
     pub reference: String,
     #[serde(rename = "type")]
@@ -194,7 +194,7 @@ pub struct RecordDraft {
     pub content: Map<String, Value>,
 }
 
-impl ConversationEntity {
+impl KnownRecordOrDraft {
     pub(super) fn new(kind: &str, turn: u32) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -212,7 +212,7 @@ impl ConversationEntity {
     }
 
     /// Points to a new row, unless that has fewer fields than the loaded one.
-    pub(super) fn update_source(&mut self, record: &RecordWithReference, text: TextRef) {
+    pub(super) fn update_source(&mut self, record: &RecordWithReferenceName, text: TextRef) {
         let Some(row_index) = record.row_index else { return };
         let was_draft = matches!(self.source, Some(LoadedRecordSource::Draft(_)));
         if record.detail >= self.detail || was_draft || self.source.is_none() {

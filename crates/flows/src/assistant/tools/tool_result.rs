@@ -13,7 +13,7 @@ use super::{DEFAULT_RECORD_TYPE, DomainOperation, DomainToolRequest};
 use crate::assistant::domain::{DomainSchema, RecordQuery, RecordType};
 use crate::assistant::facts::DomainToolRunOutcome;
 use crate::assistant::registry::{
-    KnownEntities, LastEntityAction, RecordLoadLevel, RecordWithReference, shorten_label,
+    KnownEntities, LastEntityAction, RecordLoadLevel, RecordWithReferenceName, shorten_label,
 };
 use crate::limits::MENTIONED_IDS_MAX;
 
@@ -23,7 +23,7 @@ use crate::limits::MENTIONED_IDS_MAX;
 pub struct DomainToolResult {
     /// The records, with all fields or a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rows: Vec<RecordRow>,
+    pub rows: Vec<ToolResultRecord>,
     /// The number of records that match, including those not returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
@@ -50,32 +50,32 @@ pub struct DomainToolResult {
     pub type_versions: BTreeMap<String, String>,
     /// The answer to `snapshot`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<DomainSnapshot>,
+    pub snapshot: Option<DomainRecordsOverview>,
 }
 
 /// What a domain shows of its records at the start of a turn.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct DomainSnapshot {
+pub struct DomainRecordsOverview {
     /// The number of records of each type, in the order of the declaration.
     pub counts: Vec<(String, u64)>,
-    pub sections: Vec<SnapshotSection>,
+    pub sections: Vec<DomainSnapshotSection>,
 }
 
 /// The records of one query of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SnapshotSection {
+pub struct DomainSnapshotSection {
     pub title: String,
     /// The number of records that match, including those not returned.
     #[serde(default)]
     pub total: u64,
     #[serde(default)]
-    pub rows: Vec<RecordRow>,
+    pub rows: Vec<ToolResultRecord>,
 }
 
 /// A record as a tool returns it. A link is `{"id", "label"}`, several links are a list of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RecordRow {
+pub struct ToolResultRecord {
     #[serde(rename = "type")]
     pub kind: String,
     pub id: String,
@@ -127,7 +127,7 @@ pub fn translate_tool_result(
     result: &DomainToolResult,
     text: TextRef,
 ) -> DomainToolRunOutcome {
-    let mut rows: Vec<RecordWithReference> = Vec::new();
+    let mut rows: Vec<RecordWithReferenceName> = Vec::new();
     let saved_drafts = request.parameters.get("drafts").and_then(Value::as_array);
     for (index, row) in result.rows.iter().enumerate() {
         let draft = saved_drafts
@@ -138,7 +138,7 @@ pub fn translate_tool_result(
             None => entities.find_or_next_reference(&row.kind, &row.id, &rows),
         };
         let detail = requested_detail_level(domain.find_type(&row.kind), request);
-        rows.push(RecordWithReference {
+        rows.push(RecordWithReferenceName {
             reference,
             kind: row.kind.clone(),
             id: row.id.clone(),
@@ -156,7 +156,7 @@ pub fn translate_tool_result(
                 if !rows.iter().any(|known| known.kind == to && known.id == id) {
                     let reference = entities.find_or_next_reference(&to, id, &rows);
                     let (kind, id, label) = (to.clone(), id.to_owned(), shorten_label(label));
-                    rows.push(RecordWithReference {
+                    rows.push(RecordWithReferenceName {
                         reference,
                         kind,
                         id,
@@ -197,7 +197,7 @@ fn add_mentioned_ids(
     entities: &KnownEntities,
     request: &DomainToolRequest,
     result: &DomainToolResult,
-    rows: &mut Vec<RecordWithReference>,
+    rows: &mut Vec<RecordWithReferenceName>,
 ) {
     let fields = result.rows.iter().flat_map(|row| row.fields.values().map(canonical_json));
     let text: Vec<String> = result.text.iter().cloned().chain(fields).collect();
@@ -208,7 +208,7 @@ fn add_mentioned_ids(
         }
         let reference = entities.find_or_next_reference(DEFAULT_RECORD_TYPE, &id, rows);
         let label = shorten_label(&format!("mentioned by {tool}"));
-        rows.push(RecordWithReference {
+        rows.push(RecordWithReferenceName {
             reference,
             kind: DEFAULT_RECORD_TYPE.to_owned(),
             id,
@@ -221,7 +221,12 @@ fn add_mentioned_ids(
 
 /// Renders a record as one line of JSON, with references in place of ids.
 #[must_use]
-pub fn render_record_row(domain: &DomainSchema, entities: &KnownEntities, reference: &str, row: &RecordRow) -> String {
+pub fn render_record_row(
+    domain: &DomainSchema,
+    entities: &KnownEntities,
+    reference: &str,
+    row: &ToolResultRecord,
+) -> String {
     let mut shown = Map::new();
     let fields = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
     for (name, value) in &row.fields {
@@ -239,7 +244,7 @@ pub fn render_record_row(domain: &DomainSchema, entities: &KnownEntities, refere
 
 /// Renders a record as one line of plain text, with labels in place of links.
 #[must_use]
-pub fn render_plain_row(domain: &DomainSchema, row: &RecordRow) -> String {
+pub fn render_plain_row(domain: &DomainSchema, row: &ToolResultRecord) -> String {
     let declared = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
     let names: Vec<&str> = match declared {
         [] => row.fields.keys().map(String::as_str).collect(),

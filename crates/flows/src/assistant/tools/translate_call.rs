@@ -29,7 +29,7 @@ const RECORD_TOOLS: [(&str, DomainOperation); 6] = [
 
 /// What a tool call results in.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TranslatedToolCall {
+pub enum DomainRequestOrAlreadyLoaded {
     /// A request to run.
     Run(Box<DomainToolRequest>),
     /// No request: the records with these references are fully loaded.
@@ -46,7 +46,7 @@ pub fn translate_tool_call(
     step: (u32, &AssistantPlanStep),
     tool: &str,
     arguments: &Map<String, Value>,
-) -> Result<TranslatedToolCall, Vec<String>> {
+) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
     let read_references = state.current_turn.as_ref().map(|running| running.read_references()).unwrap_or_default();
     let binding = StepWritePermissions { step: step.1, entities: &state.entities, read_references };
     let translator =
@@ -93,12 +93,12 @@ struct DomainToolCallTranslator<'w> {
 }
 
 impl<'w> DomainToolCallTranslator<'w> {
-    fn build_run(&self, operation: DomainOperation, parameters: Value) -> TranslatedToolCall {
+    fn build_run(&self, operation: DomainOperation, parameters: Value) -> DomainRequestOrAlreadyLoaded {
         let parameters = match parameters {
             Value::Object(parameters) => parameters,
             _ => Map::new(),
         };
-        TranslatedToolCall::Run(Box::new(DomainToolRequest {
+        DomainRequestOrAlreadyLoaded::Run(Box::new(DomainToolRequest {
             domain: self.domain.name.clone(),
             operation,
             purpose: ToolRunPurpose::StepToolCall,
@@ -127,7 +127,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         Ok(id)
     }
 
-    fn translate_read(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
+    fn translate_read(&self, arguments: &Map<String, Value>) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         let mut query = arguments.clone();
         let refresh = query.remove(REFRESH_ARGUMENT).and_then(|refresh| refresh.as_bool()).unwrap_or(false);
         // `refs` is a shorthand for a filter on the id.
@@ -149,7 +149,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         let query = RecordQuery::parse(kind, &query, &|field, name| self.resolve_link(field, name))?;
         let loaded = self.find_loaded_references(kind, &query).or_else(|| self.find_loaded_type(kind, &query));
         if let Some(references) = loaded.filter(|_| !refresh) {
-            return Ok(TranslatedToolCall::AlreadyLoaded(references));
+            return Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(references));
         }
         Ok(self.build_run(DomainOperation::Read, json!(query)))
     }
@@ -183,7 +183,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         references.collect::<Option<Vec<_>>>().filter(|references| !references.is_empty())
     }
 
-    fn translate_create(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
+    fn translate_create(&self, arguments: &Map<String, Value>) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         let mut complaints = Vec::new();
         let drafts = parse_reference_list(arguments, "drafts");
         let mut records: Vec<Value> = match arguments.get("records").or_else(|| arguments.get("record")) {
@@ -249,7 +249,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         }
     }
 
-    fn translate_update(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
+    fn translate_update(&self, arguments: &Map<String, Value>) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         let updates: Vec<Value> = match arguments.get("updates") {
             Some(Value::Array(updates)) => updates.clone(),
             _ => vec![Value::Object(arguments.clone())],
@@ -286,7 +286,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         Ok(json!({"type": kind.name, "id": id, "set": set}))
     }
 
-    fn translate_delete(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
+    fn translate_delete(&self, arguments: &Map<String, Value>) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         let references = requested_references(arguments);
         if references.is_empty() || references.len() > WRITE_ROWS_MAX {
             return Err(vec![format!("`refs` must name 1 to {WRITE_ROWS_MAX} records")]);
@@ -310,7 +310,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         &self,
         operation: DomainOperation,
         arguments: &Map<String, Value>,
-    ) -> Result<TranslatedToolCall, Vec<String>> {
+    ) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         let reference = arguments.get("ref").and_then(Value::as_str).unwrap_or_default();
         let (kind, id) = self.find_stored_record(reference).map_err(|why| vec![why])?;
         let name = arguments.get("field").and_then(Value::as_str).unwrap_or_default();
@@ -353,7 +353,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         &self,
         tool: &AvailableMcpTool<'_>,
         arguments: &Map<String, Value>,
-    ) -> Result<TranslatedToolCall, Vec<String>> {
+    ) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
         if tool.is_write && self.step.kind != AssistantPlanStepKind::Write {
             return Err(vec![format!(
                 "`{}` changes data, but this is a `{}` step; only a `write` step may call it",

@@ -16,7 +16,7 @@ pub(in crate::concierge) fn sorted_unique_claims(map: &ClaimMap) -> Vec<&ClaimNo
 
 /// An edge between two claim indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct IndexedEdge {
+pub(super) struct IndexedClaimEdge {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) kind: ClaimEdgeKind,
@@ -30,7 +30,7 @@ pub(super) struct ClaimGraph<'m> {
     pub(super) supporters: Vec<u32>,
     /// The number of answers that support any claim.
     pub(super) distinct_supporters: u32,
-    pub(super) edges: Vec<IndexedEdge>,
+    pub(super) edges: Vec<IndexedClaimEdge>,
     pub(super) answer_count: u32,
 }
 
@@ -42,7 +42,7 @@ impl<'m> ClaimGraph<'m> {
         let supporters: Vec<u32> = claims.iter().map(|claim| saturating_u32(valid_supporters(claim).count())).collect();
         let sources: BTreeSet<u32> = claims.iter().flat_map(|claim| valid_supporters(claim)).copied().collect();
         let indexes: BTreeMap<_, _> = claims.iter().enumerate().map(|(index, claim)| (&claim.id, index)).collect();
-        let mut edges: Vec<IndexedEdge> = Vec::with_capacity(map.edges.len());
+        let mut edges: Vec<IndexedClaimEdge> = Vec::with_capacity(map.edges.len());
         for edge in &map.edges {
             let (Some(from), Some(to)) = (indexes.get(&edge.from), indexes.get(&edge.to)) else { continue };
             let (from, to) = match edge.kind.is_reinforcing() {
@@ -50,7 +50,7 @@ impl<'m> ClaimGraph<'m> {
                 false => (*from.min(to), *from.max(to)),
             };
             if from != to {
-                edges.push(IndexedEdge { from, to, kind: edge.kind });
+                edges.push(IndexedClaimEdge { from, to, kind: edge.kind });
             }
         }
         edges.sort_unstable();
@@ -62,7 +62,7 @@ impl<'m> ClaimGraph<'m> {
         self.claims.len()
     }
 
-    pub(super) fn edges_of_kind(&self, kind: ClaimEdgeKind) -> impl Iterator<Item = &IndexedEdge> {
+    pub(super) fn edges_of_kind(&self, kind: ClaimEdgeKind) -> impl Iterator<Item = &IndexedClaimEdge> {
         self.edges.iter().filter(move |edge| edge.kind == kind)
     }
 

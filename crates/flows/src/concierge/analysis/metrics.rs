@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::graph::{Adjacency, ClaimGraph, find_articulation_points, label_components};
 use super::prerequisites::PrerequisiteOrder;
 use super::tension::ClaimTension;
-use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimRole, ClaimStatementKind};
+use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimKind, ClaimRole};
 
 /// The metrics of one claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,7 +16,7 @@ pub struct ClaimMetrics {
     /// The share of the answers that hold the claim.
     pub support_ratio: f64,
     /// The support relative to the other claims.
-    pub support: ClaimSupportLevel,
+    pub support: RelativeClaimSupport,
     /// How much depends on the claim.
     pub leverage: f64,
     /// The number of edges of any kind.
@@ -44,7 +44,7 @@ pub struct ClaimMetrics {
 /// The support of a claim relative to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClaimSupportLevel {
+pub enum RelativeClaimSupport {
     /// In the top 30 %.
     High,
     Middle,
@@ -74,7 +74,7 @@ pub struct HubClaim {
 
 /// A claim with many dependents and few supporters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct EvidenceGap {
+pub struct WeaklySupportedKeyClaim {
     pub claim: ClaimId,
     /// The number of direct and indirect dependents.
     pub dependents: u32,
@@ -83,7 +83,7 @@ pub struct EvidenceGap {
 
 /// The ratios of a whole map, each from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct MapRatios {
+pub struct ClaimMapRatios {
     /// c: the share of the answers that hold the most supported claim.
     pub concentration: f64,
     /// a: the share of edges among high-support claims that reinforce.
@@ -102,7 +102,7 @@ pub struct MapRatios {
 
 /// The metrics from which the shape is computed.
 #[derive(Debug)]
-pub(super) struct MapMetrics {
+pub(super) struct ClaimMapMetrics {
     pub(super) claims: Vec<ClaimMetrics>,
     pub(super) components: Vec<ClaimCluster>,
     pub(super) longest_chain: Vec<Vec<ClaimId>>,
@@ -112,11 +112,11 @@ pub(super) struct MapMetrics {
     pub(super) top_out_degrees: (u32, u32),
     pub(super) keystones: Vec<ClaimId>,
     pub(super) leverage_inversions: Vec<ClaimId>,
-    pub(super) evidence_gaps: Vec<EvidenceGap>,
+    pub(super) evidence_gaps: Vec<WeaklySupportedKeyClaim>,
 }
 
 /// Computes the metrics of a map.
-pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> MapMetrics {
+pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> ClaimMapMetrics {
     let pairs = graph.connected_pairs();
     let neighbours = Adjacency::from_undirected_edges(graph.len(), &pairs);
     let component_of = label_components(graph.len(), &neighbours);
@@ -138,7 +138,7 @@ pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> MapMetrics {
         links.iter().map(|link| link.iter().map(|index| graph.claims[*index].id.clone()).collect()).collect()
     };
     let (hub, out_degrees) = find_hub(&claims);
-    MapMetrics {
+    ClaimMapMetrics {
         components: build_components(&claims, &component_of, &pairs),
         longest_chain: ids(order.longest_chain()),
         cycles: ids(order.cycles()),
@@ -156,7 +156,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         id: claim.id.clone(),
         supporters: *supporters,
         support_ratio: ratio_or_zero(f64::from(*supporters), f64::from(graph.answer_count)),
-        support: ClaimSupportLevel::Middle,
+        support: RelativeClaimSupport::Middle,
         leverage: 0.0,
         degree: 0,
         out_degree: 0,
@@ -165,7 +165,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         conflicts: 0,
         dependents: 0,
         is_root: false,
-        is_conditional: claim.kind == ClaimStatementKind::Conditional,
+        is_conditional: claim.kind == ClaimKind::Conditional,
         is_articulation_point: false,
         component: 0,
     };
@@ -212,11 +212,11 @@ fn assign_support_levels(claims: &mut [ClaimMetrics]) {
     for claim in claims {
         let value = f64::from(claim.supporters);
         claim.support = if value >= top && claim.supporters > 0 {
-            ClaimSupportLevel::High
+            RelativeClaimSupport::High
         } else if value <= bottom {
-            ClaimSupportLevel::Low
+            RelativeClaimSupport::Low
         } else {
-            ClaimSupportLevel::Middle
+            RelativeClaimSupport::Middle
         };
     }
 }
@@ -231,7 +231,8 @@ fn top_percent_threshold(values: impl Iterator<Item = f64>, percent: usize) -> f
 
 fn find_leverage_inversions(claims: &[ClaimMetrics]) -> Vec<ClaimId> {
     let threshold = top_percent_threshold(claims.iter().map(|claim| claim.leverage), 25);
-    let inverted = claims.iter().filter(|claim| claim.support == ClaimSupportLevel::Low && claim.leverage >= threshold);
+    let inverted =
+        claims.iter().filter(|claim| claim.support == RelativeClaimSupport::Low && claim.leverage >= threshold);
     inverted.map(|claim| claim.id.clone()).collect()
 }
 
@@ -244,11 +245,11 @@ fn find_keystones(claims: &[ClaimMetrics]) -> Vec<ClaimId> {
     claims.iter().filter(is_keystone).map(|claim| claim.id.clone()).collect()
 }
 
-fn find_evidence_gaps(claims: &[ClaimMetrics]) -> Vec<EvidenceGap> {
+fn find_evidence_gaps(claims: &[ClaimMetrics]) -> Vec<WeaklySupportedKeyClaim> {
     let burden = |claim: &ClaimMetrics| f64::from(claim.dependents) / f64::from(claim.supporters.max(1));
     let threshold = top_percent_threshold(claims.iter().map(burden), 20);
     let gaps = claims.iter().filter(|claim| burden(claim) >= threshold && burden(claim) > 0.0);
-    gaps.map(|claim| EvidenceGap {
+    gaps.map(|claim| WeaklySupportedKeyClaim {
         claim: claim.id.clone(),
         dependents: claim.dependents,
         supporters: claim.supporters,
@@ -295,12 +296,16 @@ fn build_components(claims: &[ClaimMetrics], component_of: &[usize], pairs: &[(u
 }
 
 /// Computes the ratios of a map.
-pub(super) fn compute_map_ratios(graph: &ClaimGraph<'_>, metrics: &MapMetrics, tensions: &[ClaimTension]) -> MapRatios {
+pub(super) fn compute_map_ratios(
+    graph: &ClaimGraph<'_>,
+    metrics: &ClaimMapMetrics,
+    tensions: &[ClaimTension],
+) -> ClaimMapRatios {
     let (claims, components) = (&metrics.claims, &metrics.components);
     let answers = f64::from(graph.answer_count);
     let edges = count_to_f64(graph.edges.len());
     let most = claims.iter().map(|claim| claim.supporters).max().unwrap_or(0);
-    let is_high = |index: usize| claims[index].support == ClaimSupportLevel::High;
+    let is_high = |index: usize| claims[index].support == RelativeClaimSupport::High;
     let among_high = || graph.edges.iter().filter(|edge| is_high(edge.from) && is_high(edge.to));
     let alignment = match among_high().count() {
         0 => 0.5,
@@ -313,7 +318,7 @@ pub(super) fn compute_map_ratios(graph: &ClaimGraph<'_>, metrics: &MapMetrics, t
         weight += size;
     }
     let others = |count: usize| count_to_f64(count.saturating_sub(1));
-    MapRatios {
+    ClaimMapRatios {
         concentration: ratio_or_zero(f64::from(most), answers),
         alignment,
         tension: ratio_or_zero(count_to_f64(tensions.len()), edges),

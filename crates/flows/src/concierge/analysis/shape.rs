@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::{MapRatios, count_to_f64, ratio_or_zero};
+use super::metrics::{ClaimMapRatios, count_to_f64, ratio_or_zero};
 use super::tension::ClaimTension;
 use crate::concierge::claim_map::ClaimEdgeKind;
 
@@ -78,8 +78,8 @@ pub struct ClaimMapShapeScore {
 
 /// The inputs of the scores.
 #[derive(Debug)]
-pub(super) struct MapShapeInputs<'a> {
-    pub(super) ratios: &'a MapRatios,
+pub(super) struct ClaimMapShapeInputs<'a> {
+    pub(super) ratios: &'a ClaimMapRatios,
     pub(super) claim_count: usize,
     pub(super) component_count: usize,
     pub(super) conditional_claim_count: usize,
@@ -90,13 +90,13 @@ pub(super) struct MapShapeInputs<'a> {
 }
 
 /// Scores every shape.
-pub(super) fn score_shapes(inputs: &MapShapeInputs<'_>) -> Vec<ClaimMapShapeScore> {
+pub(super) fn score_shapes(inputs: &ClaimMapShapeInputs<'_>) -> Vec<ClaimMapShapeScore> {
     let score = |shape| ClaimMapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
     ClaimMapShape::ALL.into_iter().map(score).collect()
 }
 
-fn score_shape(shape: ClaimMapShape, inputs: &MapShapeInputs<'_>) -> f64 {
-    let MapRatios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
+fn score_shape(shape: ClaimMapShape, inputs: &ClaimMapShapeInputs<'_>) -> f64 {
+    let ClaimMapRatios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
         *inputs.ratios;
     let count = |is: &dyn Fn(&&ClaimTension) -> bool| inputs.tensions.iter().filter(is).count();
     let is_conflict = |tension: &ClaimTension| tension.kind == ClaimEdgeKind::Conflicts;
@@ -140,7 +140,7 @@ fn score_shape(shape: ClaimMapShape, inputs: &MapShapeInputs<'_>) -> f64 {
 }
 
 /// h: how far the largest out-degree exceeds the second largest.
-fn hub_dominance(inputs: &MapShapeInputs<'_>) -> f64 {
+fn hub_dominance(inputs: &ClaimMapShapeInputs<'_>) -> f64 {
     let (largest, runner_up) = inputs.top_out_degrees;
     let enough = 2.max(inputs.claim_count.div_ceil(10));
     match runner_up {

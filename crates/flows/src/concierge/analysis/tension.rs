@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::graph::ClaimGraph;
-use super::metrics::{ClaimMetrics, ClaimSupportLevel, MapMetrics, MapRatios, count_to_f64, ratio_or_zero};
+use super::metrics::{
+    ClaimMapMetrics, ClaimMapRatios, ClaimMetrics, RelativeClaimSupport, count_to_f64, ratio_or_zero,
+};
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId};
 
 /// A conflict or a tradeoff.
@@ -21,7 +23,7 @@ pub struct ClaimTension {
 
 /// The weak points of a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MapFragility {
+pub struct ClaimMapFragility {
     /// Claims with low support whose removal would disconnect others.
     pub weak_articulation_points: Vec<ClaimId>,
     /// The number of conditional conflicts.
@@ -30,7 +32,7 @@ pub struct MapFragility {
     pub has_disconnected_consensus: bool,
 }
 
-impl MapFragility {
+impl ClaimMapFragility {
     /// Returns the amount by which the confidence is reduced.
     #[must_use]
     pub fn confidence_penalty(&self) -> f64 {
@@ -53,8 +55,8 @@ pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> 
                 other: other.id.clone(),
                 kind: edge.kind,
                 is_conditional: is_conditional(one) || is_conditional(other),
-                is_between_high_support: one.support == ClaimSupportLevel::High
-                    && other.support == ClaimSupportLevel::High,
+                is_between_high_support: one.support == RelativeClaimSupport::High
+                    && other.support == RelativeClaimSupport::High,
             }
         })
         .collect()
@@ -62,18 +64,18 @@ pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> 
 
 /// Computes the weak points of a map.
 pub(super) fn assess_fragility(
-    metrics: &MapMetrics,
+    metrics: &ClaimMapMetrics,
     tensions: &[ClaimTension],
-    ratios: &MapRatios,
+    ratios: &ClaimMapRatios,
     has_enough_edges: bool,
-) -> MapFragility {
+) -> ClaimMapFragility {
     let weak =
-        metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == ClaimSupportLevel::Low);
+        metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == RelativeClaimSupport::Low);
     let conflicts =
         tensions.iter().filter(|tension| tension.kind == ClaimEdgeKind::Conflicts && tension.is_conditional);
     let densities = metrics.components.iter().map(|component| component.density);
     let mean_density = ratio_or_zero(densities.sum(), count_to_f64(metrics.components.len()));
-    MapFragility {
+    ClaimMapFragility {
         weak_articulation_points: weak.map(|claim| claim.id.clone()).collect(),
         conditional_conflicts: conflicts.count(),
         has_disconnected_consensus: ratios.concentration > 0.5 && has_enough_edges && mean_density < 0.2,

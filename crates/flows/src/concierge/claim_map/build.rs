@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map as Members, Value};
 
 use super::complaint::{BoundedComplaints, one_line_excerpt};
-use super::extract::MapJson;
+use super::extract::ExtractedClaimMapJson;
 use super::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimMapError, ClaimNode, ClaimRole, ClaimStatementKind, MapComplaint,
-    MapDropReason, ParsedClaimMap,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapComplaint, ClaimMapDropReason, ClaimMapError,
+    ClaimNode, ClaimRole, ParsedClaimMap,
 };
 use crate::limits::{
     CLAIM_ID_CHARS_MAX, CLAIM_LABEL_CHARS_MAX, CLAIM_TEXT_CHARS_MAX, MAP_CLAIMS_MAX, MAP_EDGES_MAX, MAP_GAPS_MAX,
@@ -16,7 +16,7 @@ use crate::limits::{
 };
 
 /// Builds the map from JSON, for `answers` answers.
-pub(super) fn build_claim_map(map_json: &MapJson, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
+pub(super) fn build_claim_map(map_json: &ExtractedClaimMapJson, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
     let mut complaints = BoundedComplaints::default();
     map_json.complaints.iter().for_each(|complaint| complaints.push(complaint.clone()));
     let mut builder = ClaimMapBuilder { answers, complaints };
@@ -68,7 +68,7 @@ impl ClaimMapBuilder {
     /// Returns the list with this key, truncated to `max` items.
     fn bounded_list<'v>(&mut self, map: &'v Value, key: &'static str, max: usize) -> &'v [Value] {
         let Some(list) = json_list(map, key) else {
-            self.complaints.push(MapComplaint::NotAList { part: key });
+            self.complaints.push(ClaimMapComplaint::NotAList { part: key });
             return &[];
         };
         self.truncate_list(list, key, max)
@@ -76,7 +76,7 @@ impl ClaimMapBuilder {
 
     fn truncate_list<'v>(&mut self, list: &'v [Value], key: &'static str, max: usize) -> &'v [Value] {
         if list.len() > max {
-            self.complaints.push(MapComplaint::ListTruncated { part: key, max });
+            self.complaints.push(ClaimMapComplaint::ListTruncated { part: key, max });
         }
         &list[..list.len().min(max)]
     }
@@ -89,15 +89,15 @@ impl ClaimMapBuilder {
         for (index, value) in list.iter().enumerate() {
             let at = format!("claim {}", index + 1);
             let Some(members) = value.as_object() else {
-                self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
                 continue;
             };
             let Some(id) = self.claim_id_or_generated(members, index, &given) else {
-                self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
                 continue;
             };
             if !known.insert(id.clone()) {
-                self.complaints.push_dropped(id.0, "a second claim", MapDropReason::Duplicate);
+                self.complaints.push_dropped(id.0, "a second claim", ClaimMapDropReason::Duplicate);
                 continue;
             }
             claims.extend(self.build_claim(id, members));
@@ -120,7 +120,7 @@ impl ClaimMapBuilder {
         while given.contains(&id) {
             id.push('_');
         }
-        self.complaints.push(MapComplaint::IdGenerated { id: ClaimId(id.clone()) });
+        self.complaints.push(ClaimMapComplaint::IdGenerated { id: ClaimId(id.clone()) });
         Some(ClaimId(id))
     }
 
@@ -136,19 +136,18 @@ impl ClaimMapBuilder {
                 (text.chars().take(CLAIM_LABEL_CHARS_MAX).collect(), text)
             }
             (None, None) => {
-                self.complaints.push_dropped(id.0, "all", MapDropReason::Unreadable);
+                self.complaints.push_dropped(id.0, "all", ClaimMapDropReason::Unreadable);
                 return None;
             }
         };
-        let kind =
-            self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimStatementKind::Speculative);
+        let kind = self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimKind::Speculative);
         let role = self.parse_word(&id.0, "role", members.get("role"), &CLAIM_ROLE_WORDS, ClaimRole::Branch);
         let supporters = self.parse_supporters(&id, members.get("supporters"));
         let challenges = self.parse_challenged_id(&id, members.get("challenges"));
         let challenges = challenges.filter(|_| {
             let is_challenger = role == ClaimRole::Challenger;
             if !is_challenger {
-                self.complaints.push_dropped(&id.0, "`challenges`", MapDropReason::NotChallenger);
+                self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapDropReason::NotChallenger);
             }
             is_challenger
         });
@@ -163,7 +162,8 @@ impl ClaimMapBuilder {
             Value::Array(items) if items.is_empty() => return None,
             Value::Array(items) => match items.as_slice() {
                 [item] => {
-                    self.complaints.push(MapComplaint::ListForSingleValue { at: id.0.clone(), what: "challenges" });
+                    self.complaints
+                        .push(ClaimMapComplaint::ListForSingleValue { at: id.0.clone(), what: "challenges" });
                     item
                 }
                 _ => &Value::Bool(true),
@@ -175,7 +175,7 @@ impl ClaimMapBuilder {
             item => {
                 let named = json_scalar_text(item);
                 if named.is_none() && !item.as_str().is_some_and(str::is_empty) {
-                    self.complaints.push_dropped(&id.0, "`challenges`", MapDropReason::Unreadable);
+                    self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapDropReason::Unreadable);
                 }
                 named.filter(|it| !is_null_word(it)).map(ClaimId)
             }
@@ -183,7 +183,7 @@ impl ClaimMapBuilder {
     }
 
     fn push_substituted(&mut self, id: &ClaimId, missing: &'static str, taken: &'static str) {
-        self.complaints.push(MapComplaint::TextSubstituted { id: id.clone(), missing, taken });
+        self.complaints.push(ClaimMapComplaint::TextSubstituted { id: id.clone(), missing, taken });
     }
 
     fn parse_supporters(&mut self, id: &ClaimId, value: Option<&Value>) -> BTreeSet<u32> {
@@ -202,20 +202,20 @@ impl ClaimMapBuilder {
             let number = value.as_u64().or_else(|| parse_single_number(&given));
             let number = number.and_then(|number| u32::try_from(number).ok());
             let Some(number) = number.filter(|number| (1..=self.answers).contains(number)) else {
-                let why = MapDropReason::UnknownAnswer(one_line_excerpt(&given));
+                let why = ClaimMapDropReason::UnknownAnswer(one_line_excerpt(&given));
                 self.complaints.push_dropped(&id.0, "a supporter", why);
                 continue;
             };
             if !value.is_u64() {
                 let given = one_line_excerpt(&given);
-                self.complaints.push(MapComplaint::SupporterGuessed { id: id.clone(), given, taken: number });
+                self.complaints.push(ClaimMapComplaint::SupporterGuessed { id: id.clone(), given, taken: number });
             }
             if !supporters.insert(number) {
-                self.complaints.push_dropped(&id.0, "a supporter", MapDropReason::Duplicate);
+                self.complaints.push_dropped(&id.0, "a supporter", ClaimMapDropReason::Duplicate);
             }
         }
         if supporters.is_empty() {
-            self.complaints.push(MapComplaint::NoSupporters { id: id.clone() });
+            self.complaints.push(ClaimMapComplaint::NoSupporters { id: id.clone() });
         }
         supporters
     }
@@ -225,9 +225,9 @@ impl ClaimMapBuilder {
             let Some(ClaimId(given)) = claim.challenges.take() else { continue };
             match self.resolve_claim(&claim.id.0, &given, names) {
                 Some(target) if target != claim.id => claim.challenges = Some(target),
-                Some(_) => self.complaints.push_dropped(&claim.id.0, "`challenges`", MapDropReason::SelfReference),
+                Some(_) => self.complaints.push_dropped(&claim.id.0, "`challenges`", ClaimMapDropReason::SelfReference),
                 None => {
-                    let why = MapDropReason::UnknownClaim(one_line_excerpt(&given));
+                    let why = ClaimMapDropReason::UnknownClaim(one_line_excerpt(&given));
                     self.complaints.push_dropped(&claim.id.0, "`challenges`", why);
                 }
             }
@@ -244,7 +244,7 @@ impl ClaimMapBuilder {
             if known.insert((ends, edge.kind)) {
                 edges.push(edge);
             } else {
-                self.complaints.push_dropped(format!("edge {}", index + 1), "all", MapDropReason::Duplicate);
+                self.complaints.push_dropped(format!("edge {}", index + 1), "all", ClaimMapDropReason::Duplicate);
             }
         }
         edges
@@ -254,7 +254,7 @@ impl ClaimMapBuilder {
         let members = value.as_object();
         let mut end = |names: &[&'static str]| json_scalar_text(self.member_by_alias(at, members?, names)?);
         let (Some(members), Some(from), Some(to)) = (members, end(&["from", "source"]), end(&["to", "target"])) else {
-            self.complaints.push_dropped(at, "all", MapDropReason::Unreadable);
+            self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
             return None;
         };
         let (Some(from), Some(to)) = (self.resolve_edge_end(at, &from, names), self.resolve_edge_end(at, &to, names))
@@ -262,7 +262,7 @@ impl ClaimMapBuilder {
             return None;
         };
         if from == to {
-            self.complaints.push_dropped(at, "all", MapDropReason::SelfReference);
+            self.complaints.push_dropped(at, "all", ClaimMapDropReason::SelfReference);
             return None;
         }
         let kind = self.member_by_alias(at, members, &["kind", "type", "relation"]);
@@ -279,7 +279,11 @@ impl ClaimMapBuilder {
     ) -> Option<&'v Value> {
         let (index, value) = names.iter().enumerate().find_map(|(index, name)| Some((index, members.get(*name)?)))?;
         if index > 0 {
-            self.complaints.push(MapComplaint::AliasedKey { at: at.to_owned(), given: names[index], meant: names[0] });
+            self.complaints.push(ClaimMapComplaint::AliasedKey {
+                at: at.to_owned(),
+                given: names[index],
+                meant: names[0],
+            });
         }
         Some(value)
     }
@@ -287,7 +291,7 @@ impl ClaimMapBuilder {
     fn resolve_edge_end(&mut self, at: &str, given: &str, names: &ClaimNameIndex) -> Option<ClaimId> {
         let meant = self.resolve_claim(at, given, names);
         if meant.is_none() {
-            self.complaints.push_dropped(at, "all", MapDropReason::UnknownClaim(one_line_excerpt(given)));
+            self.complaints.push_dropped(at, "all", ClaimMapDropReason::UnknownClaim(one_line_excerpt(given)));
         }
         meant
     }
@@ -299,7 +303,7 @@ impl ClaimMapBuilder {
         }
         let taken = names.by_lowercase_name.get(&collapse_whitespace(given).to_lowercase())?.clone();
         let given = one_line_excerpt(given);
-        self.complaints.push(MapComplaint::ReferenceGuessed { at: at.to_owned(), given, taken: taken.clone() });
+        self.complaints.push(ClaimMapComplaint::ReferenceGuessed { at: at.to_owned(), given, taken: taken.clone() });
         Some(taken)
     }
 
@@ -309,7 +313,9 @@ impl ClaimMapBuilder {
             let text = value.as_str().or_else(|| value.get("text").and_then(Value::as_str)).map(collapse_whitespace);
             match text.filter(|text| !text.is_empty()) {
                 Some(text) => gaps.push(self.truncate_text("gap", &text, CLAIM_TEXT_CHARS_MAX)),
-                None => self.complaints.push_dropped(format!("gap {}", index + 1), "all", MapDropReason::Unreadable),
+                None => {
+                    self.complaints.push_dropped(format!("gap {}", index + 1), "all", ClaimMapDropReason::Unreadable)
+                }
             }
         }
         gaps
@@ -330,7 +336,7 @@ impl ClaimMapBuilder {
             return *meant;
         }
         let taken = words.iter().find(|(_, meant)| *meant == fallback).map_or("", |(word, _)| word);
-        self.complaints.push(MapComplaint::UnknownWord {
+        self.complaints.push(ClaimMapComplaint::UnknownWord {
             at: at.to_owned(),
             what: key,
             given: one_line_excerpt(&given),
@@ -342,7 +348,7 @@ impl ClaimMapBuilder {
     fn truncate_text(&mut self, at: &str, text: &str, max: usize) -> String {
         match text.char_indices().nth(max) {
             Some((end, _)) => {
-                self.complaints.push(MapComplaint::TextTruncated { at: at.to_owned(), max });
+                self.complaints.push(ClaimMapComplaint::TextTruncated { at: at.to_owned(), max });
                 text[..end].to_owned()
             }
             None => text.to_owned(),
@@ -350,12 +356,12 @@ impl ClaimMapBuilder {
     }
 }
 
-const CLAIM_KIND_WORDS: [(&str, ClaimStatementKind); 5] = [
-    ("factual", ClaimStatementKind::Factual),
-    ("prescriptive", ClaimStatementKind::Prescriptive),
-    ("conditional", ClaimStatementKind::Conditional),
-    ("contested", ClaimStatementKind::Contested),
-    ("speculative", ClaimStatementKind::Speculative),
+const CLAIM_KIND_WORDS: [(&str, ClaimKind); 5] = [
+    ("factual", ClaimKind::Factual),
+    ("prescriptive", ClaimKind::Prescriptive),
+    ("conditional", ClaimKind::Conditional),
+    ("contested", ClaimKind::Contested),
+    ("speculative", ClaimKind::Speculative),
 ];
 const CLAIM_ROLE_WORDS: [(&str, ClaimRole); 4] = [
     ("anchor", ClaimRole::Anchor),

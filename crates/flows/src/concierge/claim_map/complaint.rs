@@ -5,9 +5,9 @@ use crate::limits::{MAP_COMPLAINTS_MAX, MAP_EXCERPT_CHARS_MAX};
 
 /// A part of a map that was repaired or left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MapComplaint {
+pub enum ClaimMapComplaint {
     #[error("the map was found {0}")]
-    BadTags(MapTagDefect),
+    BadTags(ClaimMapTagDefect),
     #[error("the JSON was invalid and was repaired")]
     JsonRepaired,
     #[error("the JSON was cut short and its end is missing")]
@@ -49,7 +49,7 @@ pub enum MapComplaint {
         at: String,
         /// The part that was left out.
         what: &'static str,
-        why: MapDropReason,
+        why: ClaimMapDropReason,
     },
     #[error("and {count} more")]
     MoreComplaints { count: usize },
@@ -57,12 +57,12 @@ pub enum MapComplaint {
 
 /// How the tags of a map are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapTagDefect {
+pub enum ClaimMapTagDefect {
     UnclosedTag,
     Untagged,
 }
 
-impl std::fmt::Display for MapTagDefect {
+impl std::fmt::Display for ClaimMapTagDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::UnclosedTag => "after a tag that is never closed",
@@ -73,7 +73,7 @@ impl std::fmt::Display for MapTagDefect {
 
 /// Why something was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MapDropReason {
+pub enum ClaimMapDropReason {
     #[error("there is no claim `{0}`")]
     UnknownClaim(String),
     #[error("there is no answer `{0}`")]
@@ -92,12 +92,12 @@ pub enum MapDropReason {
 /// A list of complaints with a limited length.
 #[derive(Debug, Default)]
 pub(super) struct BoundedComplaints {
-    complaints: Vec<MapComplaint>,
+    complaints: Vec<ClaimMapComplaint>,
     omitted_count: usize,
 }
 
 impl BoundedComplaints {
-    pub(super) fn push(&mut self, complaint: MapComplaint) {
+    pub(super) fn push(&mut self, complaint: ClaimMapComplaint) {
         if self.complaints.len() < MAP_COMPLAINTS_MAX {
             self.complaints.push(complaint);
         } else {
@@ -105,13 +105,13 @@ impl BoundedComplaints {
         }
     }
 
-    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: MapDropReason) {
-        self.push(MapComplaint::Dropped { at: at.into(), what, why });
+    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: ClaimMapDropReason) {
+        self.push(ClaimMapComplaint::Dropped { at: at.into(), what, why });
     }
 
-    pub(super) fn into_vec(mut self) -> Vec<MapComplaint> {
+    pub(super) fn into_vec(mut self) -> Vec<ClaimMapComplaint> {
         if self.omitted_count > 0 {
-            self.complaints.push(MapComplaint::MoreComplaints { count: self.omitted_count });
+            self.complaints.push(ClaimMapComplaint::MoreComplaints { count: self.omitted_count });
         }
         self.complaints
     }

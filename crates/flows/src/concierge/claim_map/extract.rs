@@ -3,23 +3,23 @@
 use segue_core::signal::{JsonComplaint, find_json_where};
 use serde_json::Value;
 
-use super::{ClaimMapError, MapComplaint, MapTagDefect};
+use super::{ClaimMapComplaint, ClaimMapError, ClaimMapTagDefect};
 
 /// The JSON of a map and the text around it.
-pub(super) struct MapJson {
+pub(super) struct ExtractedClaimMapJson {
     pub(super) value: Value,
     /// The prose around the map.
     pub(super) narrative: String,
-    pub(super) complaints: Vec<MapComplaint>,
+    pub(super) complaints: Vec<ClaimMapComplaint>,
 }
 
 /// Extracts the map from a reply.
-pub(super) fn extract_map_json(reply: &str) -> Result<MapJson, ClaimMapError> {
+pub(super) fn extract_map_json(reply: &str) -> Result<ExtractedClaimMapJson, ClaimMapError> {
     let tags = find_map_tags(reply);
     let spans = tag_spans(&tags);
     let valid = spans.iter().rev().find_map(|span| {
         let value: Value = serde_json::from_str(reply[span.start..span.end].trim()).ok()?;
-        has_claims_list(&value).then(|| MapJson {
+        has_claims_list(&value).then(|| ExtractedClaimMapJson {
             value,
             narrative: narrative_around_span(reply, span),
             complaints: Vec::new(),
@@ -37,9 +37,9 @@ fn has_claims_list(value: &Value) -> bool {
     value.get("claims").and_then(Value::as_array).is_some_and(|claims| !claims.is_empty())
 }
 
-fn extract_tagged_map(reply: &str, span: &TaggedSpan) -> Option<MapJson> {
+fn extract_tagged_map(reply: &str, span: &TaggedSpan) -> Option<ExtractedClaimMapJson> {
     let found = find_json_where(&reply[span.start..span.end], has_claims_list);
-    Some(MapJson {
+    Some(ExtractedClaimMapJson {
         value: found.value?,
         narrative: narrative_around_span(reply, span),
         complaints: convert_json_complaints(&found.complaints),
@@ -47,16 +47,20 @@ fn extract_tagged_map(reply: &str, span: &TaggedSpan) -> Option<MapJson> {
 }
 
 /// Extracts the map after an opening tag that is never closed.
-fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
+fn extract_unclosed_map(reply: &str, tags: &[ClaimMapTag]) -> Option<ExtractedClaimMapJson> {
     let last = tags.last().filter(|tag| tag.kind == OpeningOrClosingTag::Opening)?;
     let found = find_json_where(&reply[last.end..], has_claims_list);
-    let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::UnclosedTag)];
+    let mut complaints = vec![ClaimMapComplaint::BadTags(ClaimMapTagDefect::UnclosedTag)];
     complaints.extend(convert_json_complaints(&found.complaints));
-    Some(MapJson { value: found.value?, narrative: narrative_around_braces(&reply[last.end..]), complaints })
+    Some(ExtractedClaimMapJson {
+        value: found.value?,
+        narrative: narrative_around_braces(&reply[last.end..]),
+        complaints,
+    })
 }
 
 /// Extracts the map from the last code fence with claims.
-fn extract_fenced_map(reply: &str) -> Option<MapJson> {
+fn extract_fenced_map(reply: &str) -> Option<ExtractedClaimMapJson> {
     let mut fences: Vec<&str> = Vec::new();
     let mut open: Option<(usize, &str)> = None;
     let mut offset = 0;
@@ -75,27 +79,27 @@ fn extract_fenced_map(reply: &str) -> Option<MapJson> {
     fences.extend(open.map(|(start, _)| &reply[start..]));
     fences.into_iter().rev().find_map(|text| {
         let found = find_json_where(text, has_claims_list);
-        let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::Untagged)];
+        let mut complaints = vec![ClaimMapComplaint::BadTags(ClaimMapTagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
-        Some(MapJson { value: found.value?, narrative: narrative_around_braces(reply), complaints })
+        Some(ExtractedClaimMapJson { value: found.value?, narrative: narrative_around_braces(reply), complaints })
     })
 }
 
 /// Extracts any map in the reply. If an open quote before the last tag hides it, the text after that tag is searched.
-fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
+fn extract_untagged_map(reply: &str, tags: &[ClaimMapTag]) -> Option<ExtractedClaimMapJson> {
     let rest = tags.last().map(|tag| &reply[tag.end..]);
     [Some(reply), rest].into_iter().flatten().find_map(|text| {
         let found = find_json_where(text, |value| has_claims_list(value) && value.get("edges").is_some());
-        let mut complaints = vec![MapComplaint::BadTags(MapTagDefect::Untagged)];
+        let mut complaints = vec![ClaimMapComplaint::BadTags(ClaimMapTagDefect::Untagged)];
         complaints.extend(convert_json_complaints(&found.complaints));
-        Some(MapJson { value: found.value?, narrative: narrative_around_braces(text), complaints })
+        Some(ExtractedClaimMapJson { value: found.value?, narrative: narrative_around_braces(text), complaints })
     })
 }
 
-fn convert_json_complaints(complaints: &[JsonComplaint]) -> Vec<MapComplaint> {
+fn convert_json_complaints(complaints: &[JsonComplaint]) -> Vec<ClaimMapComplaint> {
     let convert = |complaint: &JsonComplaint| match complaint {
-        JsonComplaint::Repaired => Some(MapComplaint::JsonRepaired),
-        JsonComplaint::Truncated => Some(MapComplaint::JsonTruncated),
+        JsonComplaint::Repaired => Some(ClaimMapComplaint::JsonRepaired),
+        JsonComplaint::Truncated => Some(ClaimMapComplaint::JsonTruncated),
         JsonComplaint::Missing | JsonComplaint::NoneAccepted => None,
     };
     complaints.iter().filter_map(convert).collect()
@@ -108,7 +112,7 @@ enum OpeningOrClosingTag {
 }
 
 #[derive(Clone, Copy)]
-struct MapTag {
+struct ClaimMapTag {
     kind: OpeningOrClosingTag,
     start: usize,
     end: usize,
@@ -117,14 +121,14 @@ struct MapTag {
 const OPENING_TAG: &str = "<map>";
 const CLOSING_TAG: &str = "</map>";
 
-fn find_map_tags(reply: &str) -> Vec<MapTag> {
+fn find_map_tags(reply: &str) -> Vec<ClaimMapTag> {
     let begins = |at: usize, tag: &str| reply[at..].get(..tag.len()).is_some_and(|it| it.eq_ignore_ascii_case(tag));
     let mut tags = Vec::new();
     for (start, _) in reply.match_indices('<') {
         if begins(start, OPENING_TAG) {
-            tags.push(MapTag { kind: OpeningOrClosingTag::Opening, start, end: start + OPENING_TAG.len() });
+            tags.push(ClaimMapTag { kind: OpeningOrClosingTag::Opening, start, end: start + OPENING_TAG.len() });
         } else if begins(start, CLOSING_TAG) {
-            tags.push(MapTag { kind: OpeningOrClosingTag::Closing, start, end: start + CLOSING_TAG.len() });
+            tags.push(ClaimMapTag { kind: OpeningOrClosingTag::Closing, start, end: start + CLOSING_TAG.len() });
         }
     }
     tags
@@ -140,9 +144,9 @@ struct TaggedSpan {
 
 /// Returns the candidate ranges between tags, in order. Each closing tag is paired with the first and with the last opening
 /// tag since the previous closing tag, because a text in the map may contain an opening tag.
-fn tag_spans(tags: &[MapTag]) -> Vec<TaggedSpan> {
+fn tag_spans(tags: &[ClaimMapTag]) -> Vec<TaggedSpan> {
     let mut spans = Vec::new();
-    let (mut first, mut last): (Option<MapTag>, Option<MapTag>) = (None, None);
+    let (mut first, mut last): (Option<ClaimMapTag>, Option<ClaimMapTag>) = (None, None);
     for tag in tags {
         match tag.kind {
             OpeningOrClosingTag::Opening => {
@@ -150,7 +154,7 @@ fn tag_spans(tags: &[MapTag]) -> Vec<TaggedSpan> {
                 last = Some(*tag);
             }
             OpeningOrClosingTag::Closing => {
-                let span = |open: MapTag| TaggedSpan {
+                let span = |open: ClaimMapTag| TaggedSpan {
                     start: open.end,
                     end: tag.start,
                     outer_start: open.start,

@@ -4,7 +4,7 @@ use segue_core::flow::FlowStep;
 use segue_core::handover::HandoverProvenance;
 use serde_json::json;
 
-use super::ConciergeReply;
+use super::ConciergeReplyHandler;
 use crate::concierge::facts::ConciergeFact;
 use crate::concierge::handovers;
 use crate::concierge::messages::visit_handover;
@@ -18,12 +18,12 @@ use crate::concierge::spec::{
 use crate::concierge::turn::propose_phase;
 
 /// A change of a step that a block requests.
-enum PlanStepChange {
+enum ConciergePlanStepChange {
     Start,
     Complete,
 }
 
-impl ConciergeReply<'_> {
+impl ConciergeReplyHandler<'_> {
     pub(super) fn handle_executor_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK]);
         let Some(plan) = &self.view.state.active_plan else {
@@ -51,18 +51,20 @@ impl ConciergeReply<'_> {
             let step_name = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
             let current = plan.current_step().map(|step| step.title.clone()).unwrap_or_default();
             let change = match block.name.as_str() {
-                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, PlanStepChange::Start)),
-                STEP_DONE_BLOCK => plan.confirm_current_step(step_name).map(|step| (step, PlanStepChange::Complete)),
+                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, ConciergePlanStepChange::Start)),
+                STEP_DONE_BLOCK => {
+                    plan.confirm_current_step(step_name).map(|step| (step, ConciergePlanStepChange::Complete))
+                }
                 _ => continue,
             };
             match change {
-                Ok((step, PlanStepChange::Start)) if step == plan.current => {}
-                Ok((step, PlanStepChange::Start)) => {
+                Ok((step, ConciergePlanStepChange::Start)) if step == plan.current => {}
+                Ok((step, ConciergePlanStepChange::Start)) => {
                     let title = plan.steps[step].title.clone();
                     steps.push(ConciergeFact::StepStarted { step, title, call: Some(self.call.call) }.into_step());
                     plan.start_step(step);
                 }
-                Ok((step, PlanStepChange::Complete)) => {
+                Ok((step, ConciergePlanStepChange::Complete)) => {
                     steps.push(
                         ConciergeFact::StepCompleted { step, title: current, call: Some(self.call.call) }.into_step(),
                     );

@@ -6,11 +6,11 @@ use segue_core::handover::{HandoverDocument, HandoverProvenance};
 use segue_core::ids::CallId;
 use serde_json::{Value, json};
 
-use super::ConciergeReply;
+use super::ConciergeReplyHandler;
 use super::batch_block::BatchBlock;
-use crate::concierge::consent::ExpertBatchConsent;
+use crate::concierge::consent::ExpertBatchConsentAnswer;
 use crate::concierge::facts::{ConciergeFact, ExpertBatchPurpose};
-use crate::concierge::questions::{self, PlanProgressAnswer, UserPlanNeed};
+use crate::concierge::questions::{self, NeededPlanAction, PlanProgressAnswer};
 use crate::concierge::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
     ASK_STANCE_QUESTION, ASK_STEPS_QUESTION, EXPLORER_PHASE, STARTER_PHASE,
@@ -18,7 +18,7 @@ use crate::concierge::spec::{
 use crate::concierge::turn::{self, turns_in_phase};
 use crate::limits::HANDOVER_TURN_MIN;
 
-impl ConciergeReply<'_> {
+impl ConciergeReplyHandler<'_> {
     /// Asks the question that can matter after a visible reply, or ends the turn.
     pub(super) fn ask_after_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.record_unrequested_blocks();
@@ -50,7 +50,7 @@ impl ConciergeReply<'_> {
             ASK_INTENT_QUESTION => self.handle_intent_answer(&answer),
             ASK_PLAN_QUESTION => match questions::parse_plan_answer(&answer) {
                 Some(wants_plan) => self.handle_plan_answer(wants_plan),
-                None => self.ask_again_or(&["kind"], || self.handle_plan_answer(ExpertBatchConsent::Unclear)),
+                None => self.ask_again_or(&["kind"], || self.handle_plan_answer(ExpertBatchConsentAnswer::Unclear)),
             },
             ASK_EXECUTION_QUESTION => match questions::parse_execution_answer(&answer) {
                 Some((document, prompt)) => self.handle_plan_block(&plan_request(document, prompt)),
@@ -86,7 +86,7 @@ impl ConciergeReply<'_> {
         match self.call.ask.as_str() {
             ASK_STANCE_QUESTION => turn::reply_with_stance(self.view, self.settings, None),
             ASK_INTENT_QUESTION if self.is_handover_due() => self.build_intent_and_move_on(HandoverDocument::new()),
-            ASK_PLAN_QUESTION => self.handle_plan_answer(ExpertBatchConsent::Unclear),
+            ASK_PLAN_QUESTION => self.handle_plan_answer(ExpertBatchConsentAnswer::Unclear),
             ASK_EXECUTION_QUESTION => self.request_plan_from_state(HandoverDocument::new(), None),
             ASK_STEPS_QUESTION => self.start_plan_from_prose(),
             ASK_CONSENT_QUESTION => turn::settle_confirmation(self.view, self.settings, None),
@@ -135,8 +135,8 @@ impl ConciergeReply<'_> {
 
     /// Acts on whether the user wants a plan. If the explorer sees no request but the message is one by its wording, the
     /// user is asked.
-    fn handle_plan_answer(&self, wants_plan: ExpertBatchConsent) -> Vec<FlowStep> {
-        if wants_plan == ExpertBatchConsent::Yes {
+    fn handle_plan_answer(&self, wants_plan: ExpertBatchConsentAnswer) -> Vec<FlowStep> {
+        if wants_plan == ExpertBatchConsentAnswer::Yes {
             return vec![self.ask_question(ASK_EXECUTION_QUESTION, json!({}))];
         }
         let Some((fact, _)) = self.detect_plan_request() else { return vec![self.end_turn_or_ask_again()] };
@@ -164,8 +164,8 @@ impl ConciergeReply<'_> {
             return steps;
         }
         match progress.needs {
-            UserPlanNeed::NewPlan => steps.push(self.ask_question(ASK_EXECUTION_QUESTION, json!({}))),
-            UserPlanNeed::Help if progress.blocker.is_some() => {
+            NeededPlanAction::NewPlan => steps.push(self.ask_question(ASK_EXECUTION_QUESTION, json!({}))),
+            NeededPlanAction::Help if progress.blocker.is_some() => {
                 let step = plan.current_step().map(|step| step.title.clone());
                 steps.extend(self.handle_help_block(&BatchBlock {
                     kind: String::new(),
@@ -177,7 +177,7 @@ impl ConciergeReply<'_> {
                     prompt: None,
                 }));
             }
-            UserPlanNeed::Help | UserPlanNeed::Nothing => steps.push(self.end_turn_or_ask_again()),
+            NeededPlanAction::Help | NeededPlanAction::Nothing => steps.push(self.end_turn_or_ask_again()),
         }
         steps
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::action_offer::ActionOffer;
 use crate::limits::CHECK_OUTPUT_CHARS_MAX;
-use crate::project::project_context::ProjectContext;
+use crate::project::project_context::ProjectFlowContext;
 use crate::project::text::last_chars;
 use crate::template::fill_template;
 use crate::workspace_tools::CommandRun;
@@ -27,7 +27,7 @@ fn is_structured(request: &FragmentRenderContext<'_>) -> bool {
 }
 
 /// The result of a run that the agent requested in its text. Results of tool calls are messages of their own.
-pub(in crate::project) fn render_result(context: &ProjectContext<'_>, agent: &AgentName) -> RenderedFragment {
+pub(in crate::project) fn render_result(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let Some(result) = context.state().current_work(agent).last_result else {
         return omit("the agent has seen all results");
     };
@@ -39,7 +39,7 @@ pub(in crate::project) fn render_result(context: &ProjectContext<'_>, agent: &Ag
 
 /// The files, what changed, and what failed last.
 pub(in crate::project) fn render_situation(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {
@@ -64,7 +64,7 @@ fn describe_failed_command(run: &CommandRun) -> Value {
 
 /// What the agent can choose.
 pub(in crate::project) fn render_action(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {
@@ -79,7 +79,7 @@ pub(in crate::project) fn render_action(
 
 /// Asks for the content of a file.
 pub(in crate::project) fn render_content_request(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {

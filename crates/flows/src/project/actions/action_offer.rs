@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::limits::PROMPT_FILES_MAX;
 use crate::project::definition::{CheckMoment, CompletionMode};
-use crate::project::project_context::ProjectContext;
+use crate::project::project_context::ProjectFlowContext;
 use crate::project::state::ProjectState;
 use crate::project::tools::{COMPLETE_TOOL, LEARN_TOOL, agent_tools};
 use crate::workspace_tools::{FileChangeKind, WorkspaceTool};
@@ -58,7 +58,7 @@ fn known_paths(state: &ProjectState) -> Vec<String> {
 }
 
 impl ActionOffer {
-    pub(super) fn new(context: &ProjectContext<'_>, agent: &AgentName) -> Self {
+    pub(super) fn new(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Self {
         let (phase, state) = (context.phase(), context.state());
         let mut paths = known_paths(state);
         let lists_all_files = paths.len() <= PROMPT_FILES_MAX && state.files_total <= state.files.len() as u64;

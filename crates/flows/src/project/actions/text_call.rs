@@ -4,9 +4,9 @@ use segue_core::ids::AgentName;
 use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
-use crate::project::project_context::ProjectContext;
+use crate::project::project_context::ProjectFlowContext;
 use crate::project::tools::agent_tools;
-use crate::workspace_tools::{WorkspaceRequest, WorkspaceTool};
+use crate::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
 
 /// A tool call in a text.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ fn read_call(value: &Value) -> Option<(&str, Option<Value>)> {
 
 /// Finds a tool call in a text.
 pub(in crate::project) fn find_text_tool_call(
-    context: &ProjectContext<'_>,
+    context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     text: &str,
 ) -> Option<TextToolCall> {
@@ -63,7 +63,7 @@ fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<
     let Some(arguments) = arguments else {
         return Err(format!("the tool call in your text was not run: `{name}` needs `arguments`"));
     };
-    match WorkspaceTool::from_name(name).map(|tool| WorkspaceRequest::parse(tool, &arguments)) {
+    match WorkspaceTool::from_name(name).map(|tool| WorkspaceToolRequest::parse(tool, &arguments)) {
         Some(Err(why)) => Err(format!("the tool call in your text was not run: {why}")),
         Some(Ok(_)) | None => Ok(arguments),
     }

@@ -12,25 +12,25 @@ use crate::project::tools::{ROUTER_ROLE, is_known_tool_name, tool_names_text};
 
 /// A step from one value of a file to a value inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathStep {
+pub(super) enum DefinitionPathStep {
     Key(&'static str),
     Index(usize),
 }
 
 /// The place of a value in a file.
-pub(super) type DefinitionPath = Vec<PathStep>;
+pub(super) type DefinitionPath = Vec<DefinitionPathStep>;
 
 macro_rules! path {
-    ($($step:expr),* $(,)?) => { vec![$(PathStep::from($step)),*] };
+    ($($step:expr),* $(,)?) => { vec![$(DefinitionPathStep::from($step)),*] };
 }
 
-impl From<&'static str> for PathStep {
+impl From<&'static str> for DefinitionPathStep {
     fn from(key: &'static str) -> Self {
         Self::Key(key)
     }
 }
 
-impl From<usize> for PathStep {
+impl From<usize> for DefinitionPathStep {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
@@ -38,7 +38,7 @@ impl From<usize> for PathStep {
 
 /// Returns the mistakes, each with the path of the value that is wrong.
 pub(super) fn check_definition(definition: &FlowDefinition) -> Vec<(DefinitionPath, String)> {
-    let mut check = DefinitionCheck { definition, problems: Vec::new() };
+    let mut check = FlowDefinitionChecker { definition, problems: Vec::new() };
     check.check_names();
     check.check_agents();
     check.check_phases();
@@ -54,7 +54,7 @@ pub(super) fn check_definition(definition: &FlowDefinition) -> Vec<(DefinitionPa
     check.problems
 }
 
-struct DefinitionCheck<'d> {
+struct FlowDefinitionChecker<'d> {
     definition: &'d FlowDefinition,
     problems: Vec<(DefinitionPath, String)>,
 }
@@ -73,7 +73,7 @@ fn is_valid_name(name: &str) -> bool {
         && name.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
-impl<'d> DefinitionCheck<'d> {
+impl<'d> FlowDefinitionChecker<'d> {
     fn add(&mut self, path: DefinitionPath, message: impl Into<String>) {
         self.problems.push((path, message.into()));
     }

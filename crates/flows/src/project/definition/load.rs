@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::FlowDefinition;
-use super::check::{DefinitionPath, PathStep, check_definition};
+use super::check::{DefinitionPath, DefinitionPathStep, check_definition};
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_ERRORS_MAX};
 
 /// A mistake in a flow file.
@@ -29,11 +29,11 @@ impl fmt::Display for DefinitionError {
 /// All mistakes that were found in a flow file, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render(""))]
-pub struct DefinitionErrors {
+pub struct FlowDefinitionErrors {
     pub errors: Vec<DefinitionError>,
 }
 
-impl DefinitionErrors {
+impl FlowDefinitionErrors {
     /// Returns the mistakes as lines of text, each after the name of the file and a colon, if a name is given.
     #[must_use]
     pub fn render(&self, file: &str) -> String {
@@ -50,11 +50,11 @@ impl FlowDefinition {
     ///
     /// # Errors
     /// Returns all mistakes. Those that concern several parts of the file are only looked for if each part is well-formed.
-    pub fn parse(text: &str) -> Result<Self, DefinitionErrors> {
-        let source = SourceText(text);
+    pub fn parse(text: &str) -> Result<Self, FlowDefinitionErrors> {
+        let source = DefinitionFileText(text);
         if text.len() > DEFINITION_BYTES_MAX {
             let message = format!("the file has {} bytes; at most {DEFINITION_BYTES_MAX} are allowed", text.len());
-            return Err(DefinitionErrors { errors: vec![source.error_at(0, message)] });
+            return Err(FlowDefinitionErrors { errors: vec![source.error_at(0, message)] });
         }
         let (root, syntax) = DeTable::parse_recoverable(text);
         let mut errors: Vec<DefinitionError> = syntax
@@ -82,7 +82,7 @@ impl FlowDefinition {
         errors.sort();
         errors.dedup();
         errors.truncate(DEFINITION_ERRORS_MAX);
-        Err(DefinitionErrors { errors })
+        Err(FlowDefinitionErrors { errors })
     }
 
     fn deserialize_table(root: Spanned<DeTable<'_>>) -> Result<Self, toml::de::Error> {
@@ -96,9 +96,9 @@ fn deserialize_value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result
 }
 
 /// The text of a file, used to turn byte offsets into lines and columns.
-struct SourceText<'t>(&'t str);
+struct DefinitionFileText<'t>(&'t str);
 
-impl SourceText<'_> {
+impl DefinitionFileText<'_> {
     fn error_at(&self, byte: usize, message: String) -> DefinitionError {
         let before = &self.0[..self.0.floor_char_boundary(byte)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -142,12 +142,12 @@ fn locate(root: &DeTable<'_>, path: &DefinitionPath) -> Option<usize> {
     let mut found = None;
     for step in path {
         current = match step {
-            PathStep::Key(key) => {
+            DefinitionPathStep::Key(key) => {
                 let holder = table.or_else(|| current.and_then(|value| value.get_ref().as_table()));
                 let entry = holder.and_then(|table| table.iter().find(|(name, _)| name.get_ref().as_ref() == *key));
                 entry.map(|(_, value)| value)
             }
-            PathStep::Index(index) => {
+            DefinitionPathStep::Index(index) => {
                 let array = current.and_then(|value| value.get_ref().as_array());
                 // A single value stands for a list of one.
                 array.map_or(current.filter(|_| *index == 0), |array| array.get(*index))

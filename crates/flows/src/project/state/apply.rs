@@ -6,14 +6,16 @@ use segue_core::phase::TransitionCause;
 
 use super::log::LogText;
 use super::{
-    AgentTurnEnd, CheckProgress, ContentState, CurrentWork, LogSpeaker, PendingWrite, PlanStatus, ProjectState,
-    RoutingTurn, RoutingTurnCount, TransitionEntry, VisitProgress,
+    AgentRoutingTurnProgress, AgentTurnEnd, LastPhaseTransition, LogSpeaker, PendingWrite, PlanWithApproval,
+    ProjectState, PrunedRoutingTurnCount, RoutingTurn, VisitProgress, WorkspaceCheckProgress, WorkspaceContentDigest,
 };
 use crate::limits::{
     FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
 };
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition, PhaseKindDefinition};
-use crate::project::facts::{AgentDoneKind, ProjectFact, ProjectLesson, RoutingDecision, SteerReason};
+use crate::project::facts::{
+    AgentTurnEndKind, MidWorkAgentMessageReason, NextPhaseAndAgents, ProjectFact, ProjectLesson,
+};
 use crate::project::spec::{ASK_ACT, ASK_CONTENT};
 use crate::project::tools::phase_changes_files;
 
@@ -107,7 +109,7 @@ impl ProjectState {
 
     fn apply_phase_entered(&mut self, definition: &FlowDefinition, entered: &PhaseEntered, at: UnixMillis) {
         let transition = &entered.transition;
-        self.last_transition = Some(TransitionEntry {
+        self.last_transition = Some(LastPhaseTransition {
             from: transition.from.clone(),
             to: transition.to.clone(),
             at,
@@ -171,11 +173,11 @@ impl ProjectState {
         }
     }
 
-    pub(super) fn current_work_mut(&mut self, agent: &AgentName) -> &mut CurrentWork {
+    pub(super) fn current_work_mut(&mut self, agent: &AgentName) -> &mut AgentRoutingTurnProgress {
         let turn = self.turns.back().map_or(0, |turn| turn.id);
         let current = &mut self.agents.entry(agent.clone()).or_default().current;
         if current.turn != turn {
-            *current = CurrentWork { turn, ..CurrentWork::default() };
+            *current = AgentRoutingTurnProgress { turn, ..AgentRoutingTurnProgress::default() };
         }
         current
     }
@@ -214,7 +216,7 @@ impl ProjectState {
             ProjectFact::AgentSteered { agent, why, .. } => {
                 let work = self.current_work_mut(&agent);
                 work.is_steered = true;
-                work.warned_of_repetition |= why == SteerReason::RepeatedCall;
+                work.warned_of_repetition |= why == MidWorkAgentMessageReason::RepeatedCall;
             }
             ProjectFact::UnknownAgents { names, phase } => {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -234,9 +236,9 @@ impl ProjectState {
             }
             ProjectFact::PlanSubmitted(plan) => {
                 self.visit.plan_submitted = true;
-                self.plan = Some(PlanStatus { plan, approved_by: None });
+                self.plan = Some(PlanWithApproval { plan, approved_by: None });
             }
-            ProjectFact::PlanEdited(plan) => self.plan = Some(PlanStatus { plan, approved_by: None }),
+            ProjectFact::PlanEdited(plan) => self.plan = Some(PlanWithApproval { plan, approved_by: None }),
             ProjectFact::PlanApproved { by } => {
                 if let Some(status) = &mut self.plan {
                     status.approved_by = Some(by);
@@ -246,11 +248,11 @@ impl ProjectState {
                 if !self.confirmed_checks.contains(&command) {
                     self.confirmed_checks.push(command);
                 }
-                self.visit.entry_checks = CheckProgress::Pending;
-                self.visit.exit_checks = CheckProgress::Pending;
+                self.visit.entry_checks = WorkspaceCheckProgress::Pending;
+                self.visit.exit_checks = WorkspaceCheckProgress::Pending;
             }
             ProjectFact::ContentConfirmed { digest } => {
-                self.content = ContentState::At(digest.clone());
+                self.content = WorkspaceContentDigest::At(digest.clone());
                 self.confirmed_digest = Some(digest);
             }
             ProjectFact::VisitConfirmed => self.visit.confirmed = true,
@@ -281,10 +283,10 @@ impl ProjectState {
         }
     }
 
-    fn open_turn_at(&mut self, id: u32, decision: RoutingDecision, at: UnixMillis) {
+    fn open_turn_at(&mut self, id: u32, decision: NextPhaseAndAgents, at: UnixMillis) {
         for agent in &decision.agents {
             let progress = self.agents.entry(agent.clone()).or_default();
-            progress.current = CurrentWork { turn: id, ..CurrentWork::default() };
+            progress.current = AgentRoutingTurnProgress { turn: id, ..AgentRoutingTurnProgress::default() };
         }
         self.turns_total = id;
         self.turns_since_message += 1;
@@ -317,22 +319,22 @@ impl ProjectState {
     fn count_older_turn(&mut self, old: RoutingTurn) {
         let mut agents = old.decision.agents;
         agents.sort();
-        let same = |count: &&mut RoutingTurnCount| count.phase == old.decision.phase && count.agents == agents;
+        let same = |count: &&mut PrunedRoutingTurnCount| count.phase == old.decision.phase && count.agents == agents;
         if let Some(count) = self.older_turns.iter_mut().find(same) {
             count.times += 1;
         } else if self.older_turns.len() < ROUTING_TURN_KINDS_MAX {
-            self.older_turns.push(RoutingTurnCount { phase: old.decision.phase, agents, times: 1 });
+            self.older_turns.push(PrunedRoutingTurnCount { phase: old.decision.phase, agents, times: 1 });
         }
     }
 
     fn apply_agent_done(&mut self, turn: u32, agent: &AgentName, done: AgentTurnEnd) {
-        if done.how == AgentDoneKind::AutoCompleted {
+        if done.how == AgentTurnEndKind::AutoCompleted {
             self.current_metrics(|metrics| metrics.auto_completions += 1);
         }
         let Some(waiting) = self.turns.iter_mut().find(|open| open.id == turn && open.is_waiting_for(agent)) else {
             return;
         };
-        if done.how != AgentDoneKind::Answered && !done.completion.summary.is_empty() {
+        if done.how != AgentTurnEndKind::Answered && !done.completion.summary.is_empty() {
             let text = LogText::Inline(done.completion.summary.clone());
             self.log.push(LogSpeaker::Agent(agent.clone()), text);
         }
@@ -344,7 +346,7 @@ impl ProjectState {
             let proper = waiting.completions.values().all(|done| done.how.is_proper());
             self.visit.turns_closed += 1;
             self.visit.completed = proper;
-            self.visit.exit_checks = CheckProgress::Pending;
+            self.visit.exit_checks = WorkspaceCheckProgress::Pending;
             let progress = self.progress_digest();
             if let Some(closed) = self.turns.back_mut() {
                 closed.progress = progress;

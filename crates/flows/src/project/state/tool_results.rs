@@ -1,7 +1,7 @@
 //! What the results of tools mean for the state: which files were read and changed, the content's digest, and checkpoints.
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::event::{ToolOutcome, ToolRunOpened};
+use segue_core::event::{ToolRunOpened, ToolRunOutcome};
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use segue_core::signal::canonical_json;
@@ -9,12 +9,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    CheckProgress, CheckpointEntry, ContentState, OpenRunEntry, ProjectState, RepeatedToolCall, TextRunResult,
+    CheckpointEntry, OpenRunEntry, ProjectState, RepeatedToolCall, TextRunResult, WorkspaceCheckProgress,
+    WorkspaceContentDigest,
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::workspace_tools::{
-    CheckpointCreated, CheckpointRestored, ChecksResult, CommandResult, FileChange, FileChanges, FileRead,
-    WorkspaceStatus, WorkspaceTool,
+    CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, ReadFileResult,
+    RunCommandResult, WorkspaceStatus, WorkspaceTool,
 };
 
 fn parse<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
@@ -41,15 +42,15 @@ impl ProjectState {
         if runs_checks {
             let is_unstable =
                 |checks: &ChecksResult| checks.passed && checks.content_digest != checks.content_digest_after;
-            let has_run = [self.visit.entry_checks, self.visit.exit_checks].contains(&CheckProgress::Done);
+            let has_run = [self.visit.entry_checks, self.visit.exit_checks].contains(&WorkspaceCheckProgress::Done);
             self.visit.checks_rerun |= has_run && self.last_checks.as_ref().is_some_and(is_unstable);
             let progress = self.running_checks_mut();
-            *progress = CheckProgress::Running;
+            *progress = WorkspaceCheckProgress::Running;
         }
     }
 
     /// Returns the checks that a run of the checks belongs to: those before the agents work, or those after it.
-    fn running_checks_mut(&mut self) -> &mut CheckProgress {
+    fn running_checks_mut(&mut self) -> &mut WorkspaceCheckProgress {
         let visit = &mut self.visit;
         if visit.turns_closed == 0 { &mut visit.entry_checks } else { &mut visit.exit_checks }
     }
@@ -57,7 +58,7 @@ impl ProjectState {
     pub(super) fn apply_run_ended(
         &mut self,
         run: ToolRunId,
-        outcome: ToolOutcome,
+        outcome: ToolRunOutcome,
         text: TextRef,
         value: Option<&Value>,
         at: UnixMillis,
@@ -65,19 +66,19 @@ impl ProjectState {
         let Some(entry) = self.runs.remove(&run) else { return };
         self.count_repetition(&entry, text);
         if let Some(agent) = entry.agent.as_ref().filter(|_| entry.is_from_text) {
-            let failed = outcome != ToolOutcome::Done;
+            let failed = outcome != ToolRunOutcome::Done;
             let result = TextRunResult { tool: entry.tool.to_string(), text, failed };
             self.current_work_mut(agent).last_result = Some(result);
         }
         let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
         // The tool may have had its effect.
-        if outcome == ToolOutcome::Unknown && tool.may_change_files() {
-            self.content = ContentState::Unknown;
+        if outcome == ToolRunOutcome::Unknown && tool.may_change_files() {
+            self.content = WorkspaceContentDigest::Unknown;
             self.mark_changed(&entry);
         }
         match tool {
             WorkspaceTool::ReadFile => {
-                if let (Some(read), Some(agent)) = (parse::<FileRead>(value), &entry.agent) {
+                if let (Some(read), Some(agent)) = (parse::<ReadFileResult>(value), &entry.agent) {
                     let is_cut =
                         read.lines == 0 && read.bytes > 0 || read.last_line < read.lines || read.first_line > 1;
                     if let Some(write) = &mut self.current_work_mut(agent).pending_write {
@@ -97,7 +98,7 @@ impl ProjectState {
                 self.apply_changes(&entry, changes);
             }
             WorkspaceTool::RunCommand => {
-                if let Some(result) = parse::<CommandResult>(value) {
+                if let Some(result) = parse::<RunCommandResult>(value) {
                     if let Some(agent) = &entry.agent {
                         let failed = Some(result.run).filter(|run| !run.passed());
                         self.current_work_mut(agent).failed_command = failed;
@@ -108,15 +109,15 @@ impl ProjectState {
             WorkspaceTool::RunChecks => {
                 let result = parse::<ChecksResult>(value);
                 if let Some(result) = &result {
-                    self.content = ContentState::At(result.content_digest_after.clone());
+                    self.content = WorkspaceContentDigest::At(result.content_digest_after.clone());
                 }
                 self.last_checks = result;
-                *self.running_checks_mut() = CheckProgress::Done;
+                *self.running_checks_mut() = WorkspaceCheckProgress::Done;
             }
             WorkspaceTool::Status => {
                 self.is_prepared = true;
                 if let Some(status) = parse::<WorkspaceStatus>(value) {
-                    self.content = ContentState::At(status.content_digest);
+                    self.content = WorkspaceContentDigest::At(status.content_digest);
                     self.workspace_checks = status.checks;
                     self.guide = status.agents_md;
                     self.files_total = status.files_total;
@@ -124,14 +125,14 @@ impl ProjectState {
                     self.files = files.take(PROJECT_FILES_LISTED_MAX).collect();
                 }
             }
-            WorkspaceTool::CreateCheckpoint => match parse::<CheckpointCreated>(value) {
+            WorkspaceTool::CreateCheckpoint => match parse::<CreateCheckpointResult>(value) {
                 Some(created) => self.apply_checkpoint(created.checkpoint, entry.label.unwrap_or_default(), at),
                 None => self.visit.checkpoint_failed = true,
             },
             WorkspaceTool::RestoreCheckpoint => {
-                if let Some(restored) = parse::<CheckpointRestored>(value) {
+                if let Some(restored) = parse::<CheckpointRestoreResult>(value) {
                     self.apply_changes(&entry, restored.changes);
-                    self.content = ContentState::At(restored.checkpoint);
+                    self.content = WorkspaceContentDigest::At(restored.checkpoint);
                 }
             }
             _ => {}
@@ -139,7 +140,7 @@ impl ProjectState {
     }
 
     fn apply_checkpoint(&mut self, checkpoint: String, label: String, at: UnixMillis) {
-        self.content = ContentState::At(checkpoint.clone());
+        self.content = WorkspaceContentDigest::At(checkpoint.clone());
         if self.visit.checkpoint.is_none() {
             self.visit.checkpoint = Some(checkpoint.clone());
         }
@@ -155,7 +156,7 @@ impl ProjectState {
         if changes.is_empty() {
             return;
         }
-        self.content = ContentState::Unknown;
+        self.content = WorkspaceContentDigest::Unknown;
         self.mark_changed(entry);
         for change in changes {
             if self.changed_files.len() < PROJECT_FILES_LISTED_MAX || self.changed_files.contains_key(&change.path) {

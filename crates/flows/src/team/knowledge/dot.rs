@@ -103,7 +103,7 @@ enum DotToken {
     Arrow,
 }
 
-struct TokenAtLine {
+struct DotTokenAtLine {
     token: DotToken,
     line: u32,
 }
@@ -112,7 +112,7 @@ fn syntax_error(line: u32, message: impl Into<String>) -> DotError {
     DotError::Syntax { line, message: message.into() }
 }
 
-fn tokenize(text: &str) -> Result<Vec<TokenAtLine>, DotError> {
+fn tokenize(text: &str) -> Result<Vec<DotTokenAtLine>, DotError> {
     let mut tokens = Vec::new();
     let mut letters = text.strip_prefix('\u{feff}').unwrap_or(text).chars().peekable();
     let mut line = 1;
@@ -148,7 +148,7 @@ fn tokenize(text: &str) -> Result<Vec<TokenAtLine>, DotError> {
             }
             '"' => {
                 let (text, lines) = read_quoted(&mut letters, line)?;
-                tokens.push(TokenAtLine { token: DotToken::Name { text, is_quoted: true }, line });
+                tokens.push(DotTokenAtLine { token: DotToken::Name { text, is_quoted: true }, line });
                 line += lines;
                 continue;
             }
@@ -158,7 +158,7 @@ fn tokenize(text: &str) -> Result<Vec<TokenAtLine>, DotError> {
             }
             other => return Err(syntax_error(line, format!("unexpected `{other}`"))),
         };
-        tokens.push(TokenAtLine { token, line });
+        tokens.push(DotTokenAtLine { token, line });
     }
     Ok(tokens)
 }
@@ -229,7 +229,7 @@ struct DotEdge {
 }
 
 struct DotParser<'t> {
-    tokens: &'t [TokenAtLine],
+    tokens: &'t [DotTokenAtLine],
     at: usize,
     nodes: BTreeMap<String, DotAttributes>,
     edges: Vec<DotEdge>,

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::text_search::{KnowledgeIndex, search_words};
+use super::text_search::{KnowledgeWordIndex, search_words};
 use super::{KnowledgeGraph, KnowledgeNode};
 use crate::limits::{KNOWLEDGE_PACK_HITS_MAX, KNOWLEDGE_PACK_NODES_MAX, KNOWLEDGE_PACK_TERMS_MAX};
 
 /// What the agents of a story are told about the project.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct KnowledgePack {
+pub struct StoryKnowledge {
     /// The terms of the story that were searched for, strongest first.
     pub terms: Vec<String>,
     /// The nodes that match, best first.
@@ -19,7 +19,7 @@ pub struct KnowledgePack {
     pub neighbours: Vec<KnowledgeNode>,
 }
 
-impl KnowledgePack {
+impl StoryKnowledge {
     /// Returns true if nothing is known about the story.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -35,8 +35,8 @@ impl KnowledgePack {
 
 /// Builds the pack of a story from its text.
 #[must_use]
-pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> KnowledgePack {
-    let index = KnowledgeIndex::new(graph);
+pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> StoryKnowledge {
+    let index = KnowledgeWordIndex::new(graph);
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for word in search_words(story_text) {
         *counts.entry(word).or_default() += 1;
@@ -56,7 +56,7 @@ pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> Knowled
     }
     neighbours.truncate(KNOWLEDGE_PACK_NODES_MAX.saturating_sub(hits.len()));
     let clone_node = |id: &str| graph.nodes[id].clone();
-    KnowledgePack {
+    StoryKnowledge {
         terms,
         matches: hits.into_iter().map(clone_node).collect(),
         neighbours: neighbours.into_iter().map(clone_node).collect(),

@@ -31,12 +31,12 @@ fn stem_word(word: String) -> String {
 }
 
 /// The words of each node.
-pub(super) struct KnowledgeIndex<'g> {
+pub(super) struct KnowledgeWordIndex<'g> {
     words_by_node: BTreeMap<&'g str, BTreeMap<String, u32>>,
     nodes_with_word: BTreeMap<String, u32>,
 }
 
-impl<'g> KnowledgeIndex<'g> {
+impl<'g> KnowledgeWordIndex<'g> {
     pub(super) fn new(graph: &'g KnowledgeGraph) -> Self {
         let mut nodes_with_word: BTreeMap<String, u32> = BTreeMap::new();
         let mut words_by_node = BTreeMap::new();

@@ -8,7 +8,7 @@ use segue_core::prompt::Prompt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::tool_history::{PastAction, ToolHistory};
+use super::tool_history::{RehearsalActionStatus, RehearsalToolHistory};
 use super::{GUIDE_PATH, GUIDE_STORY, MARK, MOVE_STORY, RING_STORY, TIMER_STORY, call_tools};
 use crate::team::facts::CoderTask;
 use crate::team::graphs::PLANNING;
@@ -18,7 +18,7 @@ use crate::template::fill_template;
 use crate::workspace_tools::WorkspaceTool;
 
 /// Something that a coder does, as a tool call.
-struct CoderAction {
+struct RehearsedCoderAction {
     tool: &'static str,
     arguments: Value,
     /// The file that has to be read first if it exists already.
@@ -28,7 +28,7 @@ struct CoderAction {
 pub(super) fn rehearse_coder(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
     let agent = call.agent.as_ref()?;
     let story = context.state().story_of(agent)?.story.id.clone();
-    let history = ToolHistory::from_prompt(prompt);
+    let history = RehearsalToolHistory::from_prompt(prompt);
     if context.phase(agent) == *PLANNING {
         return Some(rehearse_plan(context, call, agent, &story, &history));
     }
@@ -47,10 +47,10 @@ fn rehearse_plan(
     call: &CallOpened,
     agent: &AgentName,
     story: &str,
-    history: &ToolHistory,
+    history: &RehearsalToolHistory,
 ) -> RehearsedReply {
     #[derive(Serialize)]
-    struct PlanArguments<'a> {
+    struct RehearsedPlanTemplateFields<'a> {
         story: &'a str,
         in_case: bool,
         mark: &'a str,
@@ -65,11 +65,11 @@ fn rehearse_plan(
         Some(CoderTask::RevisePlan { review }) => review.review.feedback.starts_with("Choose"),
         _ => false,
     };
-    let arguments = PlanArguments { story, in_case, mark: MARK };
+    let arguments = RehearsedPlanTemplateFields { story, in_case, mark: MARK };
     fill_template(include_str!("../../../prompts/team/rehearsal/plan.md"), &arguments).into()
 }
 
-fn actions_for(story: &str, task: Option<&CoderTask>) -> Vec<CoderAction> {
+fn actions_for(story: &str, task: Option<&CoderTask>) -> Vec<RehearsedCoderAction> {
     match (story, task) {
         (GUIDE_STORY, Some(CoderTask::FixReview { .. })) => {
             let old = "Green tea steeps for 2 minutes, black tea for 4.";
@@ -86,13 +86,13 @@ fn actions_for(story: &str, task: Option<&CoderTask>) -> Vec<CoderAction> {
                 write("tea/steep.sh", include_str!("../../../prompts/team/rehearsal/steep.sh")),
                 write("tests/steep.sh", include_str!("../../../prompts/team/rehearsal/steep_test.sh")),
                 write("test.sh", include_str!("../../../prompts/team/rehearsal/test.sh")),
-                CoderAction { tool: KNOWLEDGE_ADD_TOOL, arguments: json!({"knowledge": known}), path: None },
+                RehearsedCoderAction { tool: KNOWLEDGE_ADD_TOOL, arguments: json!({"knowledge": known}), path: None },
             ]
         }
         (MOVE_STORY, _) => {
             let arguments = json!({"from": "tea/steep.sh", "to": "bin/steep.sh"});
             vec![
-                CoderAction { tool: WorkspaceTool::MoveFile.name(), arguments, path: None },
+                RehearsedCoderAction { tool: WorkspaceTool::MoveFile.name(), arguments, path: None },
                 edit("tests/steep.sh", "tea/steep.sh", "bin/steep.sh"),
             ]
         }
@@ -103,7 +103,7 @@ fn actions_for(story: &str, task: Option<&CoderTask>) -> Vec<CoderAction> {
     }
 }
 
-fn ring_actions(path: &'static str, folder: &str) -> Vec<CoderAction> {
+fn ring_actions(path: &'static str, folder: &str) -> Vec<RehearsedCoderAction> {
     let template = include_str!("../../../prompts/team/rehearsal/ring_test.sh");
     let test = fill_template(template, &json!({"folder": folder}));
     vec![
@@ -112,27 +112,29 @@ fn ring_actions(path: &'static str, folder: &str) -> Vec<CoderAction> {
     ]
 }
 
-fn write(path: &'static str, content: &str) -> CoderAction {
+fn write(path: &'static str, content: &str) -> RehearsedCoderAction {
     let arguments = json!({"path": path, "content": content});
-    CoderAction { tool: WorkspaceTool::WriteFile.name(), arguments, path: Some(path) }
+    RehearsedCoderAction { tool: WorkspaceTool::WriteFile.name(), arguments, path: Some(path) }
 }
 
-fn edit(path: &str, old: &str, new: &str) -> CoderAction {
+fn edit(path: &str, old: &str, new: &str) -> RehearsedCoderAction {
     let arguments = json!({"path": path, "old_text": old, "new_text": new, "replace_all": true});
-    CoderAction { tool: WorkspaceTool::EditFile.name(), arguments, path: None }
+    RehearsedCoderAction { tool: WorkspaceTool::EditFile.name(), arguments, path: None }
 }
 
 /// Returns the next tool call of an action, or `None` if it has ended.
-fn next_call(action: &CoderAction, history: &ToolHistory) -> Option<(&'static str, Value)> {
+fn next_call(action: &RehearsedCoderAction, history: &RehearsalToolHistory) -> Option<(&'static str, Value)> {
     let read = action.path.map(|path| (WorkspaceTool::ReadFile.name(), json!({"path": path})));
     match (history.find(action.tool, &action.arguments), read) {
-        (PastAction::NotTried, _) => Some((action.tool, action.arguments.clone())),
-        (PastAction::Failed(1), Some((tool, arguments))) => match history.find(tool, &arguments) {
-            PastAction::NotTried => Some((tool, arguments)),
-            PastAction::Done | PastAction::Failed(_) => Some((action.tool, action.arguments.clone())),
+        (RehearsalActionStatus::NotTried, _) => Some((action.tool, action.arguments.clone())),
+        (RehearsalActionStatus::Failed(1), Some((tool, arguments))) => match history.find(tool, &arguments) {
+            RehearsalActionStatus::NotTried => Some((tool, arguments)),
+            RehearsalActionStatus::Done | RehearsalActionStatus::Failed(_) => {
+                Some((action.tool, action.arguments.clone()))
+            }
         },
-        (PastAction::Failed(1), None) => Some((action.tool, action.arguments.clone())),
-        (PastAction::Done | PastAction::Failed(_), _) => None,
+        (RehearsalActionStatus::Failed(1), None) => Some((action.tool, action.arguments.clone())),
+        (RehearsalActionStatus::Done | RehearsalActionStatus::Failed(_), _) => None,
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The tool calls since the last question, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct ToolHistory {
+pub(super) struct RehearsalToolHistory {
     calls: Vec<PastToolCall>,
 }
 
@@ -19,14 +19,14 @@ struct PastToolCall {
 
 /// How an action of the rehearsal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PastAction {
+pub(super) enum RehearsalActionStatus {
     NotTried,
     Done,
     /// It failed this many times.
     Failed(usize),
 }
 
-impl ToolHistory {
+impl RehearsalToolHistory {
     pub(super) fn from_prompt(prompt: &Prompt) -> Self {
         let mut history = Self::default();
         for message in &*prompt.messages {
@@ -55,13 +55,13 @@ impl ToolHistory {
     }
 
     /// Returns how a tool with these arguments ended.
-    pub(super) fn find(&self, tool: &str, arguments: &Value) -> PastAction {
+    pub(super) fn find(&self, tool: &str, arguments: &Value) -> RehearsalActionStatus {
         let same = self.calls.iter().filter(|call| call.tool == tool && call.arguments == *arguments);
         let (failed, done): (Vec<_>, Vec<_>) = same.partition(|call| call.has_failed);
         match (done.is_empty(), failed.len()) {
-            (false, _) => PastAction::Done,
-            (true, 0) => PastAction::NotTried,
-            (true, failures) => PastAction::Failed(failures),
+            (false, _) => RehearsalActionStatus::Done,
+            (true, 0) => RehearsalActionStatus::NotTried,
+            (true, failures) => RehearsalActionStatus::Failed(failures),
         }
     }
 }

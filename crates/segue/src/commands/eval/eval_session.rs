@@ -15,14 +15,14 @@ use segue_eval::runner::{EVALUATION_TIME_MS, hold_conversation, with_fixed_dates
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_models::ModelRegistry;
 use segue_store::Store;
-use segue_store::memory::MemoryStore;
+use segue_store::memory::InMemoryStore;
 
 use super::eval_progress::EvalProgressDisplay;
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::model_setup::ConfiguredModels;
 use crate::setup;
-use crate::store_location::{NodeOptions, StoreLocation};
+use crate::store_location::{ClusterNodeOptions, StoreLocation};
 
 pub(super) struct EvalEngineFactory<'e> {
     config: &'e Config,
@@ -81,8 +81,8 @@ impl<'e> EvalEngineFactory<'e> {
 
     async fn start_engine(&self) -> anyhow::Result<Engine> {
         let store: Arc<dyn Store> = match &self.arguments.keep_sessions {
-            Some(file) => StoreLocation::File(file).open(NodeOptions::default())?,
-            None => Arc::new(MemoryStore::with_own_disk()),
+            Some(file) => StoreLocation::File(file).open(ClusterNodeOptions::default())?,
+            None => Arc::new(InMemoryStore::with_own_disk()),
         };
         let domains = self.config.all_domains();
         let domains = ConfiguredDomains::new(domains.iter().map(|domain| with_fixed_dates((**domain).clone())));

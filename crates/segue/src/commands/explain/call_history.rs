@@ -16,15 +16,15 @@ use crate::print::number_format::format_timestamps_in_line;
 
 /// The sequence number and time of a recorded event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EventPosition {
+pub(crate) struct RecordedSeqAndTime {
     pub seq: Seq,
     pub at: UnixMillis,
 }
 
 /// One call and its history.
 #[derive(Debug)]
-pub(crate) struct CallHistory {
-    pub opened: (EventPosition, Arc<CallOpened>),
+pub(crate) struct ExplainedCall {
+    pub opened: (RecordedSeqAndTime, Arc<CallOpened>),
     /// The earlier call that opened the thread, and its opening fragments; `None` if this call opened it.
     pub thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
     /// Messages of the thread that were compacted before this call.
@@ -45,8 +45,8 @@ pub(crate) async fn load_call_history(
     engine: &Engine,
     session: &SessionId,
     wanted: CallId,
-) -> anyhow::Result<CallHistory> {
-    let mut found: Option<CallHistory> = None;
+) -> anyhow::Result<ExplainedCall> {
+    let mut found: Option<ExplainedCall> = None;
     let mut calls = Vec::new();
     let mut latest: BTreeMap<RoleName, CallId> = BTreeMap::new();
     let mut openings: BTreeMap<ThreadId, (CallId, Vec<FragmentReceipt>)> = BTreeMap::new();
@@ -73,8 +73,8 @@ pub(crate) async fn load_call_history(
                     };
                     let thread = opened.receipt.thread.thread_id();
                     if opened.call == wanted {
-                        found = Some(CallHistory {
-                            opened: (EventPosition { seq: event.seq, at: event.at }, opened.clone()),
+                        found = Some(ExplainedCall {
+                            opened: (RecordedSeqAndTime { seq: event.seq, at: event.at }, opened.clone()),
                             thread_opening: openings.get(&thread).cloned(),
                             folded_messages: folded.get(&thread).copied().unwrap_or(0),
                             previous_call: previous,
@@ -93,7 +93,7 @@ pub(crate) async fn load_call_history(
                 }
                 Event::ThreadCompacted(compacted) => {
                     let uses_thread =
-                        |found: &&mut CallHistory| found.opened.1.receipt.thread.thread_id() == compacted.thread;
+                        |found: &&mut ExplainedCall| found.opened.1.receipt.thread.thread_id() == compacted.thread;
                     if let Some(found) = found.as_mut().filter(uses_thread).filter(|found| !found.is_closed) {
                         found
                             .failed_attempts

@@ -6,7 +6,7 @@ use segue_core::flow::RoleSpec;
 use segue_core::ids::SessionId;
 use segue_core::prompt::StopReason;
 
-use super::call_history::CallHistory;
+use super::call_history::ExplainedCall;
 use crate::print::text::{to_single_line, wrap_lines};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{RenderOptions, number_format};
@@ -17,7 +17,7 @@ const FACT_NAME_COLUMNS: usize = 9;
 /// Renders the whole receipt: a heading, the facts about the call, and the table of fragments.
 pub(crate) fn render_receipt(
     session: &SessionId,
-    history: &CallHistory,
+    history: &ExplainedCall,
     role: Option<&RoleSpec>,
     screen: RenderOptions,
 ) -> String {
@@ -58,7 +58,7 @@ fn replace_line_breaks(title: &str) -> String {
     title.replace(['\n', '\r'], " ")
 }
 
-fn receipt_facts(history: &CallHistory, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> {
+fn receipt_facts(history: &ExplainedCall, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> {
     let opened = &history.opened.1;
     let receipt = &opened.receipt;
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
@@ -119,7 +119,7 @@ fn describe_answer(answered: &CallAnswered) -> String {
     parts.join(" · ")
 }
 
-fn fragment_table(history: &CallHistory) -> TextTable {
+fn fragment_table(history: &ExplainedCall) -> TextTable {
     let receipt = &history.opened.1.receipt;
     let mut table = TextTable::new([
         ("fragment", ColumnLayout::Left),

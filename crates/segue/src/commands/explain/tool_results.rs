@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::event::{Event, ToolOutcome};
+use segue_core::event::{Event, ToolRunOutcome};
 use segue_core::ids::{CallId, ToolName, ToolRunId};
 
 /// The tool runs of a journal up to some event.
@@ -23,7 +23,7 @@ impl JournalToolResults {
             Event::ToolRunEnded { run, outcome, failed, .. } => {
                 let Some((call, tool)) = self.open_runs.remove(run) else { return };
                 let marked = match (outcome, failed) {
-                    (ToolOutcome::Done, _) => "",
+                    (ToolRunOutcome::Done, _) => "",
                     (_, true) => " (marked as an error for the model)",
                     (_, false) => " (not marked as an error for the model)",
                 };
@@ -67,8 +67,8 @@ mod tests {
             value: None,
             artifacts: Vec::new(),
         };
-        results.apply_event(&ended(2, ToolOutcome::Failed, true));
-        results.apply_event(&ended(1, ToolOutcome::Done, false));
+        results.apply_event(&ended(2, ToolRunOutcome::Failed, true));
+        results.apply_event(&ended(1, ToolRunOutcome::Done, false));
         let without_flag = json!({"type": "tool_run_ended", "run": 3, "outcome": "refused", "text": text});
         results.apply_event(&serde_json::from_value(without_flag).expect("the flag is optional"));
         let expected = [

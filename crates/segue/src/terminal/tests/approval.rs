@@ -5,12 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use segue_core::approval::ToolApprovalPolicy;
 use segue_core::flow::FlowToolDeclaration;
-use segue_core::prompt::ToolSpec;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use super::*;
@@ -42,7 +42,7 @@ impl Tool for WriteTool {
 /// The screen after a conversation with a role whose tool needs approval.
 async fn screen_after(lines: &str) -> String {
     let parameters = serde_json::json!({"type": "object"});
-    let spec = ToolSpec { name: "write".into(), description: "writes".into(), parameters };
+    let spec = ModelToolSpec { name: "write".into(), description: "writes".into(), parameters };
     let write = FlowToolDeclaration { approval: ToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("write")).with_tool(write);
     let flow = Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
@@ -50,7 +50,7 @@ async fn screen_after(lines: &str) -> String {
     let config = EngineConfig {
         tools: ToolRegistry::default().with_tool("write", Arc::new(WriteTool)),
         ..EngineConfig::new(
-            Arc::new(MemoryStore::open(&MemoryDisk::new())),
+            Arc::new(InMemoryStore::open(&MemoryDisk::new())),
             vec![flow],
             ModelRegistry::from_single_model(Arc::new(model)),
             "scripted",
@@ -62,7 +62,7 @@ async fn screen_after(lines: &str) -> String {
     let session = open_or_resume_session(backend, &options).await.expect("it opens");
     let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
     let (terminal, screen) = TestTerminal::tall();
-    let keyboard = (reader, TerminalModeGuard::capture(OutputDestination::Piped));
+    let keyboard = (reader, TerminalModeGuard::capture(TerminalOrPipedOutput::Piped));
     chat_in_session(backend, &options, session, screen, keyboard).await.expect("the conversation succeeds");
     engine.shutdown().await;
     terminal.text()

@@ -7,12 +7,12 @@ use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
 use segue_core::flow::{
-    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, ReplyTextSource, RoleSpec, UnknownOutcomePolicy,
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::PhaseProposal;
 use segue_core::phase::{Guard, Proposer};
-use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
+use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 
@@ -53,7 +53,7 @@ fn stage() -> PhaseGraph {
             edge("act", "end", Guard::Always),
             edge("review", "end", Guard::Always),
         ],
-        gates: vec![PhaseGate {
+        gates: vec![PhaseEntryGate {
             name: "looked over".to_owned(),
             opened_by: "act".into(),
             satisfied_by: "review".into(),
@@ -93,8 +93,8 @@ impl Flow for Play {
                 let answer = view.read_text(answered.text);
                 let reply = |text| FlowStep::Reply { text, role: Some(call.role.clone()), call: Some(call.call) };
                 let mut steps = match answer.strip_prefix("thinks: ") {
-                    Some(_) => vec![reply(ReplyTextSource::New("What was really said.".to_owned()))],
-                    None => vec![reply(ReplyTextSource::Stored(answered.text))],
+                    Some(_) => vec![reply(NewOrStoredReplyText::New("What was really said.".to_owned()))],
+                    None => vec![reply(NewOrStoredReplyText::Stored(answered.text))],
                 };
                 if answer.contains("let us act") {
                     let proposal = PhaseProposal::new("act", Proposer::Role(call.role.clone()));

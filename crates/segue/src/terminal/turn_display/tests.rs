@@ -152,7 +152,7 @@ fn notes_during_an_answer_are_shown_after_it() {
 #[test]
 fn the_failure_of_an_abandoned_call_is_not_shown() {
     let mut scene = Scene::interactive();
-    let abandoned = segue_core::session::AbandonedCall {
+    let abandoned = segue_core::session::AbandonedUnansweredCall {
         call: CallId(1),
         turn: None,
         role: "guide".into(),
