@@ -322,7 +322,7 @@ mod tests {
         let master = WebhookMasterSecret("long and random".into());
         assert_ne!(derive_webhook_secret(&master, "wh_a"), derive_webhook_secret(&master, "wh_b"));
         assert_eq!(derive_webhook_secret(&master, "wh_a"), derive_webhook_secret(&master, "wh_a"));
-        assert_eq!(format!("{master:?}"), "Secret");
+        assert_eq!(format!("{master:?}"), "WebhookMasterSecret");
     }
 
     #[test]
