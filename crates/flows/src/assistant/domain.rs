@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
+pub(crate) use record::is_empty_value;
 pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};
 pub use snapshot::{DomainSnapshotParameters, DomainSnapshotQuery, TitledQuery};
 

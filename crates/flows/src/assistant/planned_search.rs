@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::domain::{FilterOperator, RecordFieldKind, RecordFilter, RecordSort, RecordType};
+use super::domain::{FilterOperator, RecordFieldKind, RecordFilter, RecordSort, RecordType, is_empty_value};
 use super::facts::AssistantPlanStep;
 use super::tools::ToolResultRecord;
 use crate::limits::PLANNED_FILTERS_MAX;
@@ -12,7 +12,7 @@ use crate::limits::PLANNED_FILTERS_MAX;
 pub(super) fn parse_filters(kind: &RecordType, conditions: &[Value]) -> Vec<RecordFilter> {
     let parsed = conditions.iter().filter_map(|condition| {
         let filter = parse_filter(kind, condition)?;
-        (!is_blank(&filter.value)).then_some(filter)
+        (!is_empty_value(&filter.value)).then_some(filter)
     });
     let mut filters: Vec<RecordFilter> = Vec::new();
     for filter in parsed.take(PLANNED_FILTERS_MAX) {
@@ -32,15 +32,6 @@ fn parse_filter(kind: &RecordType, condition: &Value) -> Option<RecordFilter> {
     }
     // References stay as they are until the step runs.
     RecordFilter::parse(kind, &condition, &|_, reference| Ok(reference.to_owned())).ok()
-}
-
-fn is_blank(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.trim().is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
 }
 
 /// Parses the order of a planned read; `None` if it is missing or unusable.

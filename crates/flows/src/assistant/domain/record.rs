@@ -52,7 +52,8 @@ pub fn check_record(
     if errors.is_empty() { Ok(checked) } else { Err(errors) }
 }
 
-fn is_empty_value(value: &Value) -> bool {
+/// Returns whether a value says nothing: it is null, a blank text or an empty list.
+pub(crate) fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.trim().is_empty(),
