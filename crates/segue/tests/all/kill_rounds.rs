@@ -132,13 +132,45 @@ impl Rounds {
         }
     }
 
+    /// Makes a backup. After a kill there is a whole backup, or something that is not taken for one.
+    fn back_up(&mut self, round: u64) {
+        let file = format!("backup-{round}.db");
+        if self.run_and_kill(&["backup", &file]) || self.place.path().join(&file).exists() {
+            let sessions = self.place.json(&["sessions", "--json", "--limit", "200", "--store", &file]);
+            let copied = session_names(&sessions);
+            for name in self.sessions.keys() {
+                assert!(copied.contains(name), "round {round}: {name} is missing in the backup");
+            }
+        }
+        self.remove_store(&file);
+    }
+
+    /// Creates a store, which runs all migrations. After a kill it can be used: it has all tables or none.
+    fn create_store(&mut self, round: u64) {
+        let file = format!("new-{round}.db");
+        self.run_and_kill(&["send", "--store", &file, "--session", "first", "--script", "echo.toml", "hello"]);
+        self.place.ok(&["send", "--store", &file, "--session", "second", "--script", "echo.toml", "hello"]);
+        let doctor = self.place.run(&["doctor", "--store", &file]);
+        assert_eq!(doctor.code, 0, "round {round}: {}{}", doctor.out, doctor.err);
+        self.remove_store(&file);
+    }
+
+    /// Removes a store and the files next to it.
+    fn remove_store(&self, file: &str) {
+        let stem = file.trim_end_matches(".db");
+        for entry in std::fs::read_dir(self.place.path()).expect("a folder").flatten() {
+            if entry.file_name().to_string_lossy().starts_with(stem) && entry.path().is_file() {
+                std::fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+    }
+
     /// Checks the whole store, and every session.
     fn check(&mut self, round: u64) {
         let doctor = self.place.run(&["doctor"]);
         assert_eq!(doctor.code, 0, "round {round}: {}{}", doctor.out, doctor.err);
         let listed = self.place.json(&["sessions", "--json", "--limit", "200"]);
-        let rows = listed.as_array().or(listed["sessions"].as_array()).expect("sessions");
-        let names: Vec<String> = rows.iter().filter_map(|row| row["session"].as_str().map(str::to_owned)).collect();
+        let names = session_names(&listed);
         for (name, known) in std::mem::take(&mut self.doubtful) {
             // It exists completely, or not at all.
             if names.contains(&name) {
@@ -154,6 +186,12 @@ impl Rounds {
             check_session(round, name, known, &shown);
         }
     }
+}
+
+/// Returns the names in a list of sessions.
+fn session_names(listed: &Value) -> Vec<String> {
+    let rows = listed.as_array().or(listed["sessions"].as_array()).expect("sessions");
+    rows.iter().filter_map(|row| row["session"].as_str().map(str::to_owned)).collect()
 }
 
 /// Returns the replies of a session, in order.
@@ -186,10 +224,12 @@ fn nothing_acknowledged_is_lost_when_the_program_is_killed() {
     let rounds_max = variable(ROUNDS_VARIABLE).unwrap_or(ROUNDS_DEFAULT);
     let mut rounds = Rounds::new(variable(SEED_VARIABLE).unwrap_or(20));
     for round in 1..=rounds_max {
-        match rounds.below(8) {
+        match rounds.below(10) {
             0 if rounds.sessions.len() < SESSIONS_MAX => rounds.copy(true),
             1 if rounds.sessions.len() < SESSIONS_MAX => rounds.copy(false),
             2 => rounds.delete(),
+            3 => rounds.back_up(round),
+            4 => rounds.create_store(round),
             _ => rounds.send(round),
         }
         if round % ROUNDS_PER_CHECK == 0 || round == rounds_max {
