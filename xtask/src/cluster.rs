@@ -16,7 +16,7 @@ const SERVERS_SCRIPT: &str = "deploy/postgres-ha.sh";
 /// Runs the test. The first argument is the number of disturbances.
 pub(crate) fn run_cluster_test(arguments: &[String]) -> Result<ExitCode> {
     let rounds = parse_rounds("cluster", arguments, ROUNDS_DEFAULT)?;
-    run_test(&[("SEGUE_CLUSTER_ROUNDS", rounds.to_string())])
+    run_cluster_test_with_env(&[("SEGUE_CLUSTER_ROUNDS", rounds.to_string())])
 }
 
 /// Starts PostgreSQL with standbys in a temporary folder, runs the test on it, and stops it. The first argument is the
@@ -25,7 +25,7 @@ pub(crate) fn run_failover_test(arguments: &[String]) -> Result<ExitCode> {
     let rounds = parse_rounds("failover", arguments, FAILOVER_ROUNDS_DEFAULT)?;
     let folder = std::env::temp_dir().join(format!("segue-failover-{}", std::process::id()));
     let result = start_servers_and_run_test(rounds, &folder);
-    let stopped = run_script("stop", &folder);
+    let stopped = run_servers_script("stop", &folder);
     let code = result?;
     stopped?;
     if code == ExitCode::SUCCESS {
@@ -37,10 +37,10 @@ pub(crate) fn run_failover_test(arguments: &[String]) -> Result<ExitCode> {
 }
 
 fn start_servers_and_run_test(rounds: usize, folder: &Path) -> Result<ExitCode> {
-    let url = run_script("start", folder)?;
+    let url = run_servers_script("start", folder)?;
     let script = checkout::checkout_root().join(SERVERS_SCRIPT);
     let command = |name: &str| format!("{} {name} {}", script.display(), folder.display());
-    run_test(&[
+    run_cluster_test_with_env(&[
         ("SEGUE_CLUSTER_ROUNDS", rounds.to_string()),
         ("SEGUE_CLUSTER_URL", url),
         ("SEGUE_CLUSTER_KILL", command("kill-primary")),
@@ -48,7 +48,7 @@ fn start_servers_and_run_test(rounds: usize, folder: &Path) -> Result<ExitCode> 
     ])
 }
 
-fn run_test(variables: &[(&str, String)]) -> Result<ExitCode> {
+fn run_cluster_test_with_env(variables: &[(&str, String)]) -> Result<ExitCode> {
     let name = "every_acknowledged_message_is_answered_once_whatever_happens_to_nodes_and_database";
     let status = checkout::cargo_command()
         .stdin(Stdio::null())
@@ -60,7 +60,7 @@ fn run_test(variables: &[(&str, String)]) -> Result<ExitCode> {
 }
 
 /// Runs a command of the script. Returns what it printed.
-fn run_script(command: &str, folder: &Path) -> Result<String> {
+fn run_servers_script(command: &str, folder: &Path) -> Result<String> {
     let output = Command::new(checkout::checkout_root().join(SERVERS_SCRIPT))
         .arg(command)
         .arg(folder)

@@ -75,7 +75,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
-        "dependencies" if rest.is_empty() => supply_chain::run_dependencies_task().map(|()| ExitCode::SUCCESS),
+        "dependencies" if rest.is_empty() => supply_chain::run_cargo_deny_task().map(|()| ExitCode::SUCCESS),
         "dependencies" => bail!("`dependencies` takes no arguments, but was given `{}`", rest.join(" ")),
         "fuzz" => fuzz::run_fuzz_targets(rest),
         "crash" => crash::run_crash_rounds(rest),

@@ -23,13 +23,15 @@ pub enum ToolApprovalPolicy {
 
 impl ToolApprovalPolicy {
     fn requires_approval(&self, run: &ApprovalRuleInputs<'_>) -> bool {
-        fn contains<T: PartialEq>(listed: &[T], value: Option<&T>) -> bool {
+        fn is_unrestricted_or_contains<T: PartialEq>(listed: &[T], value: Option<&T>) -> bool {
             listed.is_empty() || value.is_some_and(|value| listed.contains(value))
         }
         match self {
             Self::NotRequired => false,
             Self::Required => true,
-            Self::RequiredFor { roles, phases } => contains(roles, run.role) && contains(phases, run.phase),
+            Self::RequiredFor { roles, phases } => {
+                is_unrestricted_or_contains(roles, run.role) && is_unrestricted_or_contains(phases, run.phase)
+            }
         }
     }
 }
@@ -103,17 +105,17 @@ impl FromStr for ToolRunPattern {
             ));
         }
         Ok(Self {
-            flow: given_name(flow).map(FlowName::from),
-            role: given_name(role).map(RoleName::from),
-            phase: given_name(phase).map(PhaseName::from),
-            tool: given_name(tool).map(ToolName::from),
+            flow: non_wildcard_name(flow).map(FlowName::from),
+            role: non_wildcard_name(role).map(RoleName::from),
+            phase: non_wildcard_name(phase).map(PhaseName::from),
+            tool: non_wildcard_name(tool).map(ToolName::from),
         })
     }
 }
 
 const ANY_NAME: &str = "*";
 
-fn given_name(name: &str) -> Option<&str> {
+fn non_wildcard_name(name: &str) -> Option<&str> {
     (name != ANY_NAME).then_some(name)
 }
 

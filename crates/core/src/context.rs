@@ -129,7 +129,7 @@ impl ContextLayer {
     /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
     /// or signals.
     #[must_use]
-    pub fn is_foreign(self) -> bool {
+    pub fn has_foreign_texts(self) -> bool {
         match self {
             Self::Instruction | Self::Task => false,
             Self::Knowledge
@@ -280,7 +280,7 @@ impl PromptReceipt {
     /// not included; see [`Session::foreign_texts`](crate::session::Session::foreign_texts).
     pub fn foreign_texts(&self) -> impl Iterator<Item = TextRef> {
         let fragments = self.opening.iter().chain(&self.ask);
-        fragments.filter(|fragment| fragment.layer.is_foreign()).filter_map(|fragment| fragment.text)
+        fragments.filter(|fragment| fragment.layer.has_foreign_texts()).filter_map(|fragment| fragment.text)
     }
 
     /// Returns the user's own words in this call.
@@ -396,32 +396,41 @@ pub(crate) fn compare_prefix(
     if before.tools != next.tools {
         return PreviousPromptComparison::Broken { from, kept_tokens: 0, cause: TOOLS_CHANGED_CAUSE.into() };
     }
-    let difference =
-        if before.thread == next.thread { diff_within_thread(before, next) } else { diff_across_threads(before, next) };
+    let difference = if before.thread == next.thread {
+        find_change_within_thread(before, next)
+    } else {
+        find_change_across_threads(before, next)
+    };
     match difference {
         Some((kept_tokens, cause)) => PreviousPromptComparison::Broken { from, kept_tokens, cause },
         None => PreviousPromptComparison::Extends(from),
     }
 }
 
-fn diff_within_thread(before: &PromptComparisonData, next: &PromptComparisonData) -> Option<(u32, FragmentName)> {
+fn find_change_within_thread(
+    before: &PromptComparisonData,
+    next: &PromptComparisonData,
+) -> Option<(u32, FragmentName)> {
     if before.compactions != next.compactions {
         return Some((sum_fragment_tokens(&next.opening), COMPACTION_FRAGMENT.into()));
     }
     match before.ask_status {
         CallAnswerStatus::Answered => None,
-        CallAnswerStatus::Unanswered => first_difference(&before.ask, &next.ask, next.carried.tokens),
+        CallAnswerStatus::Unanswered => find_first_changed_fragment(&before.ask, &next.ask, next.carried.tokens),
     }
 }
 
-fn diff_across_threads(before: &PromptComparisonData, next: &PromptComparisonData) -> Option<(u32, FragmentName)> {
+fn find_change_across_threads(
+    before: &PromptComparisonData,
+    next: &PromptComparisonData,
+) -> Option<(u32, FragmentName)> {
     let kept = sum_fragment_tokens(&next.opening);
     if let Some((name, _)) = next.opening.first().filter(|_| before.opening.is_empty()) {
         return Some((0, name.clone()));
     }
-    first_difference(&before.opening, &next.opening, 0).or_else(|| {
+    find_first_changed_fragment(&before.opening, &next.opening, 0).or_else(|| {
         if before.carried.entries == 0 {
-            return first_difference(&before.ask, &next.ask, kept);
+            return find_first_changed_fragment(&before.ask, &next.ask, kept);
         }
         Some((kept, next.ask.first().map_or_else(|| THREAD_REPLACED_CAUSE.into(), |(name, _)| name.clone())))
     })
@@ -433,7 +442,7 @@ fn sum_fragment_tokens(fragments: &[(FragmentName, TextRef)]) -> u32 {
 
 /// Returns the first fragment that differs from the earlier message and the number of unchanged tokens before it.
 /// Returns `None` if there was no earlier message.
-fn first_difference(
+fn find_first_changed_fragment(
     old: &[(FragmentName, TextRef)],
     new: &[(FragmentName, TextRef)],
     mut kept: u32,

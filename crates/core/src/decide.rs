@@ -410,7 +410,7 @@ pub fn decide(
     let mut draft = DecisionDraft::new(flow, state, env);
     let decided = draft.handle_input(input).and_then(|()| draft.run_to_completion());
     // A flow may have been misled by missing texts, so only a decision with all texts counts.
-    draft.finish(decided)
+    draft.into_decision(decided)
 }
 
 /// Records an input without asking the flow, and fails the current turn. Used if the flow loops or panics on something
@@ -430,7 +430,7 @@ pub fn decide_without_flow(
     if handled.is_ok() {
         draft.fail_turn_and_drop_tool_rounds(reason);
     }
-    draft.finish(handled)
+    draft.into_decision(handled)
 }
 
 /// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only if

@@ -182,7 +182,7 @@ impl<S> FlowContext<'_, S> {
     /// Returns the content of a stored text.
     #[must_use]
     pub fn read_text(&self, text: TextRef) -> Arc<str> {
-        self.texts.resolve(text.body)
+        self.texts.resolve_or_mark_missing(text.body)
     }
 
     /// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only

@@ -48,13 +48,13 @@ impl ChildUsage {
     }
 
     /// Adds the usage of another child. The child itself counts as a descendant.
-    pub(crate) fn add_child(&mut self, usage: &Self) {
+    pub(crate) fn add_child_usage(&mut self, usage: &Self) {
         self.descendants = self.descendants.saturating_add(usage.descendants).saturating_add(1);
-        self.add_calls_of(usage);
+        self.add_call_usage(usage);
     }
 
-    /// Adds the calls of a child that was counted before.
-    pub(crate) fn add_calls_of(&mut self, usage: &Self) {
+    /// Adds the calls, tokens and cost of a child that was counted before.
+    pub(crate) fn add_call_usage(&mut self, usage: &Self) {
         self.calls = self.calls.saturating_add(usage.calls);
         self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
@@ -76,7 +76,7 @@ impl Ledger {
             unpriced_answers: self.total.unpriced_answers,
         };
         let mut sum = self.descendants;
-        sum.add_calls_of(&own);
+        sum.add_call_usage(&own);
         sum
     }
 }
@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     /// Counts how a prompt relates to the previous one.
-    pub(crate) fn record_prompt_prefix(&mut self, prefix: &PreviousPromptComparison) {
+    pub(crate) fn count_prompt_prefix(&mut self, prefix: &PreviousPromptComparison) {
         match prefix {
             PreviousPromptComparison::First => self.prompt_prefixes.first += 1,
             PreviousPromptComparison::Extends(_) => self.prompt_prefixes.extended += 1,
@@ -207,7 +207,7 @@ impl Ledger {
     }
 
     /// Starts counting for a new turn.
-    pub(crate) fn start_turn(&mut self, turn: TurnId) {
+    pub(crate) fn start_turn_totals(&mut self, turn: TurnId) {
         self.current_turn = UsageTotals::default();
         self.current_turn_id = Some(turn);
     }

@@ -85,7 +85,7 @@ pub struct PhaseSpec {
     /// The agents that work in the phase; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentName>,
-    #[serde(default, skip_serializing_if = "PhaseAllowedTools::is_all")]
+    #[serde(default, skip_serializing_if = "PhaseAllowedTools::is_all_tools_allowed")]
     pub tools: PhaseAllowedTools,
     /// The model for all roles that are not in `models`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct PhaseSpec {
     pub models: BTreeMap<RoleName, ModelName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<PhaseLimit>,
-    #[serde(default, skip_serializing_if = "PhaseKind::is_work")]
+    #[serde(default, skip_serializing_if = "PhaseKind::is_work_phase")]
     pub kind: PhaseKind,
 }
 
@@ -146,7 +146,7 @@ pub enum PhaseKind {
 }
 
 impl PhaseKind {
-    fn is_work(&self) -> bool {
+    fn is_work_phase(&self) -> bool {
         *self == Self::Work
     }
 }
@@ -171,7 +171,7 @@ impl PhaseAllowedTools {
         }
     }
 
-    fn is_all(&self) -> bool {
+    fn is_all_tools_allowed(&self) -> bool {
         *self == Self::All
     }
 }
@@ -212,7 +212,7 @@ impl PhaseLimit {
 pub struct PhaseEdge {
     pub from: PhaseName,
     pub to: PhaseName,
-    #[serde(default, skip_serializing_if = "Guard::is_always")]
+    #[serde(default, skip_serializing_if = "Guard::is_always_met")]
     pub guard: Guard,
 }
 
@@ -269,7 +269,7 @@ impl PhaseGraph {
         let gates = self.gates.iter().filter(|gate| gate.satisfied_by == *from);
         let mut names: BTreeSet<&str> = gates.filter_map(|gate| gate.condition.as_deref()).collect();
         for edge in self.edges_from(from) {
-            edge.guard.collect_conditions(&mut names);
+            edge.guard.collect_condition_names(&mut names);
         }
         names
     }

@@ -216,9 +216,12 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Returns the slot and scope tag of a call.
+/// Returns the thread key of a call, and the conditions under which its thread is continued.
 #[must_use]
-pub(crate) fn resolve_slot_and_tag(scope: &Scope, context: &ThreadScopeInputs) -> (ThreadKey, ThreadReuseConditions) {
+pub(crate) fn resolve_thread_key_and_conditions(
+    scope: &Scope,
+    context: &ThreadScopeInputs,
+) -> (ThreadKey, ThreadReuseConditions) {
     let mut slot = ThreadKey { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
     let mut tag = ThreadReuseConditions { slot_resets: context.slot_resets, ..ThreadReuseConditions::default() };
     let model = || Some((context.model.clone(), context.sample));
@@ -386,8 +389,8 @@ mod tests {
     }
 
     fn rule(scope: &Scope, before: &ThreadScopeInputs, after: &ThreadScopeInputs, later_ms: u64) -> ThreadChoice {
-        let (slot, tag) = resolve_slot_and_tag(scope, before);
-        let (wanted_slot, wanted_tag) = resolve_slot_and_tag(scope, after);
+        let (slot, tag) = resolve_thread_key_and_conditions(scope, before);
+        let (wanted_slot, wanted_tag) = resolve_thread_key_and_conditions(scope, after);
         let existing = (slot == wanted_slot).then_some(CurrentThread {
             thread: ThreadId(7),
             scope_tag: &tag,

@@ -359,7 +359,7 @@ pub struct PhaseGraphStatus {
 impl OpenCall {
     /// Returns true if an attempt is in flight, as far as the journal shows: a call that is due is made immediately.
     #[must_use]
-    pub(crate) fn is_due(&self, now: UnixMillis) -> bool {
+    pub(crate) fn is_attempt_due(&self, now: UnixMillis) -> bool {
         match self.status {
             OpenCallStatus::Due => true,
             OpenCallStatus::WaitingUntil(until) => until <= now,
@@ -405,7 +405,7 @@ impl Session {
             return waits.min();
         }
         let timers = self.timers.values().map(|timer| timer.fires_at);
-        let waiting_since = self.waiting_since();
+        let waiting_since = self.waiting_for_others_since();
         // A phase does not expire if its exit cannot be entered, so a tick would change nothing.
         let deadlines = self.phase_graphs.iter().filter_map(|(key, status)| {
             let graph = spec.graphs.get(&key.graph)?;

@@ -126,7 +126,7 @@ impl BlockSet {
     }
 
     /// Returns the names in upper case, in order.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn block_names(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().map(|(name, _)| name.as_str())
     }
 

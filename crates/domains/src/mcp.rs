@@ -80,12 +80,12 @@ impl McpGatewayTool {
 #[async_trait]
 impl Tool for McpGatewayTool {
     async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
-        self.handle_request(&request).await.into()
+        self.handle_mcp_request(&request).await.into()
     }
 }
 
 impl McpGatewayTool {
-    async fn handle_request(&self, request: &ToolInvocation) -> Result<String, String> {
+    async fn handle_mcp_request(&self, request: &ToolInvocation) -> Result<String, String> {
         let domain_request = DomainToolRequest::parse(&request.opened.arguments)
             .ok_or_else(|| "the request is not a domain tool request".to_owned())?;
         let domain = self.inner.domains.resolve_session_domain(&request.settings)?;
@@ -96,13 +96,13 @@ impl McpGatewayTool {
         let result = match domain_request.operation {
             DomainOperation::ListTools => self.inner.describe_tools(target).await?,
             DomainOperation::CallTool => self.inner.call_tool(target, &domain_request).await?,
-            operation => refused_result(format!("a server does not support `{}`", operation.as_str())),
+            operation => refused_tool_result(format!("a server does not support `{}`", operation.as_str())),
         };
         serde_json::to_string(&result).map_err(|error| error.to_string())
     }
 }
 
-fn refused_result(why: String) -> DomainToolResult {
+fn refused_tool_result(why: String) -> DomainToolResult {
     DomainToolResult { refusal: Some(why), ..DomainToolResult::default() }
 }
 
@@ -212,7 +212,7 @@ impl McpServersInner {
         let McpServerForOwner { domain, server, .. } = target;
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
-            return Ok(refused_result(format!("the domain declares no tool `{name}`")));
+            return Ok(refused_tool_result(format!("the domain declares no tool `{name}`")));
         }
         let connection = self.get_connection(target).await?;
         let known = match connection.cached_tools() {
@@ -220,11 +220,11 @@ impl McpServersInner {
             None => self.list_tools(target).await?,
         };
         let Some(tool) = known.iter().find(|tool| tool.name == name) else {
-            return Ok(refused_result(format!("the server has no tool `{name}`")));
+            return Ok(refused_tool_result(format!("the server has no tool `{name}`")));
         };
         let writes = server.tool_writes(name, annotated_as_write(tool)).unwrap_or(true);
         if writes && request.step_kind != Some(AssistantPlanStepKind::Write) {
-            return Ok(refused_result(format!("`{name}` changes data, but the step was not planned as a write")));
+            return Ok(refused_tool_result(format!("`{name}` changes data, but the step was not planned as a write")));
         }
         let mut arguments = request.parameters.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
         let ids = server.find_tool(name).into_iter().flat_map(|declared| declared.references.keys());
@@ -236,7 +236,7 @@ impl McpServersInner {
         };
         match result {
             Ok(result) => Ok(tool_result::convert_tool_result(domain, server.find_tool(name), &result)),
-            Err(McpCallError::Refused(why)) => Ok(refused_result(why)),
+            Err(McpCallError::Refused(why)) => Ok(refused_tool_result(why)),
             Err(error) => Err(error.into_message()),
         }
     }

@@ -150,13 +150,13 @@ impl Tool for SqliteRecordsTool {
     async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
         let inner = self.inner.clone();
         // A request whose caller has gone is executed completely or not at all; `resolve_run` tells which.
-        let result = tokio::task::spawn_blocking(move || inner.handle_request(&request)).await;
+        let result = tokio::task::spawn_blocking(move || inner.handle_records_request(&request)).await;
         result.unwrap_or_else(|_| Err("the records tool crashed".to_owned())).into()
     }
 }
 
 impl SqliteRecordsInner {
-    fn handle_request(&self, request: &ToolInvocation) -> Result<String, String> {
+    fn handle_records_request(&self, request: &ToolInvocation) -> Result<String, String> {
         let arguments = &request.opened.arguments;
         let domain_request =
             DomainToolRequest::parse(arguments).ok_or_else(|| "the request is not a domain tool request".to_owned())?;
@@ -174,7 +174,7 @@ impl SqliteRecordsInner {
                 run: ToolRunKey::from_request(request, arguments),
                 request: &domain_request,
             }
-            .execute(&mut database.connection)
+            .execute_records_request(&mut database.connection)
         });
         match done {
             Ok(result) => Ok(result),
@@ -194,7 +194,7 @@ impl SqliteRecordsInner {
         let mut database: MutexGuard<'_, Option<OpenRecordsDatabase>> =
             slot.lock().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
-            *database = Some(OpenRecordsDatabase::open(&self.location.for_owner(owner))?);
+            *database = Some(OpenRecordsDatabase::open(&self.location.location_for_owner(owner))?);
         }
         let Some(database) = database.as_mut() else { return Err(RecordsError::refused("the records are not open")) };
         work(database)
@@ -238,7 +238,7 @@ impl SqliteRecordsInner {
 
 impl DatabaseLocation {
     /// Returns where the records of an owner are. The engine allows only lowercase letters, digits and `-` in an owner's name.
-    fn for_owner(&self, owner: Option<&str>) -> Self {
+    fn location_for_owner(&self, owner: Option<&str>) -> Self {
         match (self, owner) {
             (Self::Memory, _) => Self::Memory,
             (Self::File(path), None) => Self::File(path.clone()),
@@ -311,20 +311,20 @@ struct RecordsRequest<'w> {
 }
 
 impl RecordsRequest<'_> {
-    fn execute(&self, connection: &mut Connection) -> Result<String, RecordsError> {
+    fn execute_records_request(&self, connection: &mut Connection) -> Result<String, RecordsError> {
         let request = self.request;
         match request.operation {
             DomainOperation::Read => {
-                query::find_records(connection, self.domain, request).map(|result| result_to_json(&result))
+                query::find_records_by_query(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::Get => {
-                query::fetch_records(connection, self.domain, request).map(|result| result_to_json(&result))
+                query::fetch_records_by_id(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::Snapshot => {
                 snapshot::take_snapshot(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::ResolveRun => self.resolve_run(connection),
-            operation if operation.is_write() => self.write_once(connection),
+            operation if operation.is_table_write() => self.write_once(connection),
             operation => Err(RecordsError::refused(format!("tables do not support `{}`", operation.as_str()))),
         }
     }

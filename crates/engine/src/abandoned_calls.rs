@@ -53,12 +53,12 @@ impl SharedAttemptState {
     }
 
     /// Records that the model is being called.
-    pub(crate) fn mark_started(&self) {
+    pub(crate) fn mark_in_flight(&self) {
         self.with_stage(|stage| *stage = CallAttemptStage::InFlight);
     }
 
     /// Records that the attempt has a result. Returns whether the session abandoned it meanwhile.
-    pub(crate) fn mark_returned(&self) -> bool {
+    pub(crate) fn mark_returned_and_check_abandoned(&self) -> bool {
         self.with_stage(|stage| std::mem::replace(stage, CallAttemptStage::Returned)) == CallAttemptStage::Abandoned
     }
 
@@ -129,7 +129,7 @@ impl AbandonedCalls {
     }
 
     /// Takes over an attempt that its session no longer needs. Gives it back if its result is about to arrive.
-    pub(crate) fn take_over_call(
+    pub(crate) fn take_over_unneeded_attempt(
         &self,
         session: &SessionId,
         id: AttemptId,
@@ -149,7 +149,7 @@ impl AbandonedCalls {
     }
 
     /// Aborts the calls of a session that are no longer awaited, unless their result is being delivered.
-    pub(crate) fn retain_awaited(&self, session: &SessionId, is_awaited: impl Fn(CallId) -> bool) {
+    pub(crate) fn abort_unawaited_calls(&self, session: &SessionId, is_awaited: impl Fn(CallId) -> bool) {
         self.with_state(|inner| {
             let Some(calls) = inner.sessions.get_mut(session) else { return };
             calls.retain(|(call, _), (_, in_flight)| is_awaited(*call) || !in_flight.progress.is_abandoned());
@@ -177,7 +177,7 @@ impl AbandonedCalls {
     }
 
     /// Aborts all calls.
-    pub(crate) fn abort_all(&self) {
+    pub(crate) fn abort_all_calls(&self) {
         self.with_state(|inner| inner.sessions.clear());
     }
 
@@ -259,19 +259,19 @@ mod tests {
     async fn only_awaited_attempts_in_flight_continue() {
         assert_eq!(start_attempt().abandon(true), AbandonOutcome::Aborted, "the model was never called");
         let stopped = start_attempt();
-        stopped.progress.mark_started();
+        stopped.progress.mark_in_flight();
         assert_eq!(stopped.abandon(false), AbandonOutcome::Aborted, "its answer is not awaited");
         let late = start_attempt();
-        late.progress.mark_started();
+        late.progress.mark_in_flight();
         assert_eq!(late.abandon(true), AbandonOutcome::Continues);
-        assert!(late.progress.mark_returned(), "the task learns that it was abandoned");
+        assert!(late.progress.mark_returned_and_check_abandoned(), "the task learns that it was abandoned");
     }
 
     #[tokio::test]
     async fn a_result_being_delivered_is_not_aborted() {
         let mut in_flight = start_attempt();
-        in_flight.progress.mark_started();
-        assert!(!in_flight.progress.mark_returned(), "it was not abandoned");
+        in_flight.progress.mark_in_flight();
+        assert!(!in_flight.progress.mark_returned_and_check_abandoned(), "it was not abandoned");
         assert_eq!(
             (in_flight.abandon(true), in_flight.abandon(false)),
             (AbandonOutcome::ResultArriving, AbandonOutcome::ResultArriving)

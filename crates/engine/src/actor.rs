@@ -83,7 +83,7 @@ pub(crate) async fn run_session_actor(
     };
     if ended.is_err() {
         tracing::error!(%session, resume_ms = PANIC_RESUME_MS, "the task of the session panicked; it is resumed");
-        shared.subscriptions.clear_parked_session(&session);
+        shared.subscriptions.clear_channel_of_parked_session(&session);
         shared.registry.remove_actor(&session, &mailbox);
         shared.registry.set_alarm(shared.clock.now().plus_ms(PANIC_RESUME_MS), &session);
     }
@@ -125,7 +125,7 @@ async fn start_actor(
         }
         Err(error) => {
             log_session_stop(&session, &error);
-            deregister_actor(&shared, &session, &mailbox, &error);
+            remove_actor_and_set_alarm(&shared, &session, &mailbox, &error);
             inbox.close();
             while let Some(message) = inbox.recv().await {
                 message.reply_with_error(&error);
@@ -135,7 +135,7 @@ async fn start_actor(
 }
 
 /// Removes a session's task from the registry. If the store failed for the moment, the session is woken again later.
-fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbox, error: &Error) {
+fn remove_actor_and_set_alarm(shared: &EngineShared, session: &SessionId, mailbox: &Mailbox, error: &Error) {
     shared.registry.remove_actor(session, mailbox);
     if error.is_transient() {
         shared.registry.set_alarm(shared.clock.now().plus_ms(WRITE_RETRY_MS_MAX), session);
@@ -159,7 +159,7 @@ fn log_session_stop(session: &SessionId, error: &Error) {
 
 impl SessionActor {
     async fn run_loop(mut self, source: ResumedFromMemoryOrStore, stored_inbox: InboxEmptiness) {
-        if let Err(FatalSessionError(error)) = self.resume_pending_work(source, stored_inbox).await {
+        if let Err(FatalSessionError(error)) = self.recover_and_resume_pending_work(source, stored_inbox).await {
             return self.stop_with_error(&error).await;
         }
         loop {
@@ -171,7 +171,7 @@ impl SessionActor {
                 }
                 None if self.mailbox.is_draining() => return,
                 None => {
-                    if let Some(actor) = self.try_park() {
+                    if let Some(actor) = self.try_park_session() {
                         self = actor;
                         continue;
                     }
@@ -204,7 +204,7 @@ impl SessionActor {
     }
 
     /// Records a fork or a recovery if there is one, and dispatches pending effects.
-    async fn resume_pending_work(
+    async fn recover_and_resume_pending_work(
         &mut self,
         source: ResumedFromMemoryOrStore,
         stored_inbox: InboxEmptiness,
@@ -270,7 +270,7 @@ impl SessionActor {
             tokio::select! {
                 biased;
                 message = next => return message,
-                () = mailbox.wait_for_flag() => {}
+                () = mailbox.wait_for_drain_or_lease_loss() => {}
             }
         }
         None
@@ -324,7 +324,7 @@ impl SessionActor {
     }
 
     /// Parks the session, unless a message arrived meanwhile.
-    fn try_park(mut self) -> Option<Self> {
+    fn try_park_session(mut self) -> Option<Self> {
         let shared = self.shared.clone();
         if let Some(at) = self.session().next_wake_at(self.flow.spec()) {
             shared.registry.set_alarm(at, &self.session);
@@ -332,7 +332,7 @@ impl SessionActor {
         if self.cached.texts.byte_len() > PARKED_TEXT_BYTES_MAX {
             self.cached.texts.clear();
         }
-        shared.subscriptions.clear_parked_session(&self.session);
+        shared.subscriptions.clear_channel_of_parked_session(&self.session);
         shared.registry.with_slots(|slots| {
             if !self.inbox.is_empty() {
                 return Some(self);
@@ -354,7 +354,7 @@ impl SessionActor {
     /// Lets the callers that wait for a turn follow the journal, because this task ends before the turn does.
     fn hand_over_turn_waiters(&mut self) {
         let session = &self.cached.state.session;
-        for (message, waiter) in self.turn_waiters.take_all() {
+        for (message, waiter) in self.turn_waiters.take_all_waiters() {
             let answers = |turn: &&Turn| turn.messages.iter().any(|queued| queued.message == message);
             let turn = session.current_turn.as_ref().filter(answers).map(|turn| turn.id);
             let awaited = AwaitedMessage { session: self.session.clone(), message, turn };
@@ -375,12 +375,12 @@ impl SessionActor {
                 Error::InUse { session: session.clone(), by: "another process".to_owned() }
             }
             error => {
-                self.turn_waiters.fail_all(error);
+                self.turn_waiters.fail_all_waiters(error);
                 error.clone()
             }
         };
-        self.shared.subscriptions.clear_parked_session(&self.session);
-        deregister_actor(&self.shared, &self.session, &self.mailbox, error);
+        self.shared.subscriptions.clear_channel_of_parked_session(&self.session);
+        remove_actor_and_set_alarm(&self.shared, &self.session, &self.mailbox, error);
         self.inbox.close();
         for message in std::mem::take(&mut self.backlog) {
             message.reply_with_error(&unhandled_error);
@@ -401,7 +401,7 @@ pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::Flow
 }
 
 /// Returns the session's row for lists.
-pub(crate) fn summarize_session(session: &Session, pending_work: PendingWorkStatus) -> SessionSummary {
+pub(crate) fn to_session_summary(session: &Session, pending_work: PendingWorkStatus) -> SessionSummary {
     SessionSummary {
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),

@@ -64,12 +64,12 @@ impl CallStartGateHandle {
         Self(Arc::new(CallStartGate { state: Mutex::new(CallStartGateState::Clear), changed: Notify::new() }))
     }
 
-    pub(crate) fn set_clear(&self, is_clear: bool) {
-        self.0.set_state(if is_clear { CallStartGateState::Clear } else { CallStartGateState::Blocked });
+    pub(crate) fn set_call_starts_allowed(&self, is_allowed: bool) {
+        self.0.set_state(if is_allowed { CallStartGateState::Clear } else { CallStartGateState::Blocked });
     }
 
     /// Returns the gate for a call.
-    pub(crate) fn gate(&self) -> Arc<CallStartGate> {
+    pub(crate) fn call_start_gate(&self) -> Arc<CallStartGate> {
         self.0.clone()
     }
 }
@@ -89,11 +89,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_calls_start_in_order_when_the_gate_clears() {
         let (owner, (started, order)) = (CallStartGateHandle::new(), mpsc::channel());
-        assert!(owner.gate().run_when_clear(|| ()).await, "the gate is clear");
-        owner.set_clear(false);
+        assert!(owner.call_start_gate().run_when_clear(|| ()).await, "the gate is clear");
+        owner.set_call_starts_allowed(false);
         let tasks: Vec<_> = (0..20)
             .map(|number| {
-                let (gate, started) = (owner.gate(), started.clone());
+                let (gate, started) = (owner.call_start_gate(), started.clone());
                 tokio::spawn(
                     async move { gate.run_when_clear(|| started.send(number).expect("the receiver exists")).await },
                 )
@@ -101,7 +101,7 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         assert!(order.try_recv().is_err(), "none starts before");
-        owner.set_clear(true);
+        owner.set_call_starts_allowed(true);
         for task in tasks {
             assert!(task.await.expect("the task does not panic"));
         }
@@ -111,8 +111,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_call_starts_after_the_session_ended() {
         let owner = CallStartGateHandle::new();
-        owner.set_clear(false);
-        let gate = owner.gate();
+        owner.set_call_starts_allowed(false);
+        let gate = owner.call_start_gate();
         let task = tokio::spawn(async move { gate.run_when_clear(|| panic!("the session has ended")).await });
         tokio::task::yield_now().await;
         drop(owner);

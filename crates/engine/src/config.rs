@@ -169,7 +169,7 @@ impl From<String> for UserMessage {
 }
 
 /// Returns a message for each setting that does not fit the flow. Does not check whether the named models exist.
-pub(crate) fn invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
+pub(crate) fn describe_invalid_settings(flow: &dyn DynFlow, settings: &Value) -> Vec<String> {
     let problems: Vec<String> = flow.spec().invalid_settings(settings).iter().map(ToString::to_string).collect();
     if problems.is_empty() { flow.validate_settings(settings) } else { problems }
 }

@@ -58,8 +58,8 @@ pub(crate) async fn run_call(task: CallTask) {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     }
     let permit = task.shared.acquire_model_permit(&task.opened.model).await;
-    task.shared.leases.wait_until_certain().await;
-    if !task.commit_gate.run_when_clear(|| task.progress.mark_started()).await {
+    task.shared.leases.wait_until_leases_certain().await;
+    if !task.commit_gate.run_when_clear(|| task.progress.mark_in_flight()).await {
         return;
     }
     let started = Instant::now();
@@ -80,7 +80,7 @@ pub(crate) async fn run_call(task: CallTask) {
             SessionInput::CallFailure { call, attempt, failure }
         }
     };
-    if task.progress.mark_returned() {
+    if task.progress.mark_returned_and_check_abandoned() {
         return deliver_late_result(task.shared, (task.session, task.session_opened_at), (call, attempt), input).await;
     }
     // If the session's task has ended, the call is started again when the session is resumed.
@@ -107,7 +107,7 @@ fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
 async fn call_through_breaker(task: &CallTask) -> Result<ModelReply, CallFailure> {
     task.shared.call_policy.check_call(&task.session, &task.opened.model).await?;
     let model = task.shared.models.get(&task.opened.model)?;
-    let Some(provider) = model.provider() else { return stream_reply(task, &*model, || {}).await };
+    let Some(provider) = model.failure_domain() else { return stream_reply(task, &*model, || {}).await };
     tracing::Span::current().record("provider", provider);
     let mut permit = task.shared.circuit_breaker.try_acquire(provider)?;
     let outcome = stream_reply(task, &*model, || permit.mark_reachable()).await;
@@ -217,7 +217,7 @@ pub(crate) async fn run_tool(task: ToolTask) {
     // A tool that may be run again changes nothing that matters.
     let changes_something = declaration.is_none_or(|tool| tool.unknown_outcome != UnknownOutcomePolicy::Retry);
     let (context, progress) = ToolRunContext::new(declaration, lease_epoch);
-    shared.leases.wait_until_certain().await;
+    shared.leases.wait_until_leases_certain().await;
     let run_ms_max = context.run_ms_max;
     // Also cancels if this future is dropped.
     let cancel_on_drop = context.cancellation.clone().drop_guard();
@@ -237,7 +237,7 @@ pub(crate) async fn run_tool(task: ToolTask) {
             }
         },
         never = publish_progress(&shared, &session, run, progress) => match never {},
-        () = shared.leases.wait_until_expired(), if changes_something => {
+        () = shared.leases.wait_until_leases_expired(), if changes_something => {
             tracing::warn!(%session, %run, "the tool was stopped, because the lease of the session may be lost");
             ToolResult::failed("the tool was stopped, because the store could not be reached; its outcome is unknown")
         }

@@ -26,18 +26,21 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tracing::Instrument;
 
 use crate::abandoned_calls::AbandonedCalls;
-use crate::actor::{find_pending_work, run_session_actor, summarize_session};
+use crate::actor::{find_pending_work, run_session_actor, to_session_summary};
 use crate::call_policy::CallPolicy;
 use crate::circuit_breaker::ProviderCircuitBreakers;
 use crate::clock::Clock;
-use crate::config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, invalid_settings, merge_settings};
+use crate::config::{
+    EngineConfig, SessionOptions, SessionResumePolicy, UserMessage, describe_invalid_settings, merge_settings,
+};
 use crate::error::Error;
 use crate::inbox::to_submission;
 use crate::leases::{LeaseKeeper, run_lease_renewal};
 use crate::limits::{CONCURRENT_RESUMES_MAX, LIST_PAGES_MAX, MAILBOX_MESSAGES_MAX};
 use crate::live_updates::{SessionsWithRemoteUpdates, start_live_following};
 use crate::load::{
-    UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, locate_bodies, read_events,
+    UncertainCommitOutcome, encode_events, find_commit_outcome, load_state, load_state_at, place_bodies_at_first_use,
+    read_events,
 };
 use crate::maintenance::run_maintenance;
 use crate::model_assignment::ModelAssignment;
@@ -233,7 +236,7 @@ impl Engine {
         options: SessionOptions,
     ) -> Result<(), Error> {
         self.ensure_not_shutting_down()?;
-        let flow = self.shared.find_flow(Some(flow_name))?;
+        let flow = self.shared.find_registered_flow(Some(flow_name))?;
         let settings = merge_settings(self.shared.default_settings.get(flow_name), options.settings);
         self.shared.validate_settings(&*flow, &settings)?;
         self.validate_role_models(flow.spec(), &options.role_models)?;
@@ -255,7 +258,7 @@ impl Engine {
         let epoch =
             self.write_new_session(&session, &decision.events, decision.bodies, &decision.state, &*flow).await?;
         if !is_placed_here {
-            self.leave_new_session(&session, epoch).await;
+            self.release_new_session_lease(&session, epoch).await;
             return Ok(());
         }
         let (is_at_rest, wake_at) =
@@ -291,8 +294,8 @@ impl Engine {
             if is_fork { PendingWorkStatus::Now } else { find_pending_work(&state.session, flow.spec()) };
         let lease = store.create_session(session).await.map_err(to_error)?;
         let commit = JournalCommit {
-            bodies: locate_bodies(events, &bodies),
-            summary: Some(summarize_session(&state.session, pending_work)),
+            bodies: place_bodies_at_first_use(events, &bodies),
+            summary: Some(to_session_summary(&state.session, pending_work)),
             ..JournalCommit::of_records(session.clone(), lease.epoch, lease.head, encode_events(events))
         };
         let Err(error) = store.append_commit(commit).await else {
@@ -538,7 +541,7 @@ impl Engine {
 
 impl EngineShared {
     /// Returns whether this engine performs the effects of its decisions.
-    pub(crate) fn dispatch_mode(&self) -> ImmediateOrDeferredEffects {
+    pub(crate) fn effects_mode(&self) -> ImmediateOrDeferredEffects {
         match self.recovery {
             SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => ImmediateOrDeferredEffects::Immediate,
             SessionResumePolicy::Never => ImmediateOrDeferredEffects::Deferred,
@@ -561,7 +564,7 @@ impl EngineShared {
             model_selector: &self.model_assignment,
             child_checker: self,
             approval_rules: &self.approval_rules,
-            dispatch: self.dispatch_mode(),
+            dispatch: self.effects_mode(),
         };
         decide(flow, state, input, env).map_err(|error| match error {
             DecideError::Refused(refusal) => refusal.into(),
@@ -574,7 +577,7 @@ impl EngineShared {
     /// Checks settings against a flow, and the models they name against the registry.
     pub(crate) fn validate_settings(&self, flow: &dyn DynFlow, settings: &Value) -> Result<(), Error> {
         let spec = flow.spec();
-        let mut problems = invalid_settings(flow, settings);
+        let mut problems = describe_invalid_settings(flow, settings);
         for (at, model) in collect_named_models(&spec.settings, settings) {
             problems.extend(self.models.get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
         }
@@ -582,7 +585,7 @@ impl EngineShared {
     }
 
     /// Returns the flow of that name.
-    pub(crate) fn find_flow(&self, flow: Option<&FlowName>) -> Result<Arc<dyn DynFlow>, Error> {
+    pub(crate) fn find_registered_flow(&self, flow: Option<&FlowName>) -> Result<Arc<dyn DynFlow>, Error> {
         let found = flow.and_then(|flow| self.flows.get(flow));
         found.cloned().ok_or_else(|| {
             let known: Vec<String> = self.flows.keys().map(|name| format!("`{name}`")).collect();

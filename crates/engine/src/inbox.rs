@@ -16,12 +16,12 @@ use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSessi
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::actor::{find_pending_work, summarize_session};
+use crate::actor::{find_pending_work, to_session_summary};
 use crate::config::{SessionResumePolicy, merge_settings};
 use crate::engine::{Engine, EngineShared};
 use crate::error::Error;
 use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_MS_MIN, OUTCOME_WAIT_MS_MAX};
-use crate::load::{encode_events, locate_bodies};
+use crate::load::{encode_events, place_bodies_at_first_use};
 use crate::registry::ActorMessage;
 use crate::text_cache::TextCache;
 use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
@@ -60,7 +60,7 @@ impl Engine {
             }
             if wait_ms >= OUTCOME_POLL_MS_MAX {
                 // The holder may have ended: then this process handles the entry.
-                self.poke_session(session).await;
+                self.wake_session_for_inbox(session).await;
             }
             wait_ms = (wait_ms * 2).min(OUTCOME_POLL_MS_MAX);
         }
@@ -97,31 +97,31 @@ impl Engine {
     }
 
     /// Lets a session look into its inbox, and resumes it for that if necessary.
-    pub(crate) async fn poke_session(&self, session: &SessionId) {
+    pub(crate) async fn wake_session_for_inbox(&self, session: &SessionId) {
         let message = ActorMessage { drains_inbox: true, ..ActorMessage::without_reply(SessionInput::Tick) };
         self.deliver_message(session, message).await;
     }
 
     /// Lets the sessions that this process holds and that have entries look into their inboxes.
-    pub(crate) async fn poke_sessions_with_entries(&self) {
+    pub(crate) async fn wake_held_sessions_with_entries(&self) {
         // A store that cannot be read now is asked again in the next round.
         let Ok(sessions) = self.shared().store.held_sessions_with_entries(INBOX_SESSIONS_PAGE_MAX).await else {
             return;
         };
         for address in sessions {
-            self.poke_session(&address.session).await;
+            self.wake_session_for_inbox(&address.session).await;
         }
     }
 
     /// Wakes the receivers of a commit in this process. Others find their entries by themselves.
-    pub(crate) fn wake_receivers(&self, receivers: BTreeSet<SessionId>) {
+    pub(crate) fn wake_submission_receivers(&self, receivers: BTreeSet<SessionId>) {
         if receivers.is_empty() || self.shared().recovery == SessionResumePolicy::Never {
             return;
         }
         let engine = self.clone();
         tokio::spawn(async move {
             for session in receivers {
-                engine.poke_session(&session).await;
+                engine.wake_session_for_inbox(&session).await;
             }
         });
     }
@@ -141,7 +141,7 @@ impl EngineShared {
     pub(crate) fn add_deliveries(&self, commit: &mut JournalCommit, decision: &Decision) {
         let own_name = commit.session.clone();
         for child in &decision.children {
-            match self.open_child(&own_name, child) {
+            match self.prepare_spawned_session(&own_name, child) {
                 Ok(spawned) => commit.spawned.push(spawned),
                 Err(reason) => {
                     let (child, outcome) = (child.spawned.child, ChildOutcome::NotOpened { reason });
@@ -167,9 +167,9 @@ impl EngineShared {
     }
 
     /// Decides how a child session opens. Its first message waits in its inbox.
-    fn open_child(&self, parent: &SessionId, child: &ChildToSpawn) -> Result<SpawnedSession, String> {
+    fn prepare_spawned_session(&self, parent: &SessionId, child: &ChildToSpawn) -> Result<SpawnedSession, String> {
         let ChildToSpawn { spawned, request } = child;
-        let flow = self.find_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
+        let flow = self.find_registered_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
         let opened = SessionOpened {
             flow_definition: flow.definition().map(std::sync::Arc::from),
             format: codec::EVENT_FORMAT,
@@ -203,8 +203,8 @@ impl EngineShared {
         Ok(SpawnedSession {
             session: spawned.session.clone(),
             records: encode_events(&decision.events),
-            bodies: locate_bodies(&decision.events, &decision.bodies),
-            summary: summarize_session(&decision.state.session, pending_work),
+            bodies: place_bodies_at_first_use(&decision.events, &decision.bodies),
+            summary: to_session_summary(&decision.state.session, pending_work),
             entries: vec![self.to_entry(&first_message)],
         })
     }
@@ -216,7 +216,7 @@ impl EngineShared {
 
 impl ChildSessionValidator for EngineShared {
     fn check_child(&self, flow: &FlowName, settings: &Value) -> Result<(), String> {
-        let found = self.find_flow(Some(flow)).map_err(|error| error.to_string())?;
+        let found = self.find_registered_flow(Some(flow)).map_err(|error| error.to_string())?;
         let settings = self.child_settings(flow, settings);
         self.validate_settings(&*found, &settings).map_err(|error| error.to_string())
     }

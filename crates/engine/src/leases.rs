@@ -76,17 +76,17 @@ impl LeaseKeeper {
     }
 
     /// Returns when new work may be started.
-    pub(crate) async fn wait_until_certain(&self) {
+    pub(crate) async fn wait_until_leases_certain(&self) {
         // The sender is a field of this value, so it is not dropped meanwhile.
         let _ = self.certainty.subscribe().wait_for(|certainty| *certainty == LeaseCertainty::Certain).await;
     }
 
     /// Returns when another process may take the sessions of this one.
-    pub(crate) async fn wait_until_expired(&self) {
+    pub(crate) async fn wait_until_leases_expired(&self) {
         let _ = self.certainty.subscribe().wait_for(|certainty| *certainty == LeaseCertainty::Expired).await;
     }
 
-    fn record_success(&self) {
+    fn record_renewal_success(&self) {
         self.renewals.fetch_add(1, Ordering::Relaxed);
         let mut renewing_since = self.renewing_since.lock().unwrap_or_else(PoisonError::into_inner);
         renewing_since.get_or_insert_with(Instant::now);
@@ -96,7 +96,7 @@ impl LeaseKeeper {
         }
     }
 
-    fn record_failure(&self, error: &dyn std::fmt::Display, certainty: LeaseCertainty) {
+    fn record_renewal_failure(&self, error: &dyn std::fmt::Display, certainty: LeaseCertainty) {
         self.failed_renewals.fetch_add(1, Ordering::Relaxed);
         *self.renewing_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if self.certainty.send_replace(certainty) != certainty {
@@ -118,7 +118,7 @@ impl Engine {
     /// until it succeeds, so nothing is lost.
     #[must_use]
     pub fn pending_write_error(&self, session: &SessionId) -> Option<Error> {
-        self.shared().subscriptions.write_error(session)
+        self.shared().subscriptions.current_write_error(session)
     }
 
     /// Returns what this process has done with its store, and how much waits in it.
@@ -157,7 +157,7 @@ pub(crate) async fn run_lease_renewal(shared: Weak<EngineShared>) {
             match tokio::time::timeout(pause, shared.store.renew_leases(&held)).await {
                 Ok(Ok(renewal)) => {
                     last_success = sent_at;
-                    shared.leases.record_success();
+                    shared.leases.record_renewal_success();
                     for lost in renewal.lost {
                         if shared.registry.mark_lease_lost(&lost.session, lost.epoch) {
                             shared.leases.lost.fetch_add(1, Ordering::Relaxed);
@@ -170,8 +170,8 @@ pub(crate) async fn run_lease_renewal(shared: Weak<EngineShared>) {
                     let is_expired = last_success.elapsed() >= safe_time;
                     let certainty = if is_expired { LeaseCertainty::Expired } else { LeaseCertainty::Doubtful };
                     match failed {
-                        Ok(Err(error)) => shared.leases.record_failure(&error, certainty),
-                        _ => shared.leases.record_failure(&"the store did not answer in time", certainty),
+                        Ok(Err(error)) => shared.leases.record_renewal_failure(&error, certainty),
+                        _ => shared.leases.record_renewal_failure(&"the store did not answer in time", certainty),
                     }
                 }
             }

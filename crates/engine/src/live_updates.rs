@@ -133,7 +133,7 @@ async fn follow_session(
     let Some(shared) = shared.upgrade() else { return };
     if !shared.registry.holds_lease(&session) {
         // The other node may be gone. What it sent is void until the journal says more.
-        shared.subscriptions.clear_parked_session(&session);
+        shared.subscriptions.clear_channel_of_parked_session(&session);
     }
     shared.followed_sessions.with(|followed| followed.remove(&session));
 }

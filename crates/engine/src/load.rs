@@ -25,7 +25,7 @@ pub(crate) fn encode_events(events: &[RecordedEvent]) -> Vec<JournalRecord> {
 }
 
 /// Adds to each text the first of `events` that refers to it. A text that none refers to belongs to the last event.
-pub(crate) fn locate_bodies(events: &[RecordedEvent], texts: &[TextToStore]) -> Vec<CommitBody> {
+pub(crate) fn place_bodies_at_first_use(events: &[RecordedEvent], texts: &[TextToStore]) -> Vec<CommitBody> {
     let Some(last) = events.last().map(|event| event.seq).filter(|_| !texts.is_empty()) else { return Vec::new() };
     let mut first_used_by: BTreeMap<BodyId, Seq> = BTreeMap::new();
     for event in events {

@@ -40,7 +40,7 @@ pub(crate) async fn run_maintenance(shared: Weak<EngineShared>) {
         }
         let engine = Engine::from_shared(shared);
         engine.wake_due_sessions();
-        engine.poke_sessions_with_entries().await;
+        engine.wake_held_sessions_with_entries().await;
         let parked_before = UnixMillis(engine.shared().clock.now().0.saturating_sub(PARKED_LEASE_MS_MAX));
         engine.shared().release_parked_leases(parked_before, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.evict_oldest_parked(PARKED_SESSIONS_MAX);

@@ -26,10 +26,14 @@ impl Engine {
         decision: &'a Decision,
     ) -> BoxFuture<'a, Result<(), segue_store::Error>> {
         // Boxed, because opening a session can start the task of a session, which can open sessions.
-        Box::pin(self.open_asked_sessions(asker, decision))
+        Box::pin(self.open_missing_on_demand_sessions(asker, decision))
     }
 
-    async fn open_asked_sessions(&self, asker: &SessionId, decision: &Decision) -> Result<(), segue_store::Error> {
+    async fn open_missing_on_demand_sessions(
+        &self,
+        asker: &SessionId,
+        decision: &Decision,
+    ) -> Result<(), segue_store::Error> {
         let asked: BTreeSet<&SessionId> = decision
             .submissions
             .iter()
@@ -39,7 +43,7 @@ impl Engine {
             .collect();
         for session in asked {
             let Some(flow) = on_demand_flow(session).filter(|flow| self.opens_on_demand(flow)) else { continue };
-            if let Err(error) = self.ensure_open(session, &flow).await {
+            if let Err(error) = self.ensure_session_open(session, &flow).await {
                 tracing::warn!(%session, %error, "cannot open a session on demand");
                 if error.is_transient() {
                     let what = format!("opening {session}");
@@ -55,7 +59,7 @@ impl Engine {
         spec.is_some_and(|spec| spec.opens_on_demand)
     }
 
-    async fn ensure_open(&self, session: &SessionId, flow: &FlowName) -> Result<(), Error> {
+    async fn ensure_session_open(&self, session: &SessionId, flow: &FlowName) -> Result<(), Error> {
         for _ in 0..ON_DEMAND_POLLS_MAX {
             if self.has_records(session).await? {
                 return Ok(());

@@ -11,12 +11,12 @@ use crate::load::read_events;
 /// Decides which sessions this process may hold.
 pub trait SessionPlacement: Send + Sync {
     /// Returns which processes may hold a session, for people, if this process may not.
-    fn find_other_place(&self, opened: &SessionOpened) -> Option<String>;
+    fn describe_permitted_holders(&self, opened: &SessionOpened) -> Option<String>;
 }
 
 impl EngineShared {
     pub(crate) fn is_placed_here(&self, opened: &SessionOpened) -> bool {
-        self.placement.as_ref().is_none_or(|placement| placement.find_other_place(opened).is_none())
+        self.placement.as_ref().is_none_or(|placement| placement.describe_permitted_holders(opened).is_none())
     }
 
     /// Refuses to hold a session that belongs to other processes.
@@ -27,7 +27,7 @@ impl EngineShared {
         let Some(placement) = &self.placement else { return Ok(()) };
         let first = read_events(&*self.store, session, Seq(0), 1).await?;
         let Some(Event::SessionOpened(opened)) = first.first().map(|recorded| &recorded.event) else { return Ok(()) };
-        match placement.find_other_place(opened) {
+        match placement.describe_permitted_holders(opened) {
             None => Ok(()),
             Some(by) => Err(Error::InUse { session: session.clone(), by }),
         }
@@ -36,7 +36,7 @@ impl EngineShared {
 
 impl Engine {
     /// Gives up a session that was just created, for the processes that may hold it.
-    pub(crate) async fn leave_new_session(&self, session: &SessionId, epoch: LeaseEpoch) {
+    pub(crate) async fn release_new_session_lease(&self, session: &SessionId, epoch: LeaseEpoch) {
         // If the lease cannot be released now, it ends with this process or expires.
         if let Err(error) = self.store().release_lease(session, epoch).await {
             tracing::warn!(%session, epoch = epoch.0, %error, "lease not released");

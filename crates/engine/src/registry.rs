@@ -159,7 +159,7 @@ impl Mailbox {
     }
 
     /// Returns when the task should look whether it is draining or has lost its lease.
-    pub(crate) async fn wait_for_flag(&self) {
+    pub(crate) async fn wait_for_drain_or_lease_loss(&self) {
         self.signals.flagged.notified().await;
     }
 }

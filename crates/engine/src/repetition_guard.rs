@@ -19,7 +19,7 @@ struct RepetitionGuard {
 
 impl RepetitionGuard {
     /// Reads the next chunk. If the text repeats itself, returns how many bytes of the chunk to keep.
-    fn push(&mut self, text: &str) -> Option<usize> {
+    fn push_and_find_repetition(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate() {
             if self.window.len() == REPETITION_WINDOW_BYTES {
                 self.window.pop_front();
@@ -69,8 +69,8 @@ pub(crate) fn with_repetition_guard(stream: ReplyChunkStream) -> ReplyChunkStrea
         let mut stream = stream?;
         let mut item = stream.next().await?;
         let cut = match &mut item {
-            Ok(ReplyChunk::Text(text)) => guards.0.push(text).map(|end| text.truncate(end)),
-            Ok(ReplyChunk::Reasoning(text)) => guards.1.push(text).map(|end| text.truncate(end)),
+            Ok(ReplyChunk::Text(text)) => guards.0.push_and_find_repetition(text).map(|end| text.truncate(end)),
+            Ok(ReplyChunk::Reasoning(text)) => guards.1.push_and_find_repetition(text).map(|end| text.truncate(end)),
             _ => None,
         };
         match cut {
@@ -91,7 +91,7 @@ mod tests {
         let mut guard = RepetitionGuard::default();
         let mut before = 0;
         for chunk in chunks {
-            if let Some(end) = guard.push(chunk) {
+            if let Some(end) = guard.push_and_find_repetition(chunk) {
                 return Some(before + end);
             }
             before += chunk.len();

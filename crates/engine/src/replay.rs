@@ -48,7 +48,7 @@ impl EngineShared {
     ) -> Result<Prompt, Error> {
         let no_such_call = || Error::NoSuchCall { session: session.clone(), call };
         let plan = state.session.prompt_plan(call).ok_or_else(no_such_call)?;
-        let ids: Vec<BodyId> = plan.required_body_ids().into_iter().collect();
+        let ids: Vec<BodyId> = plan.required_prompt_body_ids().into_iter().collect();
         let texts =
             self.store.read_bodies(session, &ids).await.map_err(|error| Error::from_store_error(session, error))?;
         let mut cache = TextCache::default();

@@ -29,7 +29,7 @@ pub trait RecordedFlowLoader: Send + Sync {
 pub(crate) struct DefinedFlowCache(Mutex<BTreeMap<BodyId, Arc<dyn DynFlow>>>);
 
 impl DefinedFlowCache {
-    fn find(&self, digest: BodyId) -> Option<Arc<dyn DynFlow>> {
+    fn find_by_definition_digest(&self, digest: BodyId) -> Option<Arc<dyn DynFlow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
     }
 
@@ -46,17 +46,19 @@ impl EngineShared {
     /// Returns the flow with which a session was opened.
     pub(crate) fn find_opened_flow(&self, opened: &SessionOpened) -> Result<Arc<dyn DynFlow>, Error> {
         match &opened.flow_definition {
-            None => self.find_flow(Some(&opened.flow)),
+            None => self.find_registered_flow(Some(&opened.flow)),
             Some(definition) => self.load_defined_flow(&opened.flow, definition),
         }
     }
 
     /// Returns the flow of a cached session, or `None` if its definition has to be read first.
     pub(crate) fn find_cached_flow(&self, session: &Session) -> Result<Option<Arc<dyn DynFlow>>, Error> {
-        let Some(digest) = session.flow_definition else { return self.find_flow(session.flow.as_ref()).map(Some) };
+        let Some(digest) = session.flow_definition else {
+            return self.find_registered_flow(session.flow.as_ref()).map(Some);
+        };
         let current = session.flow.as_ref().and_then(|name| self.flows.get(name));
         let is_same = |flow: &&Arc<dyn DynFlow>| flow.definition().map(BodyId::hash_text) == Some(digest);
-        Ok(current.filter(is_same).cloned().or_else(|| self.loaded_flows.find(digest)))
+        Ok(current.filter(is_same).cloned().or_else(|| self.loaded_flows.find_by_definition_digest(digest)))
     }
 
     fn load_defined_flow(&self, name: &FlowName, definition: &str) -> Result<Arc<dyn DynFlow>, Error> {
@@ -64,7 +66,7 @@ impl EngineShared {
             return Ok(current.clone());
         }
         let digest = BodyId::hash_text(definition);
-        if let Some(loaded) = self.loaded_flows.find(digest) {
+        if let Some(loaded) = self.loaded_flows.find_by_definition_digest(digest) {
             return Ok(loaded);
         }
         let invalid = |faults: Vec<String>| Error::InvalidFlow { flow: name.clone(), faults };
@@ -86,6 +88,6 @@ pub(crate) async fn read_session_flow(shared: &EngineShared, session: &SessionId
     let first = read_events(&*shared.store, session, Seq(0), 1).await?;
     match first.first().map(|recorded| &recorded.event) {
         Some(Event::SessionOpened(opened)) => shared.find_opened_flow(opened),
-        _ => shared.find_flow(None),
+        _ => shared.find_registered_flow(None),
     }
 }

@@ -84,7 +84,7 @@ impl Engine {
         });
         store.delete_session(session, notice).await.map_err(to_error)?;
         if let Some((parent, _)) = parent {
-            self.wake_receivers([SessionId::from(parent)].into());
+            self.wake_submission_receivers([SessionId::from(parent)].into());
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Engine {
         self.shared().is_shutting_down.store(true, Ordering::Release);
         tracing::debug!(active_sessions = self.active_session_count(), "engine shutting down");
         // No turn waits for these calls, and their results cannot be recorded any more.
-        self.shared().abandoned_calls.abort_all();
+        self.shared().abandoned_calls.abort_all_calls();
         let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
         while !self.shared().registry.active_mailboxes().is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -124,7 +124,7 @@ impl Engine {
             self.shared().registry.remove_actor(session, mailbox);
         }
         // Turns that ended meanwhile may have abandoned more calls.
-        self.shared().abandoned_calls.abort_all();
+        self.shared().abandoned_calls.abort_all_calls();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;
         // Queued writes are finished; leases that are still held are free once the process ends.
         if let Err(error) = self.shared().store.close().await {

@@ -140,7 +140,7 @@ impl SubscriptionHub {
     }
 
     /// Drops the partial texts of attempts that are no longer wanted.
-    pub(crate) fn retain_partial_texts(&self, session: &SessionId, is_wanted: &dyn Fn(&(CallId, u32)) -> bool) {
+    pub(crate) fn drop_unwanted_partial_texts(&self, session: &SessionId, is_wanted: &dyn Fn(&(CallId, u32)) -> bool) {
         self.with_channels(|channels| {
             if let Some(channel) = channels.get_mut(session) {
                 channel.partial_texts.retain(|call, (attempt, _)| is_wanted(&(*call, *attempt)));
@@ -158,12 +158,12 @@ impl SubscriptionHub {
     }
 
     /// Returns the error because of which a session cannot write, if any.
-    pub(crate) fn write_error(&self, session: &SessionId) -> Option<Error> {
+    pub(crate) fn current_write_error(&self, session: &SessionId) -> Option<Error> {
         self.write_errors.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
     }
 
     /// Cleans up when a session is parked: no call is being answered, and a channel without subscribers is not needed.
-    pub(crate) fn clear_parked_session(&self, session: &SessionId) {
+    pub(crate) fn clear_channel_of_parked_session(&self, session: &SessionId) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             channel.partial_texts.clear();
@@ -267,7 +267,7 @@ impl SubscriptionHub {
     }
 
     /// Returns the sessions that have subscribers, in order. Returns none, and ends polling, if there are none.
-    fn subscribed_sessions(&self) -> Option<Vec<SessionId>> {
+    fn subscribed_sessions_or_stop_polling(&self) -> Option<Vec<SessionId>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let channels = inner.channels.iter().filter(|(_, channel)| channel.has_subscribers());
         let mut sessions: Vec<SessionId> = channels.map(|(session, _)| session.clone()).collect();
@@ -298,7 +298,7 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
     loop {
         tokio::time::sleep(Duration::from_millis(HEAD_POLL_MS)).await;
         let (Some(hub), Some(store)) = (hub.upgrade(), store.upgrade()) else { return };
-        let Some(sessions) = hub.subscribed_sessions() else { return };
+        let Some(sessions) = hub.subscribed_sessions_or_stop_polling() else { return };
         for batch in sessions.chunks(HEAD_POLL_SESSIONS_MAX) {
             match store.read_heads(batch).await {
                 Ok(heads) => batch.iter().zip(heads).for_each(|(session, head)| hub.announce_head(session, head)),

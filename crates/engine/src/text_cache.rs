@@ -82,7 +82,7 @@ impl TextCache {
     }
 
     /// Evicts rendered threads that have ended, and texts that no prompt needs once there are too many bytes.
-    pub(crate) fn evict_unneeded(&mut self, session: &Session) {
+    pub(crate) fn evict_unneeded_texts(&mut self, session: &Session) {
         self.rendered_threads.retain(|thread, _| session.threads.contains_key(thread));
         if self.bytes <= CACHED_TEXT_BYTES_MAX {
             return;

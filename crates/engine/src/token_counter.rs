@@ -24,8 +24,8 @@ pub struct O200kTokenCounter;
 
 impl TokenCounter for O200kTokenCounter {
     fn count_tokens(&self, text: &str) -> u32 {
-        let count: usize =
-            TOKEN_COUNT_CACHE.with_borrow_mut(|cache| split_before_spaces(text).map(|word| cache.count(word)).sum());
+        let count: usize = TOKEN_COUNT_CACHE
+            .with_borrow_mut(|cache| split_before_spaces(text).map(|word| cache.count_word_tokens(word)).sum());
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 }
@@ -80,7 +80,7 @@ struct WordTokenCountCache(Vec<u64>);
 const COUNT_MASK: u64 = 0xff;
 
 impl WordTokenCountCache {
-    fn count(&mut self, word: &str) -> usize {
+    fn count_word_tokens(&mut self, word: &str) -> usize {
         let Some(hash) = hash_word(word.as_bytes()) else { return VOCABULARY.count(word) };
         // Each hash has two slots, so that two words of the same place do not evict each other.
         let slot_index = usize::try_from(hash >> 48).unwrap_or(0) % (TOKEN_CACHE_SLOTS / 2) * 2;

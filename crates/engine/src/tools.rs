@@ -79,7 +79,7 @@ impl ToolRunContext {
 
     /// Creates the context of a run outside sessions, for tests of tools. It is never cancelled.
     #[must_use]
-    pub fn detached() -> Self {
+    pub fn for_tests() -> Self {
         Self::new(None, LeaseEpoch::default()).0
     }
 }

@@ -12,8 +12,8 @@ use segue_store::{ForkSpec, PendingWorkStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::actor::summarize_session;
-use crate::config::invalid_settings;
+use crate::actor::to_session_summary;
+use crate::config::describe_invalid_settings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -85,7 +85,7 @@ impl Engine {
         let ParsedSessionExport { opened, mut events, mut bodies, .. } = import;
         let session = validate_session_name(session)?;
         let flow = self.shared().find_opened_flow(&opened)?;
-        let problems = invalid_settings(&*flow, &opened.settings);
+        let problems = describe_invalid_settings(&*flow, &opened.settings);
         if !problems.is_empty() {
             return Err(Error::BadSettings { flow: opened.flow, why: problems });
         }
@@ -136,7 +136,7 @@ impl Engine {
         };
         let at = at.unwrap_or(state.session.last_seq);
         // The fork is recorded when the new session is resumed for the first time.
-        let summary = summarize_session(&state.session, PendingWorkStatus::Now);
+        let summary = to_session_summary(&state.session, PendingWorkStatus::Now);
         let spec = ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary };
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
         self.wake_placed_session(&to).await?;
@@ -292,7 +292,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExpo
                         "event {seq} where event {expected} was expected; lines are missing or out of order"
                     )));
                 }
-                let bytes = encode_event_json(event);
+                let bytes = encode_event_format_first(event);
                 let recorded = codec::decode_event(seq, at, &bytes).map_err(|error| bad_import(error.to_string()))?;
                 if let Some((missing, _)) =
                     recorded.event.referenced_bodies().into_iter().find(|(id, _)| !known_bodies.contains(id))
@@ -326,7 +326,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExpo
 
 /// Serializes an event as the codec expects it: its format number, if it has one, comes first, wherever it was in the
 /// file.
-fn encode_event_json(mut event: Value) -> Vec<u8> {
+fn encode_event_format_first(mut event: Value) -> Vec<u8> {
     let format_field = event.as_object_mut().and_then(|fields| fields.remove("v"));
     let rest = event.to_string();
     let bytes = match (format_field, rest.strip_prefix('{')) {

@@ -98,7 +98,7 @@ impl TurnWaiters {
                         ended.push(EndedTurn { last_seq: seq, turn, outcome, message: *message, replies, waiters });
                     }
                 }
-                Event::SessionClosed { reason } => self.fail_queued(reason),
+                Event::SessionClosed { reason } => self.fail_waiters_of_queued_messages(reason),
                 _ => {}
             }
         }
@@ -106,7 +106,7 @@ impl TurnWaiters {
     }
 
     /// Fails the callers whose message was still queued when the session closed.
-    fn fail_queued(&mut self, reason: &str) {
+    fn fail_waiters_of_queued_messages(&mut self, reason: &str) {
         let error = Error::Refused(InputRefusal::Closed { reason: reason.to_owned() });
         let running = self.turn.as_ref().map(|turn| turn.messages.clone()).unwrap_or_default();
         let (kept, failed) =
@@ -120,13 +120,13 @@ impl TurnWaiters {
     }
 
     /// Removes and returns all waiting callers.
-    pub(crate) fn take_all(&mut self) -> Vec<(MessageId, TurnReportSender)> {
+    pub(crate) fn take_all_waiters(&mut self) -> Vec<(MessageId, TurnReportSender)> {
         let waiters = std::mem::take(&mut self.by_message).into_iter();
         waiters.flat_map(|(message, waiters)| waiters.into_iter().map(move |waiter| (message, waiter))).collect()
     }
 
     /// Fails all waiting callers.
-    pub(crate) fn fail_all(&mut self, error: &Error) {
+    pub(crate) fn fail_all_waiters(&mut self, error: &Error) {
         for waiter in std::mem::take(&mut self.by_message).into_values().flatten() {
             // The caller may be gone.
             let _ = waiter.send(Err(error.clone()));

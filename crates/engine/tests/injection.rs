@@ -13,7 +13,7 @@ use segue_models::{
     ReplyChunkStream, ReplyFinish,
 };
 use segue_store::memory::InMemoryStore;
-use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
+use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 
 /// The prompts of calls, with the roles that were called.
 type SeenPrompts = Vec<(String, Arc<Prompt>)>;
@@ -89,7 +89,9 @@ fn violations(prompt: &Prompt, text: &str) -> Vec<String> {
                 ChatRole::System => false,
             };
             if !is_authors_message {
-                found.extend(unconfined_lines(part).into_iter().map(|line| format!("{:?}: {line}", message.chat_role)));
+                found.extend(
+                    unconfined_injection_lines(part).into_iter().map(|line| format!("{:?}: {line}", message.chat_role)),
+                );
             }
         }
     }

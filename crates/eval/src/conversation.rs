@@ -152,8 +152,8 @@ impl EvalConversation {
         if !(1..=CONVERSATION_TURNS_MAX).contains(&self.turns) {
             return Some(format!("`turns` must be from 1 to {CONVERSATION_TURNS_MAX}, not {}", self.turns));
         }
-        if Language::from_code(&self.language).is_none() {
-            let known = Language::codes();
+        if Language::from_language_code(&self.language).is_none() {
+            let known = Language::language_codes();
             return Some(format!("`language` must be one of {}, not `{}`", known.join(", "), self.language));
         }
         let items = [self.user.rules.len(), self.user.lines.len(), self.expectations.len()];

@@ -54,16 +54,16 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    pub(crate) fn from_code(code: &str) -> Option<Self> {
+    pub(crate) fn from_language_code(code: &str) -> Option<Self> {
         LANGUAGES.iter().find(|(_, known, _)| *known == code).map(|(language, _, _)| *language)
     }
 
-    pub(crate) fn codes() -> Vec<&'static str> {
+    pub(crate) fn language_codes() -> Vec<&'static str> {
         LANGUAGES.iter().map(|(_, code, _)| *code).collect()
     }
 
     /// Returns whether a text may be in this language: no other language has clearly more of its frequent words.
-    pub(crate) fn fits(self, text: &str) -> bool {
+    pub(crate) fn may_be_language_of(self, text: &str) -> bool {
         let words: Vec<String> = prose_words(text);
         if words.len() < LANGUAGE_WORDS_MIN {
             return true;
@@ -104,16 +104,16 @@ mod tests {
             ("it", "Prima confronta il prezzo della casa con quello che paghi di affitto, anche per gli anni."),
         ];
         for (code, _) in samples {
-            let language = Language::from_code(code).expect("known");
+            let language = Language::from_language_code(code).expect("known");
             for (other, text) in samples {
-                assert_eq!(language.fits(text), code == other, "{code} and {other}");
+                assert_eq!(language.may_be_language_of(text), code == other, "{code} and {other}");
             }
         }
     }
 
     #[test]
     fn short_texts_and_code_are_not_judged() {
-        assert!(Language::German.fits("OK."));
-        assert!(Language::German.fits("```\nthe and you is to of your that this with\n```\nSo geht es."));
+        assert!(Language::German.may_be_language_of("OK."));
+        assert!(Language::German.may_be_language_of("```\nthe and you is to of your that this with\n```\nSo geht es."));
     }
 }

@@ -81,7 +81,7 @@ impl ModelFlowEvaluation {
             flow: flow.to_owned(),
             signals: records.iter().filter(|record| !record.handover_fields.is_empty()).map(signal_form).next(),
             conversations: conversations.collect(),
-            measures: ConversationScore::sum(&scores),
+            measures: ConversationScore::sum_scores(&scores),
             usage: sum_usage(records),
             turns: records.iter().map(|record| record.messages.len()).sum(),
             duration_ms: records.iter().map(|record| record.duration_ms).sum(),
@@ -117,7 +117,7 @@ impl ModelFlowEvaluation {
 
     /// Returns the measure with this name, summed over the roles.
     #[must_use]
-    pub fn measure(&self, name: &str) -> Option<Measure> {
+    pub fn find_measure(&self, name: &str) -> Option<Measure> {
         let mut found = self.measures.iter().filter(|measure| measure.name == name);
         let first = found.next()?.clone();
         Some(found.fold(first, |mut sum, measure| {

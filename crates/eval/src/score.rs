@@ -99,7 +99,7 @@ impl Measure {
 
 impl ConversationScore {
     /// Counts one case of a measure. `failure` says what went wrong; it is `None` if nothing did.
-    pub(crate) fn count(&mut self, role: &str, name: &str, failure: Option<String>) {
+    pub(crate) fn count_case(&mut self, role: &str, name: &str, failure: Option<String>) {
         let measure = self.measure_mut(role, name);
         measure.total += 1;
         match failure {
@@ -120,7 +120,7 @@ impl ConversationScore {
     }
 
     /// Returns the sums of several scores, ordered by role.
-    pub(crate) fn sum<'s>(scores: impl IntoIterator<Item = &'s Self>) -> Vec<Measure> {
+    pub(crate) fn sum_scores<'s>(scores: impl IntoIterator<Item = &'s Self>) -> Vec<Measure> {
         let mut sums: BTreeMap<(&str, usize, &str), Measure> = BTreeMap::new();
         for measure in scores.into_iter().flat_map(|score| &score.measures) {
             let rank = REQUIRED_PERCENT.iter().position(|(name, _)| *name == measure.name).unwrap_or(usize::MAX);

@@ -142,7 +142,7 @@ impl Flow for AssistantFlow {
 
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
         let mut problems = Settings::parse(settings, &self.domains).1;
-        problems.extend(prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings));
+        problems.extend(prompt_overrides::find_prompt_override_problems(self.spec.name.as_str(), settings));
         problems
     }
 

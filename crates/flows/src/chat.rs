@@ -80,7 +80,7 @@ impl Flow for ChatFlow {
     }
 
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
-        prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings)
+        prompt_overrides::find_prompt_override_problems(self.spec.name.as_str(), settings)
     }
 
     fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {

@@ -157,7 +157,7 @@ impl Flow for ConciergeFlow {
     }
 
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
-        prompt_overrides::find_prompt_problems(self.spec.name.as_str(), settings)
+        prompt_overrides::find_prompt_override_problems(self.spec.name.as_str(), settings)
     }
 
     fn apply(&self, state: &mut ConciergeState, event: &RecordedEvent) {

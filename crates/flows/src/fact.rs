@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Returns the step that records `fact`, an enum that is serialized with the tag `kind` and the content `value`.
-pub(crate) fn fact_step(fact: &impl Serialize) -> FlowStep {
+pub(crate) fn record_fact_step(fact: &impl Serialize) -> FlowStep {
     let mut tagged = serde_json::to_value(fact).unwrap_or_default();
     let kind = tagged.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     let value = tagged.get_mut("value").map(Value::take).unwrap_or_default();

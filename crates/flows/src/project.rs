@@ -87,7 +87,7 @@ impl ProjectFlow {
 
     /// Returns the definition.
     #[must_use]
-    pub fn definition_data(&self) -> &FlowDefinition {
+    pub fn checked_definition(&self) -> &FlowDefinition {
         &self.definition
     }
 
@@ -130,9 +130,11 @@ fn react_to_event(context: &ProjectFlowContext<'_>, event: &RecordedEvent) -> Ve
             let released = workspace_claim::release_after_transition(context);
             released.into_iter().chain(turn::handle_phase_entered(context, entered)).collect()
         }
-        (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => turn::advance(context),
-        (Event::PhaseRoundCounted { .. }, _) => turn::handle_turn_counted(context),
-        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.warning()),
+        (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => {
+            turn::advance_unless_waiting(context)
+        }
+        (Event::PhaseRoundCounted { .. }, _) => turn::notice_loop_or_advance(context),
+        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.describe_permitted_skips()),
         (Event::AskEnded { ask, outcome }, _) => handle_ask_ended(context, *ask, outcome),
         (Event::TurnEnded { .. }, _) => {
             workspace_claim::release_claim(context, "the session waits for the user").into_iter().collect()
@@ -152,7 +154,7 @@ fn react_to_fact(context: &ProjectFlowContext<'_>, fact: &ProjectFact) -> Vec<Fl
         ProjectFact::PlanApproved { .. }
         | ProjectFact::VerdictReached(_)
         | ProjectFact::ContentRestored { .. }
-        | ProjectFact::LoopNoticed { .. } => turn::advance(context),
+        | ProjectFact::LoopNoticed { .. } => turn::advance_unless_waiting(context),
         _ => Vec::new(),
     }
 }
@@ -164,7 +166,7 @@ fn handle_ask_ended(context: &ProjectFlowContext<'_>, ask: AskId, outcome: &AskO
         return claim;
     }
     let lost = lessons::report_lost_lesson(context, ask, outcome);
-    lost.into_iter().chain(turn::advance(context)).collect()
+    lost.into_iter().chain(turn::advance_unless_waiting(context)).collect()
 }
 
 fn handle_call_failure(context: &ProjectFlowContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
@@ -182,7 +184,7 @@ fn handle_tool_ended(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if opened.tool.as_str() == WorkspaceTool::RestoreCheckpoint.name() {
         return evidence::handle_restored(context).unwrap_or_else(|| commands::handle_user_restore(context));
     }
-    turn::advance(context)
+    turn::advance_unless_waiting(context)
 }
 
 /// A step that the engine refused may leave an agent without anything to do. A refused call of the router ends the turn.

@@ -44,7 +44,7 @@ pub(crate) fn prompts_setting_spec() -> SettingSpec {
 
 /// Returns what is wrong with the prompt templates in a session's settings.
 #[must_use]
-pub fn find_prompt_problems(flow: &str, settings: &Value) -> Vec<String> {
+pub fn find_prompt_override_problems(flow: &str, settings: &Value) -> Vec<String> {
     let Some(given) = settings.get(PROMPTS_SETTING).and_then(Value::as_object) else { return Vec::new() };
     let known = flow_templates(flow);
     let mut problems = Vec::new();
@@ -56,7 +56,7 @@ pub fn find_prompt_problems(flow: &str, settings: &Value) -> Vec<String> {
         };
         match text.as_str() {
             Some(text) => {
-                let found = check_template(built_in, text).into_iter();
+                let found = check_prompt_override(built_in, text).into_iter();
                 problems.extend(found.map(|problem| format!("the prompt `{name}` {problem}")));
             }
             None => problems.push(format!("the prompt `{name}` must be a text")),
@@ -66,7 +66,7 @@ pub fn find_prompt_problems(flow: &str, settings: &Value) -> Vec<String> {
 }
 
 /// Returns what is wrong with a template that replaces a built-in one.
-fn check_template(built_in: &'static str, text: &str) -> Vec<String> {
+fn check_prompt_override(built_in: &'static str, text: &str) -> Vec<String> {
     if text.len() > PROMPT_OVERRIDE_BYTES_MAX {
         return vec![format!("has {} bytes; the limit is {PROMPT_OVERRIDE_BYTES_MAX}", text.len())];
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn problems(flow: &str, name: &str, text: &str) -> Vec<String> {
-        find_prompt_problems(flow, &json!({"prompts": {name: text}}))
+        find_prompt_override_problems(flow, &json!({"prompts": {name: text}}))
     }
 
     #[test]

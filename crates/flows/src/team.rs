@@ -101,7 +101,7 @@ impl Flow for TeamFlow {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => product_manager::handle_turn_started(context),
             (Event::TurnEnded { .. }, _) => {
-                let mut steps = dispatcher::dispatch(context);
+                let mut steps = dispatcher::begin_dispatch(context);
                 steps.extend(dispatcher::start_account_turn(context));
                 steps
             }
@@ -118,9 +118,11 @@ impl Flow for TeamFlow {
                 | Event::CallResolved { next: RetryDecision::GiveUp, .. },
                 Some(call),
             ) => outages::handle_call_failed(context, call, None),
-            (Event::ToolRunOpened(opened), _) => tool_runs::handle_opened(context, opened),
+            (Event::ToolRunOpened(opened), _) => tool_runs::answer_flow_tool(context, opened),
             (Event::ToolRunEnded { outcome, text, value, .. }, _) => match &view.subject.tool {
-                Some(opened) => tool_runs::handle_ended(context, opened, *outcome, *text, value.as_ref()),
+                Some(opened) => {
+                    tool_runs::handle_repository_tool_ended(context, opened, *outcome, *text, value.as_ref())
+                }
                 None => Vec::new(),
             },
             (Event::TimerFired { name, .. }, _) => outages::handle_timer(context, name),
@@ -188,7 +190,9 @@ fn handle_message_received(context: &TeamContext<'_>, message: MessageId) -> Vec
     match received.topic.as_str() {
         mail::SPEC_TOPIC => planning::handle_spec_received(context),
         mail::REQUEST_TOPIC => requests::handle_request_received(context, message),
-        mail::STORY_TOPIC => vec![team_context::propose(&received.to, graphs::SETUP, "a story was assigned")],
+        mail::STORY_TOPIC => {
+            vec![team_context::propose_agent_phase(&received.to, graphs::SETUP, "a story was assigned")]
+        }
         mail::RESPONSE_TOPIC => match received.in_reply_to {
             Some(request) => requests::handle_response(context, &received.to, request),
             None => Vec::new(),
@@ -200,7 +204,10 @@ fn handle_message_received(context: &TeamContext<'_>, message: MessageId) -> Vec
                 context.state().assignment(agent).is_some_and(|assignment| assignment.story == story)
             };
             let coder = context.coders().find(is_own);
-            coder.map(|coder| team_context::propose(&coder, graphs::SETUP, "express work")).into_iter().collect()
+            coder
+                .map(|coder| team_context::propose_agent_phase(&coder, graphs::SETUP, "express work"))
+                .into_iter()
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -219,9 +226,9 @@ fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAn
 }
 
 fn handle_phase_entered(context: &TeamContext<'_>, event: &Event) -> Vec<FlowStep> {
-    let Some((agent, to, from)) = coder::phase_event(event) else { return Vec::new() };
+    let Some((agent, to, from)) = coder::parse_agent_phase_event(event) else { return Vec::new() };
     match agent.as_str() {
-        ARCHITECT_AGENT => outages::handle_architect_phase(context, to, from),
+        ARCHITECT_AGENT => outages::handle_architect_phase_entered(context, to, from),
         PRODUCT_MANAGER_AGENT => Vec::new(),
         _ => {
             let mut steps = coder::handle_phase_entered(context, agent, to);
@@ -239,12 +246,12 @@ fn handle_fact(context: &TeamContext<'_>, fact: TeamFact) -> Vec<FlowStep> {
         | TeamFact::StoryMoved { .. }
         | TeamFact::StoryRequeued { .. }
         | TeamFact::ExpressQueued { .. }
-        | TeamFact::Unassigned { .. } => dispatcher::dispatch(context),
-        TeamFact::Merged { .. } | TeamFact::DispatchEnded => dispatcher::dispatch(context),
+        | TeamFact::Unassigned { .. } => dispatcher::begin_dispatch(context),
+        TeamFact::Merged { .. } | TeamFact::DispatchEnded => dispatcher::begin_dispatch(context),
         TeamFact::DispatchBegun => dispatcher::handle_dispatch_begun(context),
         TeamFact::Resumed | TeamFact::GivenBack { .. } => commands::continue_team(context),
-        TeamFact::ReviewPartRead { request, .. } => requests::handle_part_read(context, request),
-        TeamFact::TaskGiven { agent, task } => tool_runs::handle_work_refused_task(context, &agent, &task),
+        TeamFact::ReviewPartRead { request, .. } => requests::request_next_review_part(context, request),
+        TeamFact::TaskGiven { agent, task } => tool_runs::continue_after_refused_work(context, &agent, &task),
         TeamFact::EscalationEnded { .. }
             if context.state().escalations.is_empty() && context.architect_phase() == *graphs::ESCALATED =>
         {

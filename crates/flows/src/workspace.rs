@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use self::claims::Claimant;
 use self::requests::{WORKSPACE_FLOW, WorkspaceSessionRequest};
 use self::state::{WorkspaceFlowFact, WorkspaceFlowState};
-use crate::fact::{fact_step, parse_fact};
+use crate::fact::{parse_fact, record_fact_step};
 use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 
 /// The command by which an operator releases a claim.
@@ -79,7 +79,7 @@ impl Flow for WorkspaceFlow {
     }
 
     fn apply(&self, state: &mut WorkspaceFlowState, event: &RecordedEvent) {
-        state.apply(event);
+        state.apply_event(event);
     }
 
     fn react(&self, view: &WorkspaceContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
@@ -89,9 +89,9 @@ impl Flow for WorkspaceFlow {
                 FlowStep::EndTurn(TurnOutcome::Done),
             ],
             Event::AskReceived(received) => match received.topic.as_str() {
-                CLAIM_TOPIC => request_claim(view, received),
+                CLAIM_TOPIC => handle_claim_request(view, received),
                 RELEASE_TOPIC => release_by_request(view, received),
-                _ => answer_request(view, received),
+                _ => answer_lesson_or_knowledge_ask(view, received),
             },
             // The session that was granted a claim no longer exists.
             Event::ReplyUndelivered { ask } => match view.state.claims.granted_by(*ask) {
@@ -143,7 +143,7 @@ fn describe_contents(view: &WorkspaceContext<'_>) -> String {
 }
 
 /// Answers a request about lessons or knowledge.
-fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
+fn answer_lesson_or_knowledge_ask(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
     let answered = WorkspaceSessionRequest::parse(&received.topic, &received.body).and_then(|request| match request {
         WorkspaceSessionRequest::LessonAdd(lesson) => lessons::store_lesson(view.state, lesson, &received.from),
         WorkspaceSessionRequest::Lessons(query) => lessons::list_lessons(view.state, &query),
@@ -151,7 +151,7 @@ fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<Fl
         WorkspaceSessionRequest::KnowledgeRemove(keys) => knowledge::remove_entries(view.state, &keys, &received.from),
         WorkspaceSessionRequest::KnowledgeList(query) => knowledge::list_entries(view.state, &query),
         WorkspaceSessionRequest::ClaimStatus(query) => {
-            Ok(WorkspaceFlowAnswer::new(None, &view.state.claims.describe(&query.name)))
+            Ok(WorkspaceFlowAnswer::new(None, &view.state.claims.holder_and_waiters(&query.name)))
         }
     });
     let (fact, reply) = match answered {
@@ -159,7 +159,7 @@ fn answer_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<Fl
         Err(why) => (None, Err(why)),
     };
     let answer = received.reply_to.map(|_| FlowStep::AnswerAsk { ask: received.ask, reply });
-    fact.iter().map(fact_step).chain(answer).collect()
+    fact.iter().map(record_fact_step).chain(answer).collect()
 }
 
 /// What follows from a request.
@@ -179,18 +179,18 @@ struct WorkspaceClaimRequestBody {
     name: String,
 }
 
-fn request_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
+fn handle_claim_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
     // Without a reply the session would never know that it holds the claim.
     if received.reply_to.is_none() {
         return Vec::new();
     }
-    match plan_claim(view, received) {
+    match grant_or_queue_claim(view, received) {
         Ok(steps) => steps,
         Err(why) => vec![FlowStep::AnswerAsk { ask: received.ask, reply: Err(why) }],
     }
 }
 
-fn plan_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec<FlowStep>, String> {
+fn grant_or_queue_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec<FlowStep>, String> {
     let claims = &view.state.claims;
     let claim = parse_claim_name(&received.body)?;
     let by = Claimant { session: received.from.clone(), uid: received.from_uid, ask: received.ask };
@@ -204,7 +204,7 @@ fn plan_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec
     // A session that asks again has given up its earlier request.
     if let Some((awaited, earlier)) = claims.awaited_by(by.uid) {
         let reason = "the session asked again".to_owned();
-        steps.push(fact_step(&WorkspaceFlowFact::ClaimWithdrawn {
+        steps.push(record_fact_step(&WorkspaceFlowFact::ClaimWithdrawn {
             claim: awaited.clone(),
             by: earlier.clone(),
             reason: reason.clone(),
@@ -215,7 +215,9 @@ fn plan_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec
     }
     let holder = claims.get(&claim).and_then(|status| status.holder.as_ref());
     match holder {
-        Some(holder) if holder.uid != by.uid => steps.push(fact_step(&WorkspaceFlowFact::ClaimQueued { claim, by })),
+        Some(holder) if holder.uid != by.uid => {
+            steps.push(record_fact_step(&WorkspaceFlowFact::ClaimQueued { claim, by }))
+        }
         _ => steps.extend(grant_steps(claim, by)),
     }
     Ok(steps)
@@ -235,7 +237,7 @@ fn parse_claim_name(body: &Value) -> Result<String, String> {
 
 fn grant_steps(claim: String, to: Claimant) -> [FlowStep; 2] {
     let (ask, reply) = (to.ask, Ok(json!({ "name": claim })));
-    [fact_step(&WorkspaceFlowFact::ClaimGranted { claim, to }), FlowStep::AnswerAsk { ask, reply }]
+    [record_fact_step(&WorkspaceFlowFact::ClaimGranted { claim, to }), FlowStep::AnswerAsk { ask, reply }]
 }
 
 /// Releases the claim of a session, or ends its wait. What it says about other sessions' claims is ignored.
@@ -252,7 +254,7 @@ fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Ve
             let withdrawn = WorkspaceFlowFact::ClaimWithdrawn { claim, by: waiting.clone(), reason: reason.clone() };
             let is_open = view.session.received_asks.contains_key(&waiting.ask);
             let answer = is_open.then_some(FlowStep::AnswerAsk { ask: waiting.ask, reply: Err(reason) });
-            [fact_step(&withdrawn)].into_iter().chain(answer).collect()
+            [record_fact_step(&withdrawn)].into_iter().chain(answer).collect()
         }
         None => Vec::new(),
     }
@@ -262,7 +264,7 @@ fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Ve
 fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claimant, reason: &str) -> Vec<FlowStep> {
     let freed =
         WorkspaceFlowFact::ClaimFreed { claim: claim.to_owned(), from: holder.clone(), reason: reason.to_owned() };
-    let mut steps = vec![fact_step(&freed)];
+    let mut steps = vec![record_fact_step(&freed)];
     let waiting = view.state.claims.get(claim).map(|status| &status.waiting);
     for next in waiting.into_iter().flatten() {
         if view.session.received_asks.contains_key(&next.ask) {
@@ -270,7 +272,11 @@ fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claima
             break;
         }
         let reason = "its question is no longer open".to_owned();
-        steps.push(fact_step(&WorkspaceFlowFact::ClaimWithdrawn { claim: claim.to_owned(), by: next.clone(), reason }));
+        steps.push(record_fact_step(&WorkspaceFlowFact::ClaimWithdrawn {
+            claim: claim.to_owned(),
+            by: next.clone(),
+            reason,
+        }));
     }
     steps
 }

@@ -296,27 +296,27 @@ impl WorkspaceToolRequest {
     /// # Errors
     /// Returns what is wrong with the arguments, in words for the model that wrote them.
     pub fn parse(tool: WorkspaceTool, arguments: &Value) -> Result<Self, String> {
-        fn read<T: DeserializeOwned>(tool: WorkspaceTool, arguments: &Value) -> Result<T, String> {
+        fn deserialize_arguments<T: DeserializeOwned>(tool: WorkspaceTool, arguments: &Value) -> Result<T, String> {
             serde_json::from_value(arguments.clone())
                 .map_err(|error| format!("the arguments of `{}` are wrong: {error}", tool.name()))
         }
         Ok(match tool {
-            WorkspaceTool::ReadFile => Self::ReadFile(read(tool, arguments)?),
-            WorkspaceTool::WriteFile => Self::WriteFile(read(tool, arguments)?),
-            WorkspaceTool::EditFile => Self::EditFile(read(tool, arguments)?),
-            WorkspaceTool::DeleteFile => Self::DeleteFile(read(tool, arguments)?),
-            WorkspaceTool::MoveFile => Self::MoveFile(read(tool, arguments)?),
-            WorkspaceTool::ListFiles => Self::ListFiles(read(tool, arguments)?),
-            WorkspaceTool::SearchFiles => Self::SearchFiles(read(tool, arguments)?),
-            WorkspaceTool::RunCommand => Self::RunCommand(read(tool, arguments)?),
-            WorkspaceTool::RunChecks => Self::RunChecks(read(tool, arguments)?),
-            WorkspaceTool::Status => Self::Status(read(tool, arguments)?),
-            WorkspaceTool::CreateCheckpoint => Self::CreateCheckpoint(read(tool, arguments)?),
-            WorkspaceTool::RestoreCheckpoint => Self::RestoreCheckpoint(read(tool, arguments)?),
-            WorkspaceTool::DiffCheckpoint => Self::DiffCheckpoint(read(tool, arguments)?),
-            WorkspaceTool::CreateCopy => Self::CreateCopy(read(tool, arguments)?),
-            WorkspaceTool::MergeCopy => Self::MergeCopy(read(tool, arguments)?),
-            WorkspaceTool::RemoveCopy => Self::RemoveCopy(read(tool, arguments)?),
+            WorkspaceTool::ReadFile => Self::ReadFile(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::WriteFile => Self::WriteFile(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::EditFile => Self::EditFile(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::DeleteFile => Self::DeleteFile(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::MoveFile => Self::MoveFile(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::ListFiles => Self::ListFiles(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::SearchFiles => Self::SearchFiles(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::RunCommand => Self::RunCommand(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::RunChecks => Self::RunChecks(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::Status => Self::Status(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::CreateCheckpoint => Self::CreateCheckpoint(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::RestoreCheckpoint => Self::RestoreCheckpoint(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::DiffCheckpoint => Self::DiffCheckpoint(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::CreateCopy => Self::CreateCopy(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::MergeCopy => Self::MergeCopy(deserialize_arguments(tool, arguments)?),
+            WorkspaceTool::RemoveCopy => Self::RemoveCopy(deserialize_arguments(tool, arguments)?),
         })
     }
 
@@ -346,26 +346,26 @@ impl WorkspaceToolRequest {
     /// Returns the arguments as the journal stores them.
     #[must_use]
     pub fn to_arguments(&self) -> Value {
-        fn write(arguments: &impl Serialize) -> Value {
+        fn serialize_arguments(arguments: &impl Serialize) -> Value {
             serde_json::to_value(arguments).unwrap_or_default()
         }
         match self {
-            Self::ReadFile(arguments) => write(arguments),
-            Self::WriteFile(arguments) => write(arguments),
-            Self::EditFile(arguments) => write(arguments),
-            Self::DeleteFile(arguments) => write(arguments),
-            Self::MoveFile(arguments) => write(arguments),
-            Self::ListFiles(arguments) => write(arguments),
-            Self::SearchFiles(arguments) => write(arguments),
-            Self::RunCommand(arguments) => write(arguments),
-            Self::RunChecks(arguments) => write(arguments),
-            Self::Status(arguments) => write(arguments),
-            Self::CreateCheckpoint(arguments) => write(arguments),
-            Self::RestoreCheckpoint(arguments) => write(arguments),
-            Self::DiffCheckpoint(arguments) => write(arguments),
-            Self::CreateCopy(arguments) => write(arguments),
-            Self::MergeCopy(arguments) => write(arguments),
-            Self::RemoveCopy(arguments) => write(arguments),
+            Self::ReadFile(arguments) => serialize_arguments(arguments),
+            Self::WriteFile(arguments) => serialize_arguments(arguments),
+            Self::EditFile(arguments) => serialize_arguments(arguments),
+            Self::DeleteFile(arguments) => serialize_arguments(arguments),
+            Self::MoveFile(arguments) => serialize_arguments(arguments),
+            Self::ListFiles(arguments) => serialize_arguments(arguments),
+            Self::SearchFiles(arguments) => serialize_arguments(arguments),
+            Self::RunCommand(arguments) => serialize_arguments(arguments),
+            Self::RunChecks(arguments) => serialize_arguments(arguments),
+            Self::Status(arguments) => serialize_arguments(arguments),
+            Self::CreateCheckpoint(arguments) => serialize_arguments(arguments),
+            Self::RestoreCheckpoint(arguments) => serialize_arguments(arguments),
+            Self::DiffCheckpoint(arguments) => serialize_arguments(arguments),
+            Self::CreateCopy(arguments) => serialize_arguments(arguments),
+            Self::MergeCopy(arguments) => serialize_arguments(arguments),
+            Self::RemoveCopy(arguments) => serialize_arguments(arguments),
         }
     }
 

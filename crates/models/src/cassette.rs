@@ -128,8 +128,8 @@ fn collect_json_differences(path: &str, recorded: &Value, actual: &Value, found:
             found.distance += count_json_leaves(recorded).max(count_json_leaves(actual));
             found.descriptions.push(format!(
                 "{path}: recorded {}, requested {}",
-                quote_json(recorded),
-                quote_json(actual)
+                shorten_json(recorded),
+                shorten_json(actual)
             ));
         }
     }
@@ -144,7 +144,7 @@ fn count_json_leaves(value: &Value) -> usize {
     }
 }
 
-fn quote_json(value: &Value) -> String {
+fn shorten_json(value: &Value) -> String {
     let text = value.to_string();
     let start: String = text.chars().take(QUOTED_CHARS_MAX).collect();
     if start.len() < text.len() { format!("{start}…") } else { start }

@@ -20,7 +20,7 @@ pub trait LanguageModel: Send + Sync + fmt::Debug {
     fn describe(&self) -> ModelDescription;
 
     /// Returns who serves the model and where, if it is remote. Models with the same value fail together.
-    fn provider(&self) -> Option<&str> {
+    fn failure_domain(&self) -> Option<&str> {
         None
     }
 }

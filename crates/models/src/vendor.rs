@@ -143,7 +143,7 @@ impl ModelEndpoint {
 
     /// Returns host and port, for display and to tell servers apart.
     #[must_use]
-    pub fn host(&self) -> &str {
+    pub fn host_and_port(&self) -> &str {
         let rest = self.base_url.split_once("://").map_or(self.base_url.as_str(), |(_, rest)| rest);
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
         authority.rsplit_once('@').map_or(authority, |(_, host)| host)
@@ -185,7 +185,7 @@ impl VendorModelClient {
     /// Creates a model that calls `endpoint` over `transport`.
     #[must_use]
     pub fn new(endpoint: ModelEndpoint, transport: Arc<dyn HttpTransport>) -> Self {
-        let failure_domain = format!("{} at {}", endpoint.provider, endpoint.host());
+        let failure_domain = format!("{} at {}", endpoint.provider, endpoint.host_and_port());
         Self { endpoint: Arc::new(endpoint), transport, unsupported: Arc::default(), failure_domain }
     }
 
@@ -216,7 +216,7 @@ impl LanguageModel for VendorModelClient {
 
     fn describe(&self) -> ModelDescription {
         let ModelEndpoint { provider, model, .. } = &*self.endpoint;
-        let host = self.endpoint.host();
+        let host = self.endpoint.host_and_port();
         let label = if host.contains(provider.as_str()) || host.is_empty() {
             format!("{model} of {provider}")
         } else {
@@ -225,7 +225,7 @@ impl LanguageModel for VendorModelClient {
         ModelDescription { kind: ModelKind::Vendor, label, window_tokens: self.endpoint.capabilities.window_tokens }
     }
 
-    fn provider(&self) -> Option<&str> {
+    fn failure_domain(&self) -> Option<&str> {
         Some(&self.failure_domain)
     }
 }

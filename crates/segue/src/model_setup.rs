@@ -171,7 +171,7 @@ impl ResolvedModel {
     }
 
     /// Returns the environment variable of the API key, if the model needs one, and whether it is set.
-    pub(crate) fn api_key_env(&self) -> Option<(&str, bool)> {
+    pub(crate) fn api_key_env_with_presence(&self) -> Option<(&str, bool)> {
         match self {
             Self::Vendor { connection, .. } => match &connection.credentials {
                 VendorCredentials::ApiKey { env, key } => Some((env, key.is_some())),
@@ -183,7 +183,7 @@ impl ResolvedModel {
     }
 
     /// Returns the model as its provider knows it; `None` if it is not a vendor's.
-    pub(crate) fn identity(&self) -> Option<String> {
+    pub(crate) fn provider_model_name(&self) -> Option<String> {
         match self {
             Self::Vendor { connection, .. } => Some(format!("{}/{}", connection.provider, connection.model)),
             Self::Rehearsal { .. } | Self::Scripted { .. } => None,
@@ -191,14 +191,17 @@ impl ResolvedModel {
     }
 
     /// Applies what evaluations found out about the model.
-    fn apply_results(&mut self, results: &EvaluationResults) {
-        let form = self.identity().and_then(|identity| results.signal_form(&identity));
+    fn apply_evaluation_results(&mut self, results: &EvaluationResults) {
+        let form = self.provider_model_name().and_then(|identity| results.signal_form(&identity));
         if let (Self::Vendor { card, .. }, Some(form)) = (self, form) {
             card.signal_form = form;
         }
     }
 
-    fn build(&self, transport: &Arc<dyn HttpTransport>) -> anyhow::Result<(Arc<dyn LanguageModel>, Option<ModelCard>)> {
+    fn build_model(
+        &self,
+        transport: &Arc<dyn HttpTransport>,
+    ) -> anyhow::Result<(Arc<dyn LanguageModel>, Option<ModelCard>)> {
         Ok(match self {
             Self::Vendor { connection, card, .. } => {
                 (Arc::new(VendorModelClient::new((**connection).clone(), transport.clone())), Some(*card))
@@ -233,7 +236,7 @@ impl ResolvedModelSetup {
             tracing::warn!(error = format!("{error:#}"), "the results of evaluations are not used");
             EvaluationResults::default()
         });
-        models.values_mut().for_each(|model| model.apply_results(&results));
+        models.values_mut().for_each(|model| model.apply_evaluation_results(&results));
         Ok(Self {
             default_model: config.default_model.value.clone(),
             fallback_model: config.fallback_model.as_ref().map(|model| model.value.clone()),
@@ -248,15 +251,15 @@ impl ResolvedModelSetup {
     }
 
     /// Returns the setup with one model for all roles.
-    pub(crate) fn only_model(&self, name: &ModelName) -> Self {
+    pub(crate) fn with_only_model(&self, name: &ModelName) -> Self {
         let models = self.models.get(name).map(|model| (name.clone(), model.clone())).into_iter().collect();
         let (role_assignments, role_fallbacks) = (Vec::new(), Vec::new());
         Self { default_model: name.clone(), fallback_model: None, role_assignments, role_fallbacks, models }
     }
 
     /// Returns a model as its provider knows it; `None` if it is not a vendor's.
-    pub(crate) fn identity(&self, name: &ModelName) -> Option<String> {
-        self.models.get(name)?.identity()
+    pub(crate) fn provider_model_name(&self, name: &ModelName) -> Option<String> {
+        self.models.get(name)?.provider_model_name()
     }
 
     /// Loads a scenario as the model of all roles. Returns also the flow that the scenario is for, if it names one.
@@ -300,7 +303,7 @@ impl ResolvedModelSetup {
     fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<ConfiguredModels> {
         let mut models = ModelRegistry::new();
         for (name, resolved) in &self.models {
-            let built = resolved.build(&transport).with_context(|| unusable_model_message(name))?;
+            let built = resolved.build_model(&transport).with_context(|| unusable_model_message(name))?;
             models = match built {
                 (model, Some(card)) => models.with_card(name.clone(), model, card),
                 (model, None) => models.with_model(name.clone(), model),
@@ -348,11 +351,11 @@ pub(crate) struct RoleModel {
 impl ConfiguredModels {
     /// Whether a role of the flow uses the rehearsal model.
     pub(crate) fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
-        self.role_models(spec).iter().any(|role| self.model_source(&role.model) == Some(ModelKind::Rehearsal))
+        self.role_models(spec).iter().any(|role| self.model_kind(&role.model) == Some(ModelKind::Rehearsal))
     }
 
     /// Returns the kind of a model, or `None` if there is no such model.
-    pub(crate) fn model_source(&self, model: &ModelName) -> Option<ModelKind> {
+    pub(crate) fn model_kind(&self, model: &ModelName) -> Option<ModelKind> {
         self.models.get(model).ok().map(|model| model.describe().kind)
     }
 

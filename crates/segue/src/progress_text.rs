@@ -112,7 +112,7 @@ impl ProgressCallGroup {
         self.calls.iter().any(|call| call.end.is_none())
     }
 
-    fn describe(&self, session: &Session, now: UnixMillis) -> String {
+    fn describe_calls(&self, session: &Session, now: UnixMillis) -> String {
         let ended = self.calls.iter().filter(|call| call.end.is_some()).count();
         let calls = self.calls.iter().enumerate().map(|(index, call)| {
             let same_model = |calls: &[ProgressCall]| calls.iter().filter(|other| other.model == call.model).count();
@@ -145,7 +145,7 @@ pub(crate) fn render_progress(
     for (call, open) in session.open_calls.iter().filter(|(_, open)| open.status != OpenCallStatus::AwaitingOperator) {
         let description = groups
             .parallel_group(*call)
-            .map_or_else(|| describe_single_call(open, now), |group| group.describe(session, now));
+            .map_or_else(|| describe_single_call(open, now), |group| group.describe_calls(session, now));
         if !calls.contains(&description) {
             calls.push(description);
         }
@@ -255,7 +255,7 @@ mod tests {
             call(4, "cat", None),
         ];
         let group = ProgressCallGroup { speaker: "expert".into(), calls };
-        let line = group.describe(&Session::default(), UnixMillis(0));
+        let line = group.describe_calls(&Session::default(), UnixMillis(0));
         assert_eq!(line, "expert (2 of 4): ant #1 ✓ 1.2 s, bee, ant #2 ✗, cat");
     }
 }

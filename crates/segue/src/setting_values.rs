@@ -25,7 +25,7 @@ pub(crate) fn parse_settings(spec: &FlowSpec, words: &[String]) -> anyhow::Resul
         let (name, text) = (name.trim(), text.trim());
         let known = spec.settings.iter().find(|setting| setting.name == name);
         let value = match known {
-            Some(setting) if accepts_document(&setting.value_type) && is_toml_path(text) => load_toml_as_json(text)?,
+            Some(setting) if can_be_toml_file(&setting.value_type) && is_toml_path(text) => load_toml_as_json(text)?,
             Some(setting) => parse_setting_value(setting, text),
             None => Value::String(text.to_owned()),
         };
@@ -83,10 +83,10 @@ fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
 }
 
 /// Whether a setting accepts a whole table, which may be given as a TOML file.
-fn accepts_document(value_type: &SettingType) -> bool {
+fn can_be_toml_file(value_type: &SettingType) -> bool {
     match value_type {
         SettingType::AnyTable(_) => true,
-        SettingType::OneOf(choices) => choices.iter().any(accepts_document),
+        SettingType::OneOf(choices) => choices.iter().any(can_be_toml_file),
         _ => false,
     }
 }

@@ -203,7 +203,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         None => None,
     };
     // Without other nodes there is nobody to leave a session to.
-    let placement = config.workspace_placement(&start.node.placements).filter(|_| is_cluster);
+    let placement = config.session_placement_for_labels(&start.node.placements).filter(|_| is_cluster);
     let setup = EngineConfig {
         placement: placement.map(|placement| Arc::new(placement) as Arc<dyn SessionPlacement>),
         tools: workspaces.add_to(tool_registry(records, config.all_domains())),

@@ -97,14 +97,14 @@ impl FolderTrust {
     }
 
     /// Remembers that the user trusts this configuration.
-    pub(crate) fn remember(&self, dirs: &UserDirs) -> anyhow::Result<()> {
+    pub(crate) fn remember_trust(&self, dirs: &UserDirs) -> anyhow::Result<()> {
         let mut trusted = TrustedFolders::load(dirs)?;
         trusted.add(&self.folder, &self.digest.to_string());
         trusted.save()
     }
 
     /// Asks on the terminal whether the configuration may do what it wants.
-    pub(crate) fn confirm(&self) -> anyhow::Result<bool> {
+    pub(crate) fn ask_for_trust(&self) -> anyhow::Result<bool> {
         let wants: String = self.requests.iter().map(|request| format!("  {}\n", request.description)).collect();
         let (file, status) = (self.display_file(), self.status.describe());
         print::confirm_on_terminal(&format!("{file} {status}. It would:\n{wants}Trust it until it changes? [y/N] "))
@@ -119,8 +119,8 @@ pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustCheckScope)
     };
     let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };
-    if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && trust.confirm()? {
-        return trust.remember(&UserDirs::from_env());
+    if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && trust.ask_for_trust()? {
+        return trust.remember_trust(&UserDirs::from_env());
     }
     let more = match needed.len() {
         1 => String::new(),

@@ -86,7 +86,7 @@ async fn authorize_caller(app: &AppState, given: Option<&HeaderValue>) -> Result
     if app.is_shutting_down() {
         return Err(HttpProblem::from_engine_error(&segue_engine::Error::ShuttingDown, &caller));
     }
-    app.rate_limiter.check_request(&caller).await?;
+    app.rate_limiter.take_request(&caller).await?;
     Ok(caller)
 }
 

@@ -60,17 +60,17 @@ impl CallerRateLimiter {
     ///
     /// # Errors
     /// The budget is empty.
-    pub(crate) async fn check_request(&self, caller: &Caller) -> Result<(), HttpProblem> {
+    pub(crate) async fn take_request(&self, caller: &Caller) -> Result<(), HttpProblem> {
         let server_max = self.limits.requests_per_minute_max;
         let max = caller.limits.requests_per_minute.map_or(server_max, |max| max.min(server_max));
-        let Some(meters) = &self.meters else { return self.check_own_budget(caller, max) };
+        let Some(meters) = &self.meters else { return self.take_local_request(caller, max) };
         match self.take_shared_request(meters.as_ref(), caller, max).await {
             Ok(None) => Ok(()),
             Ok(Some(wait)) => Err(too_many_requests(max, wait.as_secs_f64())),
             Err(error) => {
                 // Nothing can be stored now either. What can be answered without the store is limited by this node.
                 tracing::warn!(%error, "the shared budgets cannot be reached; this node counts requests itself");
-                self.check_own_budget(caller, max)
+                self.take_local_request(caller, max)
             }
         }
     }
@@ -109,7 +109,7 @@ impl CallerRateLimiter {
         Ok(None)
     }
 
-    fn check_own_budget(&self, caller: &Caller, max: u32) -> Result<(), HttpProblem> {
+    fn take_local_request(&self, caller: &Caller, max: u32) -> Result<(), HttpProblem> {
         let per_second = f64::from(max) / SECONDS_PER_MINUTE;
         self.with_budget(caller, |budget| {
             let now = Instant::now();
@@ -199,8 +199,8 @@ mod tests {
         let limiter = CallerRateLimiter::new(ServerLimits::default(), None);
         let limits = crate::usage::KeyLimits { requests_per_minute: Some(2), ..Default::default() };
         let caller = Caller { key_id: Some("k".into()), limits: Arc::new(limits), ..Caller::default() };
-        assert!(limiter.check_request(&caller).await.is_ok() && limiter.check_request(&caller).await.is_ok());
-        let refused = limiter.check_request(&caller).await.expect_err("too many");
+        assert!(limiter.take_request(&caller).await.is_ok() && limiter.take_request(&caller).await.is_ok());
+        let refused = limiter.take_request(&caller).await.expect_err("too many");
         assert_eq!((refused.code, refused.retry_after_seconds), ("too-many-requests", Some(30)));
         assert!(refused.detail.contains("2 requests per minute"), "{}", refused.detail);
     }
@@ -212,9 +212,9 @@ mod tests {
             None,
         );
         let (one, other) = (Caller::default(), Caller { key_id: Some("k".into()), ..Caller::default() });
-        assert!(limiter.check_request(&one).await.is_ok() && limiter.check_request(&one).await.is_ok());
-        assert_eq!(limiter.check_request(&one).await.expect_err("too many").code, "too-many-requests");
-        assert!(limiter.check_request(&other).await.is_ok());
+        assert!(limiter.take_request(&one).await.is_ok() && limiter.take_request(&one).await.is_ok());
+        assert_eq!(limiter.take_request(&one).await.expect_err("too many").code, "too-many-requests");
+        assert!(limiter.take_request(&other).await.is_ok());
         let stream = limiter.acquire_stream_permit(&one).expect("a permit");
         assert_eq!(limiter.acquire_stream_permit(&one).expect_err("too many").code, "too-many-streams");
         assert!(limiter.acquire_stream_permit(&other).is_ok());
@@ -253,10 +253,10 @@ mod tests {
         let limiter = CallerRateLimiter::new(limits, Some(meters.clone()));
         let caller = Caller::default();
         for _ in 0..50 {
-            limiter.check_request(&caller).await.expect("allowed");
+            limiter.take_request(&caller).await.expect("allowed");
         }
         for _ in 0..20 {
-            let refused = limiter.check_request(&caller).await.expect_err("the budget is empty");
+            let refused = limiter.take_request(&caller).await.expect_err("the budget is empty");
             assert_eq!(refused.code, "too-many-requests");
         }
         // Five batches of a second, and one question to which there was none. If a second passes, it asks again.

@@ -164,7 +164,7 @@ impl EventStreamRequest {
             event_stream.queue_event("accepted", None, &accepted);
             event_stream.is_live = true;
         }
-        event_stream.announce_if_live();
+        event_stream.queue_live_event_if_caught_up();
         Ok(stream::unfold(event_stream, |mut event_stream| async move {
             Some((event_stream.next_message().await?, event_stream))
         }))
@@ -211,13 +211,13 @@ impl SessionEventStream {
                     Ok(views) => views.iter().for_each(|event| self.queue_event("event", Some(recorded.seq), event)),
                     Err(error) => return self.send_failure(&error),
                 }
-                self.announce_if_live();
+                self.queue_live_event_if_caught_up();
                 self.finish_if_turn_ended(&recorded.event).await;
             }
         }
     }
 
-    fn announce_if_live(&mut self) {
+    fn queue_live_event_if_caught_up(&mut self) {
         let seen = self.subscription.last_seq();
         if !self.is_live && seen >= self.head {
             self.is_live = true;

@@ -53,7 +53,7 @@ impl KeyLimits {
         *self == Self::default()
     }
 
-    fn limits_spending(&self) -> bool {
+    fn has_spending_limit(&self) -> bool {
         self.cost_microusd_per_day.is_some() || self.tokens_per_day.is_some()
     }
 
@@ -104,7 +104,7 @@ impl UtcDay {
 
     /// Returns when the day ends and daily limits are reset.
     #[must_use]
-    pub fn end(self) -> UnixMillis {
+    pub fn end_time(self) -> UnixMillis {
         UnixMillis(self.0.saturating_add(1).saturating_mul(MS_PER_DAY))
     }
 }
@@ -158,7 +158,7 @@ pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The turns cannot be counted.
-    async fn keep_turn(&self, _key: &str, _session: &SessionId, _turns_max: u32) -> io::Result<()> {
+    async fn hold_turn_for_call(&self, _key: &str, _session: &SessionId, _turns_max: u32) -> io::Result<()> {
         Ok(())
     }
 
@@ -209,8 +209,8 @@ mod tests {
         let at = UnixMillis(1_795_000_000_123);
         let day = UtcDay::from_time(at);
         assert_eq!(day.to_string(), "2026-11-18");
-        assert_eq!(format_time(day.end()), "2026-11-19T00:00:00Z");
-        assert_eq!(UtcDay::from_time(day.end()), UtcDay(day.0 + 1));
+        assert_eq!(format_time(day.end_time()), "2026-11-19T00:00:00Z");
+        assert_eq!(UtcDay::from_time(day.end_time()), UtcDay(day.0 + 1));
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl WebhookStore {
             Ok(())
         })
         .await?;
-        Ok(self.records.delete_record(&delivery_queue::queue_record(id)).await?)
+        Ok(self.records.delete_record(&delivery_queue::queue_record_name(id)).await?)
     }
 
     /// Returns the most recent delivery attempts of a webhook, newest first.

@@ -215,7 +215,7 @@ impl PostgresStore {
             let mut attempt = 1;
             loop {
                 match work(backend.clone()).await {
-                    Err(error) if error.is_collision() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
+                    Err(error) if error.is_transaction_conflict() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
                     result => return result.map_err(|error| error.into_store_error(&what)),
                 }
             }

@@ -111,7 +111,7 @@ pub struct UsageAmounts {
 impl UsageAmounts {
     /// Returns what this is more than `start`.
     #[must_use]
-    pub fn since(&self, start: &Self) -> Self {
+    pub fn amounts_since(&self, start: &Self) -> Self {
         Self {
             cost_microusd: self.cost_microusd.saturating_sub(start.cost_microusd),
             input_tokens: self.input_tokens.saturating_sub(start.input_tokens),
@@ -121,7 +121,7 @@ impl UsageAmounts {
     }
 
     /// Adds other amounts.
-    pub fn add(&mut self, added: &Self) {
+    pub fn add_amounts(&mut self, added: &Self) {
         self.cost_microusd = self.cost_microusd.saturating_add(added.cost_microusd);
         self.input_tokens = self.input_tokens.saturating_add(added.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(added.output_tokens);

@@ -70,7 +70,7 @@ pub fn run_fuzz_target(name: &str, corpus: &Path, seeds: &[Vec<u8>], check: impl
     });
     let mut executions = 0;
     while until.map_or(executions < EXECUTIONS_DEFAULT, |until| Instant::now() < until) {
-        let input = changed_input(&inputs, &mut random);
+        let input = mutate_input(&inputs, &mut random);
         check_input(name, corpus, &input, &check);
         executions += 1;
     }
@@ -93,7 +93,7 @@ fn check_input(name: &str, corpus: &Path, input: &[u8], check: &impl Fn(&[u8])) 
 }
 
 /// Returns an input with some random changes.
-fn changed_input(inputs: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
+fn mutate_input(inputs: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
     let mut input = inputs[below(random, inputs.len())].clone();
     for _ in 0..=below(random, 6) {
         let at = below(random, input.len() + 1);

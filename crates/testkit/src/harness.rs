@@ -147,7 +147,7 @@ impl SessionHarness {
     }
 
     /// Sets the number that spreads retries.
-    pub fn set_random(&mut self, random: u64) {
+    pub fn set_retry_random(&mut self, random: u64) {
         self.random = random;
     }
 
@@ -547,7 +547,7 @@ impl SessionHarness {
     }
 
     /// Returns the events since the last call, one per line.
-    pub fn take_log(&mut self) -> String {
+    pub fn take_new_event_lines(&mut self) -> String {
         let lines = self.journal[self.logged..].iter();
         let lines = lines
             .map(|recorded| format!("{}\n", recorded.event.summary_line(&|text| self.text_on_one_line(text))))

@@ -41,7 +41,7 @@ pub fn injection_corpus() -> Vec<&'static str> {
 
 /// Returns the lines with [`INJECTION_MARK`] that are neither inside a code fence nor quoted.
 #[must_use]
-pub fn unconfined_lines(prompt_text: &str) -> Vec<String> {
+pub fn unconfined_injection_lines(prompt_text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut fence: Option<(char, usize)> = None;
     for line in prompt_text.split(['\n', '\r']) {
@@ -84,15 +84,18 @@ mod tests {
         for text in injection_corpus() {
             assert!(text.contains(INJECTION_MARK), "{text}");
             let prompt = |confined: String| format!("Read this:\n\n{confined}\n\nThen answer.");
-            assert_eq!(unconfined_lines(&prompt(wrap_in_code_fence(text))), Vec::<String>::new(), "{text}");
-            assert_eq!(unconfined_lines(&prompt(quote_lines(text))), Vec::<String>::new(), "{text}");
+            assert_eq!(unconfined_injection_lines(&prompt(wrap_in_code_fence(text))), Vec::<String>::new(), "{text}");
+            assert_eq!(unconfined_injection_lines(&prompt(quote_lines(text))), Vec::<String>::new(), "{text}");
         }
     }
 
     #[test]
     fn bare_text_is_found() {
-        assert_eq!(unconfined_lines("a\nINJECTED b\n```\nINJECTED c\n```\nINJECTED d"), ["INJECTED b", "INJECTED d"]);
+        assert_eq!(
+            unconfined_injection_lines("a\nINJECTED b\n```\nINJECTED c\n```\nINJECTED d"),
+            ["INJECTED b", "INJECTED d"]
+        );
         // A fence that is too short ends early.
-        assert_eq!(unconfined_lines("```\n```\nINJECTED\n```\n```"), ["INJECTED"]);
+        assert_eq!(unconfined_injection_lines("```\n```\nINJECTED\n```\n```"), ["INJECTED"]);
     }
 }

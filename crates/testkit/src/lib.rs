@@ -15,7 +15,7 @@ pub use closure_flow::ClosureFlow;
 pub use fakes::{InMemoryTexts, WordCounter};
 pub use fuzz::run_fuzz_target;
 pub use harness::{SessionHarness, TEST_MODEL};
-pub use injection::{INJECTION_MARK, injection_corpus, unconfined_lines};
+pub use injection::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 pub use invariants::assert_invariants;
 #[cfg(unix)]
 pub use temporary_postgres::TemporaryPostgres;

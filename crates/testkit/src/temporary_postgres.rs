@@ -35,7 +35,7 @@ impl TemporaryPostgres {
     /// Starts a server on a free port.
     #[must_use]
     pub fn start() -> Self {
-        let programs = find_programs();
+        let programs = find_or_install_postgres();
         let folder = create_folder();
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -161,7 +161,7 @@ fn create_folder() -> PathBuf {
 
 /// Returns the folder with PostgreSQL's programs: that of the distribution, or the one on the path. Installs the
 /// distribution's package if there is none.
-fn find_programs() -> PathBuf {
+fn find_or_install_postgres() -> PathBuf {
     let found = || newest_installation(Path::new("/usr/lib/postgresql")).or_else(find_on_path);
     found().unwrap_or_else(|| {
         let message = b"installing PostgreSQL for the tests of its backend\n";

@@ -65,7 +65,7 @@ pub(crate) fn restore_checkpoint(
     arguments: &RestoreCheckpointArguments,
 ) -> Result<ToolResult, String> {
     let target = state.load_checkpoint(&workspace.name, &arguments.checkpoint)?;
-    workspace.exclusively(|| {
+    workspace.with_write_lock(|| {
         let previous = save_checkpoint(workspace, state, "before a restore")?;
         let diffed = diff_manifests(state, &previous.manifest, &target, UnstoredContentSource::None)?;
         apply_manifest(workspace, state, &previous.manifest, &target)?;

@@ -32,7 +32,7 @@ pub(crate) enum FileMode {
 }
 
 impl FileMode {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         match metadata.is_symlink() {
             true => Self::Link,
             false if metadata.permissions().mode() & 0o111 != 0 => Self::Executable,
@@ -155,7 +155,7 @@ impl ConfinedFolder {
 
     /// Opens the folder of a path, and creates it if it is missing.
     fn open_parent<'p>(&self, path: &'p WorkspacePath) -> io::Result<(Dir, &'p str)> {
-        let (folder, name) = path.split_name();
+        let (folder, name) = path.split_folder_and_name();
         let parent = match folder {
             None => self.folder.try_clone()?,
             Some(folder) => {
@@ -167,7 +167,7 @@ impl ConfinedFolder {
     }
 
     fn remove_empty_parents(&self, path: &WorkspacePath) {
-        let mut folder = path.split_name().0;
+        let mut folder = path.split_folder_and_name().0;
         // Fails at the first folder that is not empty, which ends the loop.
         while let Some(empty) = folder.filter(|folder| self.folder.remove_dir(folder).is_ok()) {
             folder = empty.rsplit_once('/').map(|(parent, _)| parent);

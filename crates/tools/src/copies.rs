@@ -33,7 +33,7 @@ pub(crate) fn create_copy(
     let found = state.find_copy(&workspace.name, &workspace.owner, &name)?;
     let copy = match found {
         Some(copy) => copy,
-        None => workspace.exclusively(|| make_copy(workspace, state, name))?,
+        None => workspace.with_write_lock(|| make_copy(workspace, state, name))?,
     };
     let created = CopyCreateResult { copy: copy.name, checkpoint: copy.base };
     Ok(result_with_value(format!("copy `{}` of the workspace `{}`", created.copy, workspace.name), &created))
@@ -96,10 +96,10 @@ pub(crate) fn merge_copy(
     let folder = copy_folder(state, &workspace.name, &copy.name);
     let root = ConfinedFolder::open(&folder).map_err(|error| format!("the copy cannot be opened: {error}"))?;
     let theirs = scan_manifest(&root)?;
-    workspace.exclusively(|| {
+    workspace.with_write_lock(|| {
         let previous = save_checkpoint(workspace, state, &format!("before merging {}", copy.name))?;
         let merge = CopyMerge { workspace, state, copy: &root, base: &base, ours: &previous.manifest, theirs: &theirs };
-        let conflicts = merge.apply()?;
+        let conflicts = merge.apply_copy_changes()?;
         let merged = scan_manifest(&workspace.root)?;
         let current = UnstoredContentSource::In(&workspace.root);
         let diffed = diff_manifests(state, &previous.manifest, &merged, current)?;
@@ -128,16 +128,17 @@ struct CopyMerge<'t> {
 
 impl CopyMerge<'_> {
     /// Applies the changes of the copy, and returns the files that could not be merged.
-    fn apply(&self) -> Result<Vec<MergeConflict>, String> {
+    fn apply_copy_changes(&self) -> Result<Vec<MergeConflict>, String> {
         let mut conflicts: Vec<MergeConflict> = Vec::new();
         for change in self.base.changes_to(self.theirs) {
             let path = change.path;
             let (base, ours, theirs) =
                 (self.base.files.get(&path), self.ours.files.get(&path), self.theirs.files.get(&path));
-            if same_entry(ours, theirs) {
+            if is_same_entry(ours, theirs) {
                 continue;
             }
-            let merged = if same_entry(base, ours) { self.take_theirs(&path, theirs) } else { self.merge_file(&path) };
+            let merged =
+                if is_same_entry(base, ours) { self.take_theirs(&path, theirs) } else { self.merge_file(&path) };
             if let Err(mut conflict) = merged? {
                 if conflicts.iter().filter(|conflict| conflict.marked_text.is_some()).count() >= CONFLICT_TEXTS_MAX {
                     conflict.marked_text = None;
@@ -201,7 +202,7 @@ impl CopyMerge<'_> {
     }
 }
 
-fn same_entry(a: Option<&ManifestEntry>, b: Option<&ManifestEntry>) -> bool {
+fn is_same_entry(a: Option<&ManifestEntry>, b: Option<&ManifestEntry>) -> bool {
     match (a, b) {
         (None, None) => true,
         (Some(a), Some(b)) => a.digest == b.digest && a.mode == b.mode,

@@ -17,7 +17,7 @@ pub(crate) fn replace_exactly(text: &str, old: &str, new: &str, replace_all: boo
     }
     let places: Vec<usize> = text.match_indices(old).map(|(offset, _)| offset).collect();
     match places.len() {
-        0 => Err(describe_missing(text, old)),
+        0 => Err(describe_missing_passage(text, old)),
         1 => Ok(text.replacen(old, new, 1)),
         _ if replace_all => Ok(text.replace(old, new)),
         count => {
@@ -37,7 +37,7 @@ fn line_number(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-fn describe_missing(text: &str, old: &str) -> String {
+fn describe_missing_passage(text: &str, old: &str) -> String {
     let wanted: Vec<&str> = old.trim_matches('\n').lines().collect();
     let lines: Vec<&str> = text.lines().collect();
     let refused = "`old_text` does not occur in the file";

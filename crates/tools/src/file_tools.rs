@@ -78,12 +78,12 @@ impl FileTools<'_> {
 
     pub(crate) fn write_file(&self, arguments: &WriteFileArguments) -> Result<ToolResult, String> {
         let path = WorkspacePath::parse_for_change(&arguments.path)?;
-        self.workspace.exclusively(|| {
+        self.workspace.with_write_lock(|| {
             let before = self.read_current(&path)?;
             if let Some(before) = &before
                 && before.0 != arguments.content.as_bytes()
             {
-                self.check_content_is_known(&path, before, "overwritten")?;
+                self.check_content_was_read(&path, before, "overwritten")?;
             }
             let after = arguments.content.clone().into_bytes();
             self.apply_write(&path, before.map(|content| content.0), after, ReadStateUpdate::Update)
@@ -92,8 +92,8 @@ impl FileTools<'_> {
 
     pub(crate) fn edit_file(&self, arguments: &EditFileArguments) -> Result<ToolResult, String> {
         let path = WorkspacePath::parse_for_change(&arguments.path)?;
-        self.workspace.exclusively(|| {
-            let before = self.read_current(&path)?.ok_or_else(|| missing_message(&path))?;
+        self.workspace.with_write_lock(|| {
+            let before = self.read_current(&path)?.ok_or_else(|| missing_file_message(&path))?;
             let Some(text) = before.as_text() else {
                 return Err(format!("`{path}` is a binary file; it cannot be edited"));
             };
@@ -108,7 +108,7 @@ impl FileTools<'_> {
             }
             .map_err(|why| format!("`{path}`: {why}"))?;
             // An agent that did not know the whole content before does not know it now.
-            let is_known = self.state.last_read(&self.reader, path.as_str())? == Some(before.digest());
+            let is_known = self.state.last_read_digest(&self.reader, path.as_str())? == Some(before.digest());
             let record = if is_known { ReadStateUpdate::Update } else { ReadStateUpdate::Keep };
             self.apply_write(&path, Some(before.0), edited.into_bytes(), record)
         })
@@ -116,16 +116,16 @@ impl FileTools<'_> {
 
     pub(crate) fn delete_file(&self, arguments: &DeleteFileArguments) -> Result<ToolResult, String> {
         let path = WorkspacePath::parse_for_change(&arguments.path)?;
-        self.workspace.exclusively(|| {
+        self.workspace.with_write_lock(|| {
             let is_link = self.metadata(&path)?.is_some_and(|metadata| metadata.is_symlink());
             let before = match is_link {
                 true => None,
-                false => Some(self.read_current(&path)?.ok_or_else(|| missing_message(&path))?),
+                false => Some(self.read_current(&path)?.ok_or_else(|| missing_file_message(&path))?),
             };
             if let Some(before) = &before {
-                self.check_content_is_known(&path, before, "deleted")?;
+                self.check_content_was_read(&path, before, "deleted")?;
             }
-            self.workspace.root.remove(&path).map_err(|error| io_message("deleted", &path, &error))?;
+            self.workspace.root.remove(&path).map_err(|error| file_error_message("deleted", &path, &error))?;
             self.state.set_last_read(&self.reader, path.as_str(), None)?;
             let before = before.map(|content| content.0).unwrap_or_default();
             Ok(changes_result(&[ContentChange { path: path.to_string(), before: Some(before), after: None }]))
@@ -135,13 +135,13 @@ impl FileTools<'_> {
     pub(crate) fn move_file(&self, arguments: &MoveFileArguments) -> Result<ToolResult, String> {
         let from = WorkspacePath::parse_for_change(&arguments.from)?;
         let to = WorkspacePath::parse_for_change(&arguments.to)?;
-        self.workspace.exclusively(|| {
-            let content = self.read_current(&from)?.ok_or_else(|| missing_message(&from))?;
+        self.workspace.with_write_lock(|| {
+            let content = self.read_current(&from)?.ok_or_else(|| missing_file_message(&from))?;
             if self.metadata(&to)?.is_some() {
                 return Err(format!("`{to}` exists already; delete it first, or choose another path"));
             }
-            self.workspace.root.rename(&from, &to).map_err(|error| io_message("moved", &from, &error))?;
-            let known = self.state.last_read(&self.reader, from.as_str())?;
+            self.workspace.root.rename(&from, &to).map_err(|error| file_error_message("moved", &from, &error))?;
+            let known = self.state.last_read_digest(&self.reader, from.as_str())?;
             self.state.set_last_read(&self.reader, to.as_str(), known.as_deref())?;
             self.state.set_last_read(&self.reader, from.as_str(), None)?;
             Ok(changes_result(&[
@@ -166,7 +166,7 @@ impl FileTools<'_> {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
             return Ok(result_with_value(format!("`{path}` already has this content"), &FileChanges::default()));
         }
-        self.workspace.root.write(path, &after, None).map_err(|error| io_message("written", path, &error))?;
+        self.workspace.root.write(path, &after, None).map_err(|error| file_error_message("written", path, &error))?;
         if record == ReadStateUpdate::Update {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
         }
@@ -174,8 +174,8 @@ impl FileTools<'_> {
     }
 
     /// Refuses a change of a content that the agent has not read.
-    fn check_content_is_known(&self, path: &WorkspacePath, current: &FileContent, verb: &str) -> Result<(), String> {
-        match self.state.last_read(&self.reader, path.as_str())? {
+    fn check_content_was_read(&self, path: &WorkspacePath, current: &FileContent, verb: &str) -> Result<(), String> {
+        match self.state.last_read_digest(&self.reader, path.as_str())? {
             Some(known) if known == current.digest() => Ok(()),
             Some(_) => Err(format!("`{path}` was not {verb}: it has changed since you read it; read it again first")),
             None => Err(format!("`{path}` was not {verb}: it exists and you have not read it; read it first")),
@@ -183,13 +183,13 @@ impl FileTools<'_> {
     }
 
     fn metadata(&self, path: &WorkspacePath) -> Result<Option<cap_std::fs::Metadata>, String> {
-        self.workspace.root.metadata(path).map_err(|error| io_message("examined", path, &error))
+        self.workspace.root.metadata(path).map_err(|error| file_error_message("examined", path, &error))
     }
 
     fn read_existing(&self, path: &WorkspacePath) -> Result<FileContent, String> {
         self.workspace.root.read(path).map_err(|error| match is_missing(&error) {
-            true => missing_message(path),
-            false => io_message("read", path, &error),
+            true => missing_file_message(path),
+            false => file_error_message("read", path, &error),
         })
     }
 
@@ -225,11 +225,11 @@ pub(crate) fn result_with_value(text: impl Into<String>, value: &impl Serialize)
     ToolResult { value: serde_json::to_value(value).ok(), ..ToolResult::done(text) }
 }
 
-fn missing_message(path: &WorkspacePath) -> String {
+fn missing_file_message(path: &WorkspacePath) -> String {
     format!("there is no file `{path}`; `list_files` shows which there are")
 }
 
-fn io_message(verb: &str, path: &WorkspacePath, error: &io::Error) -> String {
+fn file_error_message(verb: &str, path: &WorkspacePath, error: &io::Error) -> String {
     let why = match error.kind() {
         // This is what an access that leads out of the folder fails with.
         io::ErrorKind::PermissionDenied => "access denied, or a link leads out of the workspace".to_owned(),

@@ -16,7 +16,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub(crate) use host::{agent_worktree, repository_for, run_repository_tool, test_result};
+pub(crate) use host::{agent_worktree, build_test_result, repository_for, run_repository_tool};
 
 /// A repository, and the folder for its worktrees.
 #[derive(Debug, Clone)]
@@ -44,12 +44,12 @@ impl TeamRepository {
     }
 
     /// Runs work during which nothing else writes to the repository.
-    fn exclusively<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn with_repository_lock<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let repository = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
         let name = &blake3::hash(repository.as_os_str().as_encoded_bytes()).to_hex()[..16];
         // All sessions of a store have their worktrees in the same folder.
         let folder = self.worktrees.parent().unwrap_or(&self.worktrees);
-        command::exclusively(&folder.join(format!("{name}.lock")), work)
+        command::with_lock_file(&folder.join(format!("{name}.lock")), work)
     }
 
     pub(crate) fn worktree_folder(&self, story: &str) -> PathBuf {

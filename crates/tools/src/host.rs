@@ -24,7 +24,7 @@ use crate::copies::{create_copy, merge_copy, remove_copy};
 use crate::file_diff::{DiffedChange, diff_artifacts};
 use crate::file_tools::{FileTools, result_with_value};
 use crate::find_tools::{file_listing, list_files, search_files};
-use crate::git::{TeamRepository, agent_worktree, repository_for, run_repository_tool, test_result};
+use crate::git::{TeamRepository, agent_worktree, build_test_result, repository_for, run_repository_tool};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
 use crate::scan::{FoundFile, Manifest, scan_manifest};
 use crate::state::{FileReaderKey, WorkspaceStateDatabase};
@@ -103,7 +103,7 @@ impl WorkspaceToolHost {
         match request {
             WorkspaceToolRequest::RunCommand(arguments) => run.run_command(&arguments).await,
             WorkspaceToolRequest::RunChecks(arguments) => run.run_checks(&arguments).await,
-            request => run.blocking(move |run| run.run_file_tool(&request)).await,
+            request => run.run_on_blocking_thread(move |run| run.run_file_tool(&request)).await,
         }
     }
 }
@@ -126,7 +126,7 @@ impl WorkspaceToolHost {
         let repository =
             repository_for(&run.workspace.config.folder, &self.inner.state_folder, &run.invocation, &request)?;
         if tool == RepositoryTool::Test {
-            return run.test_story(&repository, &request).await;
+            return run.run_story_checks(&repository, &request).await;
         }
         if tool == RepositoryTool::Inspect && run.workspace.config.checks.is_empty() {
             return Err(
@@ -134,9 +134,11 @@ impl WorkspaceToolHost {
             );
         }
         let (of_run, of_request) = (repository.clone(), request.clone());
-        let result = run.blocking(move |_| run_repository_tool(&of_run, tool, &of_request, agent.as_deref())).await?;
+        let result = run
+            .run_on_blocking_thread(move |_| run_repository_tool(&of_run, tool, &of_request, agent.as_deref()))
+            .await?;
         match tool {
-            RepositoryTool::Inspect => run.test_base(&repository, &request, result).await,
+            RepositoryTool::Inspect => run.run_base_checks(&repository, &request, result).await,
             RepositoryTool::Worktree if request.set_up => {
                 run.set_up_story(&repository, &request).await?;
                 Ok(result)
@@ -165,7 +167,7 @@ impl WorkspaceToolRun {
         let (inner, invocation, context) = (inner.clone(), Arc::new(invocation), context.clone());
         spawn_blocking(move || {
             let state = inner.state()?;
-            state.check_epoch(&session_key(&invocation), context.lease_epoch)?;
+            state.check_lease_epoch(&session_key(&invocation), context.lease_epoch)?;
             let workspace = inner.workspaces.open_for(&invocation, &state)?;
             Ok(Self { inner, state, invocation, context, workspace })
         })
@@ -173,7 +175,7 @@ impl WorkspaceToolRun {
     }
 
     /// Runs work on files in a thread for it.
-    async fn blocking<T: Send + 'static>(
+    async fn run_on_blocking_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
@@ -198,23 +200,23 @@ impl WorkspaceToolRun {
         if worktree.is_read_only && tool.may_change_files() {
             return Err(format!("`{}` may not be used while another agent's work is reviewed", tool.name()));
         }
-        let workspace = self.workspace.clone().in_worktree(&worktree.folder)?;
+        let workspace = self.workspace.clone().with_worktree(&worktree.folder)?;
         Ok(Self { workspace, ..self })
     }
 
     /// Runs the checks of the workspace in the worktree of a story, on exactly the commit that is asked for.
-    async fn test_story(
+    async fn run_story_checks(
         mut self,
         repository: &TeamRepository,
         request: &RepositoryRequest,
     ) -> Result<ToolResult, String> {
         let commit = request.commit.clone().unwrap_or_default();
         let (repository, story, wanted) = (repository.clone(), request.story.clone(), commit.clone());
-        let folder = self.blocking(move |_| repository.check_tested_commit(&story, &wanted)).await?;
-        self.workspace = self.workspace.in_worktree(&folder)?;
+        let folder = self.run_on_blocking_thread(move |_| repository.check_tested_commit(&story, &wanted)).await?;
+        self.workspace = self.workspace.with_worktree(&folder)?;
         let result = self.run_checks(&RunChecksArguments::default()).await?;
         let passed = result.value.as_ref().is_some_and(|value| value["passed"] == true);
-        let value = serde_json::to_value(test_result(&commit, passed, &result.text)).ok();
+        let value = serde_json::to_value(build_test_result(&commit, passed, &result.text)).ok();
         Ok(ToolResult { value, failed: false, ..result })
     }
 
@@ -222,24 +224,24 @@ impl WorkspaceToolRun {
     async fn set_up_story(mut self, repository: &TeamRepository, request: &RepositoryRequest) -> Result<(), String> {
         let (of_story, of_request) = (repository.clone(), request.clone());
         if self.workspace.config.set_up.is_empty()
-            || self.blocking(move |_| Ok(of_story.is_set_up(&of_request))).await?
+            || self.run_on_blocking_thread(move |_| Ok(of_story.is_set_up(&of_request))).await?
         {
             return Ok(());
         }
-        self.workspace = self.workspace.in_worktree(&repository.worktree_folder(&request.story))?;
-        self.run_set_up().await?;
+        self.workspace = self.workspace.with_worktree(&repository.worktree_folder(&request.story))?;
+        self.run_set_up_commands().await?;
         let (of_story, of_request) = (repository.clone(), request.clone());
-        self.blocking(move |_| of_story.note_set_up(&of_request)).await
+        self.run_on_blocking_thread(move |_| of_story.note_set_up(&of_request)).await
     }
 
     /// Runs the commands that prepare a worktree, in the folder of this run.
-    async fn run_set_up(&self) -> Result<(), String> {
+    async fn run_set_up_commands(&self) -> Result<(), String> {
         let deadline = self.command_deadline();
         for command in &self.workspace.config.set_up {
             let line = CommandLine::parse(command)?;
             let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
-            let run = self.run_when_free(command, &line, limits).await?;
-            if !run.passed() {
+            let run = self.run_with_command_permit(command, &line, limits).await?;
+            if !run.has_passed() {
                 return Err(format!("the set-up of the worktree failed\n{}", describe_run(&run)));
             }
         }
@@ -248,7 +250,7 @@ impl WorkspaceToolRun {
 
     /// Runs the checks on the base, before anything is changed: red tests of the base are not the fault of a story. If
     /// something is merged already, they have passed.
-    async fn test_base(
+    async fn run_base_checks(
         mut self,
         repository: &TeamRepository,
         request: &RepositoryRequest,
@@ -257,17 +259,17 @@ impl WorkspaceToolRun {
         let value = inspected.value.clone().unwrap_or_default();
         let mut result: RepositoryResult = serde_json::from_value(value).map_err(|error| error.to_string())?;
         let (of_base, base) = (repository.clone(), result.base.clone());
-        let Some(folder) = self.blocking(move |_| of_base.add_base_worktree(&base)).await? else {
+        let Some(folder) = self.run_on_blocking_thread(move |_| of_base.add_base_worktree(&base)).await? else {
             return Ok(inspected);
         };
-        self.workspace = self.workspace.in_worktree(&folder)?;
-        let is_set_up = if request.set_up { self.run_set_up().await } else { Ok(()) };
+        self.workspace = self.workspace.with_worktree(&folder)?;
+        let is_set_up = if request.set_up { self.run_set_up_commands().await } else { Ok(()) };
         let tested = match is_set_up {
             Ok(()) => self.run_checks(&RunChecksArguments::default()).await,
             Err(why) => Err(why),
         };
         let of_base = repository.clone();
-        self.blocking(move |_| of_base.remove_base_worktree()).await?;
+        self.run_on_blocking_thread(move |_| of_base.remove_base_worktree()).await?;
         let tested = tested?;
         result.passed = Some(tested.value.as_ref().is_some_and(|value| value["passed"] == true));
         if result.passed == Some(false) {
@@ -279,7 +281,7 @@ impl WorkspaceToolRun {
     fn run_file_tool(&self, request: &WorkspaceToolRequest) -> Result<ToolResult, String> {
         let (workspace, state) = (&self.workspace, self.state());
         let agent = self.invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
-        let reader = FileReaderKey { session: session_key(&self.invocation), agent, place: workspace.place() };
+        let reader = FileReaderKey { session: session_key(&self.invocation), agent, place: workspace.name_with_copy() };
         let files = FileTools { workspace, state, reader };
         match request {
             WorkspaceToolRequest::ReadFile(arguments) => files.read_file(arguments),
@@ -352,12 +354,13 @@ impl WorkspaceToolRun {
     async fn run_command(&self, arguments: &RunCommandArguments) -> Result<ToolResult, String> {
         let command = CommandLine::parse(&arguments.command)?;
         command.check_allowed(&self.workspace.config.commands)?;
-        let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before a command")).await?;
+        let before =
+            self.run_on_blocking_thread(|run| save_checkpoint(&run.workspace, run.state(), "before a command")).await?;
         let run_ms_max = self.context.run_ms_max.saturating_sub(AFTERWORK_MS).max(1);
         let run_ms_max =
             arguments.timeout_s.map_or(run_ms_max, |seconds| run_ms_max.min(seconds.saturating_mul(1_000)));
         let limits = CommandLimits { run_ms_max, tail_bytes_max: COMMAND_TAIL_BYTES_MAX };
-        let run = self.run_when_free(&arguments.command, &command, limits).await?;
+        let run = self.run_with_command_permit(&arguments.command, &command, limits).await?;
         if let CommandEnd::NotStarted { reason } = &run.end {
             return Err(reason.clone());
         }
@@ -366,7 +369,7 @@ impl WorkspaceToolRun {
         if !diffed.is_empty() {
             text.push_str(&format!("changed files:\n{}", describe_changes(&diffed)));
         }
-        let failed = !run.passed();
+        let failed = !run.has_passed();
         let result = RunCommandResult { run, changes: listed_changes(&diffed) };
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), failed, ..result_with_value(text, &result) })
     }
@@ -382,19 +385,21 @@ impl WorkspaceToolRun {
                 CommandLine::parse(check)?.check_allowed(&self.workspace.config.commands)?;
             }
         }
-        let before = self.blocking(|run| save_checkpoint(&run.workspace, run.state(), "before the checks")).await?;
+        let before = self
+            .run_on_blocking_thread(|run| save_checkpoint(&run.workspace, run.state(), "before the checks"))
+            .await?;
         let deadline = self.command_deadline();
         let mut commands = Vec::new();
         for check in checks {
             let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
             commands.push(match CommandLine::parse(check) {
-                Ok(command) => self.run_when_free(check, &command, limits).await?,
-                Err(reason) => not_started(check, reason),
+                Ok(command) => self.run_with_command_permit(check, &command, limits).await?,
+                Err(reason) => not_started_run(check, reason),
             });
         }
         let content_digest = before.id.clone();
         let (after, diffed) = self.compare_with(before).await?;
-        let passed = !commands.is_empty() && commands.iter().all(CommandRun::passed);
+        let passed = !commands.is_empty() && commands.iter().all(CommandRun::has_passed);
         let mut text = match (commands.is_empty(), passed) {
             (true, _) => "no checks are declared for this workspace\n".to_owned(),
             (false, true) => "all checks passed\n".to_owned(),
@@ -417,7 +422,7 @@ impl WorkspaceToolRun {
     }
 
     /// Runs a command as soon as fewer than allowed run in the workspace. The time that it waits is a part of its time.
-    async fn run_when_free(
+    async fn run_with_command_permit(
         &self,
         shown: &str,
         command: &CommandLine,
@@ -426,10 +431,10 @@ impl WorkspaceToolRun {
         let deadline = Instant::now() + Duration::from_millis(limits.run_ms_max);
         let _permit = self.workspace.command_permit(Duration::from_millis(limits.run_ms_max)).await?;
         let limits = CommandLimits { run_ms_max: ms_until(deadline), ..limits };
-        Ok(self.runner().run(shown, command, limits).await)
+        Ok(self.command_runner().run(shown, command, limits).await)
     }
 
-    fn runner(&self) -> CommandRunner<'_> {
+    fn command_runner(&self) -> CommandRunner<'_> {
         CommandRunner {
             workspace: &self.workspace,
             state: self.state(),
@@ -440,7 +445,7 @@ impl WorkspaceToolRun {
 
     /// Compares a checkpoint with the current content.
     async fn compare_with(&self, before: Checkpoint) -> Result<(Manifest, Vec<DiffedChange>), String> {
-        self.blocking(move |run| {
+        self.run_on_blocking_thread(move |run| {
             let after = scan_manifest(&run.workspace.root)?;
             let current = UnstoredContentSource::In(&run.workspace.root);
             let diffed = diff_manifests(run.state(), &before.manifest, &after, current)?;
@@ -456,7 +461,7 @@ fn ms_until(deadline: Instant) -> u64 {
     u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-fn not_started(check: &str, reason: String) -> CommandRun {
+fn not_started_run(check: &str, reason: String) -> CommandRun {
     CommandRun {
         command: check.to_owned(),
         end: CommandEnd::NotStarted { reason },

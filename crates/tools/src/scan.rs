@@ -138,7 +138,7 @@ impl FileScan {
         if !path.is_empty() && folder.symlink_metadata(CACHE_TAG).is_ok_and(|tag| tag.is_file()) {
             return Ok(());
         }
-        self.rules.push(read_rules(folder, path));
+        self.rules.push(read_ignore_rules(folder, path));
         for entry in folder.entries().map_err(ScanError::Io)? {
             // An entry that vanished or cannot be examined is not a file of the workspace.
             let Ok(entry) = entry else { continue };
@@ -154,11 +154,15 @@ impl FileScan {
                 }
                 // Does not follow a link that has replaced the folder: it could lead to the folder itself.
                 let Ok(inner) = folder.open_dir(&name) else { continue };
-                if inner.dir_metadata().is_ok_and(|opened| same_file(&opened, &metadata)) {
+                if inner.dir_metadata().is_ok_and(|opened| is_same_file(&opened, &metadata)) {
                     self.visit(&inner, &entry_path)?;
                 }
             } else if (metadata.is_file() || metadata.is_symlink()) && !is_skipped {
-                self.add_file(FoundFile { path: entry_path, bytes: metadata.len(), mode: FileMode::of(&metadata) })?;
+                self.add_file(FoundFile {
+                    path: entry_path,
+                    bytes: metadata.len(),
+                    mode: FileMode::from_metadata(&metadata),
+                })?;
             }
         }
         self.rules.pop();
@@ -186,13 +190,13 @@ impl FileScan {
     }
 }
 
-fn same_file(a: &cap_std::fs::Metadata, b: &cap_std::fs::Metadata) -> bool {
+fn is_same_file(a: &cap_std::fs::Metadata, b: &cap_std::fs::Metadata) -> bool {
     use cap_std::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Reads the rules of one folder. A rule that is not valid is skipped, as Git does.
-fn read_rules(folder: &Dir, path: &str) -> Gitignore {
+fn read_ignore_rules(folder: &Dir, path: &str) -> Gitignore {
     let mut rules = GitignoreBuilder::new(path);
     for file in IGNORE_FILES {
         let Ok(content) = read_regular_file(folder, file, IGNORE_FILE_BYTES_MAX) else { continue };

@@ -82,7 +82,7 @@ impl WorkspaceStateDatabase {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, String> {
+    fn with_transaction<T>(&self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, String> {
         let mut connection = self.lock();
         let run = |connection: &mut Connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -94,9 +94,9 @@ impl WorkspaceStateDatabase {
     }
 
     /// Refuses a run with an older lease epoch than an earlier run of the same session had: another process owns the session now.
-    pub(crate) fn check_epoch(&self, session: &str, epoch: LeaseEpoch) -> Result<(), String> {
+    pub(crate) fn check_lease_epoch(&self, session: &str, epoch: LeaseEpoch) -> Result<(), String> {
         let epoch = i64::try_from(epoch.0).unwrap_or(i64::MAX);
-        let known = self.write(|transaction| {
+        let known = self.with_transaction(|transaction| {
             let known: Option<i64> = transaction
                 .query_row("SELECT epoch FROM sessions WHERE session = ?1", [session], |row| row.get(0))
                 .optional()?;
@@ -119,7 +119,7 @@ impl WorkspaceStateDatabase {
     }
 
     /// Returns the digest of the content that an agent last read or wrote.
-    pub(crate) fn last_read(&self, reader: &FileReaderKey, path: &str) -> Result<Option<String>, String> {
+    pub(crate) fn last_read_digest(&self, reader: &FileReaderKey, path: &str) -> Result<Option<String>, String> {
         self.lock()
             .query_row(
                 "SELECT digest FROM reads WHERE session = ?1 AND agent = ?2 AND place = ?3 AND path = ?4",
@@ -133,7 +133,7 @@ impl WorkspaceStateDatabase {
     /// Records what an agent read or wrote; `None` if it no longer knows the content.
     pub(crate) fn set_last_read(&self, reader: &FileReaderKey, path: &str, digest: Option<&str>) -> Result<(), String> {
         let FileReaderKey { session, agent, place } = reader;
-        self.write(|transaction| {
+        self.with_transaction(|transaction| {
             match digest {
                 Some(digest) => transaction.execute(
                     "INSERT INTO reads (session, agent, place, path, digest) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -175,7 +175,7 @@ impl WorkspaceStateDatabase {
     ) -> Result<String, String> {
         let id = manifest.digest();
         let text = serde_json::to_string(manifest).map_err(|error| error.to_string())?;
-        self.write(|transaction| {
+        self.with_transaction(|transaction| {
             for (digest, content) in new_files {
                 transaction.execute(
                     "INSERT OR IGNORE INTO files (digest, content) VALUES (?1, ?2)",
@@ -210,7 +210,7 @@ impl WorkspaceStateDatabase {
 
     /// Records a copy, unless there are too many.
     pub(crate) fn add_copy(&self, workspace: &str, owner: &str, copy: &CopyRecord) -> Result<(), String> {
-        let count = self.write(|transaction| {
+        let count = self.with_transaction(|transaction| {
             let count: usize =
                 transaction
                     .query_row("SELECT count(*) FROM copies WHERE workspace = ?1", [workspace], |row| row.get(0))?;
@@ -241,7 +241,7 @@ impl WorkspaceStateDatabase {
     }
 
     pub(crate) fn remove_copy(&self, workspace: &str, name: &str) -> Result<(), String> {
-        self.write(|transaction| {
+        self.with_transaction(|transaction| {
             transaction.execute("DELETE FROM copies WHERE workspace = ?1 AND name = ?2", [workspace, name])?;
             Ok(())
         })
@@ -329,19 +329,19 @@ mod tests {
     fn r12_a_run_with_an_older_lease_epoch_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state = WorkspaceStateDatabase::open(folder.path()).expect("the state opens");
-        assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
-        assert_eq!(state.check_epoch("a", LeaseEpoch(3)), Ok(()));
-        assert_eq!(state.check_epoch("b", LeaseEpoch(1)), Ok(()));
+        assert_eq!(state.check_lease_epoch("a", LeaseEpoch(3)), Ok(()));
+        assert_eq!(state.check_lease_epoch("a", LeaseEpoch(3)), Ok(()));
+        assert_eq!(state.check_lease_epoch("b", LeaseEpoch(1)), Ok(()));
         assert!(
             state
-                .check_epoch("a", LeaseEpoch(2))
+                .check_lease_epoch("a", LeaseEpoch(2))
                 .expect_err("it is refused")
                 .contains("another process owns the session")
         );
         // Another process has its own connection.
         let other = WorkspaceStateDatabase::open(folder.path()).expect("the state opens twice");
-        assert_eq!(other.check_epoch("a", LeaseEpoch(4)), Ok(()));
-        assert!(state.check_epoch("a", LeaseEpoch(3)).is_err());
+        assert_eq!(other.check_lease_epoch("a", LeaseEpoch(4)), Ok(()));
+        assert!(state.check_lease_epoch("a", LeaseEpoch(3)).is_err());
     }
 
     #[test]

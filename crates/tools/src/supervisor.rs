@@ -82,8 +82,8 @@ pub fn run_if_supervisor(mut arguments: impl Iterator<Item = std::ffi::OsString>
         return None;
     }
     Some(match arguments.next() {
-        Some(argument) if argument == LAUNCH_ARGUMENT => launch(),
-        _ => supervise(),
+        Some(argument) if argument == LAUNCH_ARGUMENT => exec_command(),
+        _ => supervise_command(),
     })
 }
 
@@ -96,7 +96,7 @@ enum SupervisorInputEvent {
     NoChildrenLeft,
 }
 
-fn supervise() -> ExitCode {
+fn supervise_command() -> ExitCode {
     // An own session, so that signals of a terminal do not end the supervisor before the command.
     let _ = rustix::process::setsid();
     // Processes that detach from the command become children of the supervisor.
@@ -108,13 +108,13 @@ fn supervise() -> ExitCode {
     let Ok(command) =
         read.map_err(|_| ()).and_then(|_| serde_json::from_str::<SupervisedCommand>(&line).map_err(|_| ()))
     else {
-        return report(&not_started());
+        return write_report(&not_started_report());
     };
-    let Ok(main) = start_launcher(&line) else { return report(&not_started()) };
+    let Ok(main) = start_launcher(&line) else { return write_report(&not_started_report()) };
     let (sender, events) = mpsc::channel();
     let heartbeats = sender.clone();
-    std::thread::spawn(move || forward_heartbeats(input, &heartbeats));
-    std::thread::spawn(move || forward_children(&sender));
+    std::thread::spawn(move || forward_program_input(input, &heartbeats));
+    std::thread::spawn(move || forward_child_exits(&sender));
     let finished = wait_for_command(&command, main, &events);
     kill_descendants(main);
     let deadline = Instant::now() + Duration::from_millis(REAPING_MS_MAX);
@@ -125,14 +125,14 @@ fn supervise() -> ExitCode {
             Ok(_) | Err(RecvTimeoutError::Timeout) => kill_descendants(main),
         }
     }
-    report(&finished)
+    write_report(&finished)
 }
 
-fn not_started() -> CommandExitReport {
+fn not_started_report() -> CommandExitReport {
     CommandExitReport { reason: CommandEndReason::NotStarted, exit_code: None, signal: None }
 }
 
-fn report(finished: &CommandExitReport) -> ExitCode {
+fn write_report(finished: &CommandExitReport) -> ExitCode {
     // If nobody reads the report, the program is gone, and nobody needs it.
     let _ = writeln!(std::io::stderr(), "{}", serde_json::to_string(finished).unwrap_or_default());
     ExitCode::SUCCESS
@@ -161,7 +161,7 @@ pub(crate) fn own_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn forward_heartbeats(mut input: impl Read, events: &mpsc::Sender<SupervisorInputEvent>) {
+fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorInputEvent>) {
     let mut buffer = [0; 64];
     loop {
         let event = match input.read(&mut buffer) {
@@ -177,7 +177,7 @@ fn forward_heartbeats(mut input: impl Read, events: &mpsc::Sender<SupervisorInpu
 }
 
 /// Reaps all children, until there are none.
-fn forward_children(events: &mpsc::Sender<SupervisorInputEvent>) {
+fn forward_child_exits(events: &mpsc::Sender<SupervisorInputEvent>) {
     loop {
         let event = match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) => SupervisorInputEvent::ChildEnded(pid, status),
@@ -216,7 +216,7 @@ fn wait_for_command(
             Ok(SupervisorInputEvent::Heartbeat) => last_heartbeat = Instant::now(),
             Ok(SupervisorInputEvent::StopRequested) if reason == CommandEndReason::Ended => {
                 reason = CommandEndReason::Requested;
-                deadline = ask_to_end(main);
+                deadline = terminate_process_group(main);
             }
             Ok(SupervisorInputEvent::StopRequested) => {}
             Ok(SupervisorInputEvent::ProgramGone | SupervisorInputEvent::NoChildrenLeft)
@@ -229,7 +229,7 @@ fn wait_for_command(
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
             Err(RecvTimeoutError::Timeout) if reason == CommandEndReason::Ended => {
                 reason = CommandEndReason::TimedOut;
-                deadline = ask_to_end(main);
+                deadline = terminate_process_group(main);
             }
             Err(RecvTimeoutError::Timeout) => return CommandExitReport { reason, exit_code: None, signal: None },
         }
@@ -237,7 +237,7 @@ fn wait_for_command(
 }
 
 /// Asks the process group of the command to end, and returns when it is killed otherwise.
-fn ask_to_end(main: Pid) -> Instant {
+fn terminate_process_group(main: Pid) -> Instant {
     // Fails only if the group is gone already.
     let _ = rustix::process::kill_process_group(main, Signal::TERM);
     Instant::now() + Duration::from_millis(TERMINATION_GRACE_MS)
@@ -247,13 +247,13 @@ fn ask_to_end(main: Pid) -> Instant {
 fn kill_descendants(main: Pid) {
     // These fail only if the processes are gone already.
     let _ = rustix::process::kill_process_group(main, Signal::KILL);
-    for pid in descendants() {
+    for pid in find_descendants() {
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 
 /// Returns all descendants of this process, from the process table of Linux.
-fn descendants() -> Vec<Pid> {
+fn find_descendants() -> Vec<Pid> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
@@ -274,7 +274,7 @@ fn descendants() -> Vec<Pid> {
 }
 
 /// Becomes the command.
-fn launch() -> ExitCode {
+fn exec_command() -> ExitCode {
     let mut line = String::new();
     let read = std::io::stdin().take(SUPERVISOR_REQUEST_BYTES_MAX).read_to_string(&mut line);
     let command = read

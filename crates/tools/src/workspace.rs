@@ -87,7 +87,7 @@ impl WorkspaceRegistry {
         let other = self.by_name.values().find(|other| other.config.folder == config.folder);
         let commands = match other {
             Some(other) => other.commands.clone(),
-            None => Arc::new(Semaphore::new(config.commands_at_once().min(Semaphore::MAX_PERMITS))),
+            None => Arc::new(Semaphore::new(config.concurrent_command_limit().min(Semaphore::MAX_PERMITS))),
         };
         self.by_name.insert(name.into(), Arc::new(DeclaredWorkspace { config, changes: Arc::default(), commands }));
         self
@@ -142,7 +142,7 @@ impl WorkspaceRegistry {
 
 impl WorkspaceConfig {
     /// Returns how many commands run at the same time.
-    fn commands_at_once(&self) -> usize {
+    fn concurrent_command_limit(&self) -> usize {
         self.commands_at_once_max.map_or(COMMANDS_AT_ONCE_MAX, NonZeroUsize::get)
     }
 
@@ -180,13 +180,13 @@ impl OpenWorkspace {
             Ok(Err(_)) | Err(_) => Err(format!(
                 "other commands of the workspace `{}` ran the whole time; at most {} run at once",
                 self.name,
-                self.config.commands_at_once()
+                self.config.concurrent_command_limit()
             )),
         }
     }
 
     /// Runs work during which no other tool of this process changes files of the workspace.
-    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn with_write_lock<T>(&self, work: impl FnOnce() -> T) -> T {
         let _guard = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         work()
     }
@@ -197,14 +197,14 @@ impl OpenWorkspace {
     }
 
     /// Returns the same workspace with the folder of a git worktree.
-    pub(crate) fn in_worktree(self, folder: &std::path::Path) -> Result<Self, String> {
+    pub(crate) fn with_worktree(self, folder: &std::path::Path) -> Result<Self, String> {
         let root = ConfinedFolder::open(folder).map_err(|error| format!("the worktree cannot be opened: {error}"))?;
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(self.with_copy(&format!("worktree-{name}"), root))
     }
 
     /// Returns the name of the workspace and of the copy, by which reads are remembered.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn name_with_copy(&self) -> String {
         match &self.copy {
             None => self.name.clone(),
             Some(copy) => format!("{}/{copy}", self.name),

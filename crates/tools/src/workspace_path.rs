@@ -60,7 +60,7 @@ impl WorkspacePath {
     }
 
     /// Returns the folder and the name of the file.
-    pub(crate) fn split_name(&self) -> (Option<&str>, &str) {
+    pub(crate) fn split_folder_and_name(&self) -> (Option<&str>, &str) {
         match self.0.rsplit_once('/') {
             Some((folder, name)) => (Some(folder), name),
             None => (None, &self.0),

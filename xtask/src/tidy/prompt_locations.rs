@@ -15,7 +15,7 @@ const TEST_FOLDERS: [&str; 3] = ["tests", "scenarios", "fixtures"];
 /// Finds prompts in code, and templates outside of `prompts/`.
 pub(crate) fn check_prompt_locations(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
-    for file in tree.production_files().filter(|file| is_checked_path(&file.path)) {
+    for file in tree.production_files().filter(|file| is_checked_for_prompts(&file.path)) {
         for literal in file.source.literals.iter().filter(|literal| reads_like_prompt(&literal.text)) {
             let start: String = literal.text.trim_start().chars().take(40).collect();
             let problem = format!("this text looks like a prompt: \"{}…\"", start.escape_debug());
@@ -24,14 +24,14 @@ pub(crate) fn check_prompt_locations(tree: &SourceTree) -> Vec<TidyFinding> {
             findings.push(new_finding(&file.path, literal.line, problem, fix));
         }
     }
-    for path in tree.paths().filter(|path| is_checked_path(path) && is_template_file(path)) {
+    for path in tree.paths().filter(|path| is_checked_for_prompts(path) && is_template_file(path)) {
         let fix = "move templates to a folder `prompts/` of crates/flows, and documents to docs/";
         findings.push(new_finding(path, 1, "a template or document among the sources", fix));
     }
     findings
 }
 
-fn is_checked_path(path: &str) -> bool {
+fn is_checked_for_prompts(path: &str) -> bool {
     let in_prompts = path.starts_with(FLOWS_FOLDER) && parent_folders(path).any(|folder| folder == "prompts");
     path.starts_with("crates/") && !in_prompts && !PROMPT_QUOTING_PATHS.iter().any(|exempt| path.starts_with(exempt))
 }

@@ -13,7 +13,7 @@ const BANNED_MACROS: [(&str, &str); 3] = [
 
 /// Finds unfinished production code, ignored tests and ignored examples.
 pub(crate) fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
-    let mut findings: Vec<TidyFinding> = tree.production_files().flat_map(check_production_code).collect();
+    let mut findings: Vec<TidyFinding> = tree.production_files().flat_map(find_banned_macros).collect();
     for file in tree.rust_files() {
         let lines = file.source.code.lines().enumerate();
         for (index, _) in lines.filter(|(_, line)| is_ignored_test(line)) {
@@ -29,7 +29,7 @@ pub(crate) fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
     findings
 }
 
-fn check_production_code(file: &RustFile) -> Vec<TidyFinding> {
+fn find_banned_macros(file: &RustFile) -> Vec<TidyFinding> {
     let code = &file.source.production;
     let mut findings = Vec::new();
     for word in split_words(code) {

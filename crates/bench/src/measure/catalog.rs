@@ -24,7 +24,7 @@ const SEARCHED_RANK: usize = 20;
 const WARM_UP_REPETITIONS: usize = 5;
 
 /// Measures with few sessions, adds sessions, and measures again.
-pub(crate) async fn measure_catalog(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_catalog(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "catalog", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     let few = FEW_SESSIONS.min(measurement.sessions / 2);

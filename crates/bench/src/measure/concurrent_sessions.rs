@@ -22,7 +22,7 @@ pub(super) const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
 
 pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     if measurement.store_kind == StoreKind::Postgres {
-        return postgres_nodes::measure_concurrent_sessions(measurement).await;
+        return postgres_nodes::measure_postgres_sessions(measurement).await;
     }
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "conc", BenchFolderRetention::Delete)?;
     let bench_engine =

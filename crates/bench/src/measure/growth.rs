@@ -20,7 +20,7 @@ const MEDIAN_WINDOW: usize = 9;
 
 pub(crate) const LONG_SESSION: &str = "long";
 
-pub(crate) async fn measure_growth(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_growth(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let retention = if measurement.store_kind == StoreKind::Sqlite {
         BenchFolderRetention::Keep
     } else {

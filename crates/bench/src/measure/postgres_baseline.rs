@@ -58,7 +58,7 @@ impl PostgresBaseline {
         let mut connections = JoinSet::new();
         for _ in 0..WRITER_CONNECTIONS {
             let client = connect(&self.url).await?;
-            connections.spawn(write_groups(client, pending.clone(), self.bytes.clone(), length));
+            connections.spawn(write_pending_row_groups(client, pending.clone(), self.bytes.clone(), length));
         }
         let (start, offsets) = (Instant::now(), self.bytes.len() - length);
         let mut tasks = JoinSet::new();
@@ -98,7 +98,7 @@ async fn connect(url: &str) -> Result<tokio_postgres::Client> {
 }
 
 /// Writes all pending rows in one transaction, repeatedly.
-async fn write_groups(
+async fn write_pending_row_groups(
     client: tokio_postgres::Client,
     pending: PendingRows,
     bytes: Arc<[u8]>,

@@ -31,7 +31,7 @@ const TIMED_TURNS: usize = 200;
 const COMMITS_SQL: &str = "SELECT count(*) FROM segue_journal";
 
 /// Measures concurrent sessions on one node, compared with plain PostgreSQL.
-pub(super) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(super) async fn measure_postgres_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let engine = BenchEngine::start(measurement.store_kind, measurement.shape, &measurement.dir).await?;
     let postgres = engine.postgres.clone().context("the store is PostgreSQL")?;
     let baseline = PostgresBaseline::create(&postgres).await?;
@@ -42,13 +42,13 @@ pub(super) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
     for _ in 0..measurement.repetitions {
         // Measured before and after, because the machine may have become faster or slower meanwhile.
         let raw_before = raw_rate().await?;
-        let (commits, groups) = (postgres.query_number(COMMITS_SQL)?, count_groups(&concurrent.engine).await?);
+        let (commits, groups) = (postgres.query_number(COMMITS_SQL)?, count_commit_groups(&concurrent.engine).await?);
         let (cpu, start) = (cpu_ms(), Instant::now());
         let ConcurrentRunResult { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         stats.cpu_ms += cpu_ms() - cpu;
         let commits = postgres.query_number(COMMITS_SQL)? - commits;
-        let groups = count_groups(&concurrent.engine).await? - groups;
+        let groups = count_commit_groups(&concurrent.engine).await? - groups;
         stats.commits_per_turn = commits / turn_times_ms.len() as f64;
         let raw_turns = f64::midpoint(raw_before, raw_rate().await?) / stats.commits_per_turn;
         stats.rates.push(turn_times_ms.len() as f64 / seconds);
@@ -66,7 +66,7 @@ pub(super) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
     Ok(vec![measurement.metric_row("conc", Value::Object(fields))])
 }
 
-async fn count_groups(engine: &BenchEngine) -> Result<f64> {
+async fn count_commit_groups(engine: &BenchEngine) -> Result<f64> {
     Ok(engine.engine.store().read_metrics().await?.commit_groups.unwrap_or_default() as f64)
 }
 
@@ -87,17 +87,18 @@ async fn measure_commit_bytes(
 }
 
 /// Measures the same sessions on one node and on two, alternately. The nodes share this process, but nothing else.
-pub(crate) async fn measure_nodes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_one_and_two_nodes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let first = BenchEngine::start(measurement.store_kind, measurement.shape, &measurement.dir).await?;
     let postgres = first.postgres.clone().context("the store is PostgreSQL")?;
     let second = BenchEngine::start_node(&postgres, measurement.shape).await?;
-    run_on_nodes(&[&first, &second], measurement.sessions, WARM_UP_TURNS, "warm").await?;
+    run_sessions_on_nodes(&[&first, &second], measurement.sessions, WARM_UP_TURNS, "warm").await?;
     let (mut one, mut two, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for repetition in 0..measurement.repetitions {
         let name = format!("one{repetition}");
-        let rate_of_one = run_on_nodes(&[&first], measurement.sessions, measurement.turns, &name).await?;
+        let rate_of_one = run_sessions_on_nodes(&[&first], measurement.sessions, measurement.turns, &name).await?;
         let name = format!("two{repetition}");
-        let rate_of_two = run_on_nodes(&[&first, &second], measurement.sessions, measurement.turns, &name).await?;
+        let rate_of_two =
+            run_sessions_on_nodes(&[&first, &second], measurement.sessions, measurement.turns, &name).await?;
         one.push(rate_of_one);
         two.push(rate_of_two);
         shares.push(rate_of_two / rate_of_one);
@@ -113,7 +114,7 @@ pub(crate) async fn measure_nodes(measurement: &MeasurementSpec) -> Result<Vec<M
 }
 
 /// Runs new sessions, spread over nodes. Returns the turns per second of all.
-async fn run_on_nodes(nodes: &[&BenchEngine], sessions: usize, turns: usize, name: &str) -> Result<f64> {
+async fn run_sessions_on_nodes(nodes: &[&BenchEngine], sessions: usize, turns: usize, name: &str) -> Result<f64> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for index in 0..sessions {

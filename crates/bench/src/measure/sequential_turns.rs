@@ -22,7 +22,7 @@ pub(crate) async fn measure_sequential_turns(measurement: &MeasurementSpec) -> R
     bench_engine.run_turns(&"warm".into(), WARM_UP_TURNS).await?;
     let mut comparison = match measurement.store_kind {
         StoreKind::Sqlite => {
-            Some(SqliteBaselineComparison::calibrate(measurement, &bench_engine, &database_folder).await?)
+            Some(SqliteBaselineComparison::calibrate_baseline(measurement, &bench_engine, &database_folder).await?)
         }
         StoreKind::Memory | StoreKind::Postgres => None,
     };
@@ -44,7 +44,7 @@ pub(crate) async fn measure_sequential_turns(measurement: &MeasurementSpec) -> R
         medians.push(median(&times[1..]));
         all_times.extend_from_slice(&times[1..]);
         if let Some(comparison) = &mut comparison {
-            comparison.compare(measurement.turns as f64 / seconds, Duration::from_secs_f64(seconds))?;
+            comparison.compare_with_baseline(measurement.turns as f64 / seconds, Duration::from_secs_f64(seconds))?;
         }
     }
     bench_engine.stop().await;
@@ -72,7 +72,7 @@ struct SqliteBaselineComparison {
 }
 
 impl SqliteBaselineComparison {
-    async fn calibrate(
+    async fn calibrate_baseline(
         measurement: &MeasurementSpec,
         engine: &BenchEngine,
         folder: &BenchDatabaseFolder,
@@ -90,7 +90,7 @@ impl SqliteBaselineComparison {
         })
     }
 
-    fn compare(&mut self, engine_rate: f64, time: Duration) -> Result<()> {
+    fn compare_with_baseline(&mut self, engine_rate: f64, time: Duration) -> Result<()> {
         let turns = self.baseline.rows_per_s(self.load, time)? / self.commits_per_turn;
         self.rates.push(turns);
         self.shares.push(engine_rate / turns);

@@ -69,7 +69,7 @@ pub(crate) async fn measure_resume(measurement: &MeasurementSpec) -> Result<Vec<
 }
 
 /// Measures how long a new engine takes to load a long session, and to answer its next message.
-pub(crate) async fn measure_open(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_load(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
     let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let session = SessionId::from(LONG_SESSION);
     let (mut opens, mut states, mut answers, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

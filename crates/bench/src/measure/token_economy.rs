@@ -110,7 +110,10 @@ async fn run_conversation(turns: usize, signals: &str, batch: &str) -> Result<Pr
     let session = engine.open_session(&"concierge".into(), options).await?;
     let messages = FIRST_MESSAGES.into_iter().chain(CYCLE.into_iter().cycle());
     for (index, message) in messages.take(turns).enumerate() {
-        let text = format!("{message} {}", sample_text::words_of_tokens(USER_TOKENS.saturating_sub(count(message))));
+        let text = format!(
+            "{message} {}",
+            sample_text::words_of_tokens(USER_TOKENS.saturating_sub(count_o200k_tokens(message)))
+        );
         let report = engine.send_and_wait(&session, UserMessage::from(text.as_str())).await?;
         if report.outcome != TurnOutcome::Done {
             bail!("turn {} ended with {:?}", index + 1, report.outcome);
@@ -146,7 +149,7 @@ async fn count_prompt_tokens(engine: &Engine, session: &SessionId) -> Result<Pro
     Ok(tokens)
 }
 
-fn count(text: &str) -> usize {
+fn count_o200k_tokens(text: &str) -> usize {
     O200kTokenCounter.count_tokens(text) as usize
 }
 
@@ -166,7 +169,7 @@ impl LanguageModel for PaddedRehearsal {
                     other => others.push(other),
                 }
             }
-            let missing = if is_text { REPLY_TOKENS.saturating_sub(count(&text)) } else { 0 };
+            let missing = if is_text { REPLY_TOKENS.saturating_sub(count_o200k_tokens(&text)) } else { 0 };
             // Before the reply, because blocks are at its end.
             let padding = sample_text::words_of_tokens(missing);
             let text = if padding.is_empty() { text } else { format!("{padding}\n\n{text}") };

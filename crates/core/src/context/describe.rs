@@ -23,7 +23,7 @@ impl CallOpened {
                         format!("it is the first call of {} in this scope{scope_note}", self.role)
                     }
                     ThreadOpenReason::TooOld => format!("the earlier thread was too old{scope_note}"),
-                    ThreadOpenReason::Changed(parts) => format!("{}{scope_note}", describe_changes(parts)),
+                    ThreadOpenReason::Changed(parts) => format!("{}{scope_note}", describe_changed_conditions(parts)),
                 };
                 format!("{thread} is new: {why}")
             }
@@ -31,7 +31,7 @@ impl CallOpened {
     }
 }
 
-fn describe_changes(parts: &[ChangedThreadReuseCondition]) -> String {
+fn describe_changed_conditions(parts: &[ChangedThreadReuseCondition]) -> String {
     let changes = parts.iter().map(|part| match part {
         ChangedThreadReuseCondition::Turn => "a new turn started",
         ChangedThreadReuseCondition::Phase => "a new phase was entered",

@@ -46,7 +46,7 @@ impl DecisionDraft<'_> {
         let session = self.session();
         let requested = session.open_tool_runs.get(&run).map(|opened| &opened.arguments);
         let edited_arguments = arguments.filter(|arguments| Some(arguments) != requested);
-        let allowed = remember.then(|| session.held_tool_use(run)).flatten();
+        let allowed = remember.then(|| session.session_approval_for_held_run(run)).flatten();
         self.record_event(Event::ToolRunApproved { run, by: by.clone(), edited_arguments });
         let Some(allowed) = allowed else { return Ok(()) };
         // Other runs of the same role and tool are waiting for the same decision.
@@ -55,7 +55,7 @@ impl DecisionDraft<'_> {
             .held_tool_runs
             .iter()
             .filter(|(_, held)| held.reason == ToolRunHoldReason::Approval)
-            .filter(|(run, _)| session.held_tool_use(**run).as_ref() == Some(&allowed))
+            .filter(|(run, _)| session.session_approval_for_held_run(**run).as_ref() == Some(&allowed))
             .map(|(run, _)| *run)
             .collect();
         self.record_event(Event::ToolApprovalRuleAdded(allowed));

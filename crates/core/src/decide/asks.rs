@@ -154,7 +154,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Requests a claim of a workspace, or records why the request is refused.
-    pub(super) fn request_claim(&mut self, workspace: SessionId, name: String, wait_ms: u64) {
+    pub(super) fn request_workspace_claim(&mut self, workspace: SessionId, name: String, wait_ms: u64) {
         let session = self.session();
         let why = if session.child_origin.is_some() {
             Some("a child session works under the claim of its parent".to_owned())
@@ -174,7 +174,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Releases the session's claim, or gives up waiting for it.
-    pub(super) fn release_claim(&mut self, reason: &str) {
+    pub(super) fn release_workspace_claim(&mut self, reason: &str) {
         let Some(claim) = self.session().claim.clone() else { return };
         if self.session().open_asks.contains_key(&claim.ask) {
             let outcome = AskOutcome::Cancelled { reason: reason.to_owned() };
@@ -219,7 +219,7 @@ impl DecisionDraft<'_> {
     fn end_ask(&mut self, ask: AskId, outcome: AskOutcome) {
         self.record_event(Event::AskEnded { ask, outcome });
         if self.session().claim.as_ref().is_some_and(|claim| claim.ask == ask && !claim.is_held) {
-            self.release_claim("the request was not granted in time");
+            self.release_workspace_claim("the request was not granted in time");
         }
     }
 

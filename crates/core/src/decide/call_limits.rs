@@ -7,7 +7,7 @@ use crate::limits::OPEN_CALLS_MAX;
 
 impl DecisionDraft<'_> {
     /// Returns why no further call of any role may be opened now.
-    pub(super) fn open_calls_error(&self) -> Option<String> {
+    pub(super) fn session_call_limit_error(&self) -> Option<String> {
         let session = self.session();
         if session.open_calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are already open, which is the maximum"));
@@ -18,8 +18,8 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns why no further call of the role may be opened now.
-    pub(super) fn call_limit_error(&self, role: &RoleSpec) -> Option<String> {
-        if let Some(why) = self.open_calls_error() {
+    pub(super) fn role_call_limit_error(&self, role: &RoleSpec) -> Option<String> {
+        if let Some(why) = self.session_call_limit_error() {
             return Some(why);
         }
         let turn = self.session().current_turn.as_ref().filter(|_| self.active_cause_turn().is_some());

@@ -14,7 +14,7 @@ use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERV
 use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ModelToolSpec, ToolUseRules};
 use crate::scope::{
     CurrentThread, PhaseVisit, ThreadChoice, ThreadKey, ThreadReuseConditions, ThreadScopeInputs, choose_thread,
-    resolve_slot_and_tag,
+    resolve_thread_key_and_conditions,
 };
 use crate::signal::json::canonical_json;
 use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage, estimate_image_tokens};
@@ -72,7 +72,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, "the role has no such ask");
             return None;
         }
-        if let Some(why) = self.call_limit_error(role).or_else(|| self.calls_outside_turns_error(role)) {
+        if let Some(why) = self.role_call_limit_error(role).or_else(|| self.calls_outside_turns_error(role)) {
             self.refuse_step(step, why);
             return None;
         }
@@ -114,9 +114,9 @@ impl<'a> DecisionDraft<'a> {
             root_call: round.map_or(call, |round| round.root_call),
             slot_resets: 0,
         };
-        let (slot, _) = resolve_slot_and_tag(&role.scope, &context);
+        let (slot, _) = resolve_thread_key_and_conditions(&role.scope, &context);
         context.slot_resets = session.slot_resets.get(&slot).copied().unwrap_or_default();
-        let (slot, tag) = resolve_slot_and_tag(&role.scope, &context);
+        let (slot, tag) = resolve_thread_key_and_conditions(&role.scope, &context);
         // Further tool rounds of a call stay in the thread of their root call.
         let choice = match round {
             Some(round) => ThreadChoice::Continue(round.thread),
@@ -229,7 +229,7 @@ impl<'a> DecisionDraft<'a> {
         };
         let options = self.options_for_role(role);
         let tools = match options.tools {
-            Some(tools) => Some(self.texts.resolve(tools).to_string()),
+            Some(tools) => Some(self.texts.resolve_or_mark_missing(tools).to_string()),
             None => self.allowed_tools_json(role, target.visit.as_ref()),
         };
         let tools = tools.filter(|_| offers_tools);
@@ -271,7 +271,7 @@ impl<'a> DecisionDraft<'a> {
         let tool_use = options.tool_use;
         let rendered =
             RenderedPromptParts { opening: &opening, carried, ask: &ask, tools, output, tool_use: &tool_use };
-        let prefix = self.prefix_match(&thread, &target.slot, &rendered);
+        let prefix = self.compare_with_last_prompt(&thread, &target.slot, &rendered);
         let digest = self.prompt_digest(&thread, &rendered, &target.model, reply_tokens_max);
         let vendor_tokens_estimate = Some(vendor_tokens).filter(|_| !ratio.is_unity());
         let receipt = PromptReceipt {
@@ -307,7 +307,7 @@ impl<'a> DecisionDraft<'a> {
             reply_tokens_max,
             receipt,
         });
-        let fits = opened.fits_window();
+        let fits = opened.is_prompt_within_window();
         self.record_event(Event::CallOpened(opened));
         if !fits {
             let message =
@@ -388,7 +388,7 @@ impl<'a> DecisionDraft<'a> {
                     fragment.text = Some(text);
                     return fragment;
                 }
-                (self.texts.resolve(text.body), text)
+                (self.texts.resolve_or_mark_missing(text.body), text)
             }
         };
         match fit_to_budget(spec, &content, text.tokens, self.env.token_counter) {
@@ -424,7 +424,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Compares the prompt with the last one of its thread, or of its slot if the thread is new.
-    fn prefix_match(
+    fn compare_with_last_prompt(
         &self,
         thread: &CallThread,
         slot: &ThreadKey,
@@ -497,7 +497,7 @@ impl<'a> DecisionDraft<'a> {
         match event {
             Event::CallAnswered(answered) => {
                 let Some(opened) = &subject.call else { return };
-                self.finish_compaction(opened, Some(answered.text));
+                self.fold_messages_after_summary_call(opened, Some(answered.text));
                 for tool_call in &answered.tool_calls {
                     self.open_requested_tool(opened, tool_call);
                 }
@@ -506,7 +506,7 @@ impl<'a> DecisionDraft<'a> {
             | Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
             | Event::CallResolved { next: RetryDecision::GiveUp, .. } => {
                 if let Some(opened) = &subject.call {
-                    self.finish_compaction(opened, None);
+                    self.fold_messages_after_summary_call(opened, None);
                 }
             }
             _ => {}
@@ -524,7 +524,7 @@ impl<'a> DecisionDraft<'a> {
             round.request,
             EngineCallPurpose { continues: Some(call), ..EngineCallPurpose::default() },
         );
-        self.drop_unfollowed_tool_round(call);
+        self.drop_tool_round_without_next_call(call);
         true
     }
 
@@ -537,7 +537,7 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    fn drop_unfollowed_tool_round(&mut self, call: CallId) {
+    fn drop_tool_round_without_next_call(&mut self, call: CallId) {
         let session = self.session();
         let waits = session.deferred_calls.values().any(|wait| wait.continues == Some(call));
         if session.tool_rounds.contains_key(&call) && !waits {
@@ -553,7 +553,7 @@ impl<'a> DecisionDraft<'a> {
         self.cause_turn = wait.turn;
         self.record_event(Event::DeferredCallResumed { deferred_id: wait.deferred_id });
         self.open_or_defer_call(wait.request.clone(), EngineCallPurpose::from_deferred(&wait));
-        wait.continues.into_iter().for_each(|call| self.drop_unfollowed_tool_round(call));
+        wait.continues.into_iter().for_each(|call| self.drop_tool_round_without_next_call(call));
         true
     }
 

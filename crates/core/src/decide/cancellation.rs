@@ -75,7 +75,7 @@ impl DecisionDraft<'_> {
 
     /// Cancels a call.
     pub(crate) fn cancel_call(&mut self, call: CallId, reason: String) {
-        let is_due = self.session().open_calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
+        let is_due = self.session().open_calls.get(&call).is_some_and(|open| open.is_attempt_due(self.env.now));
         // An attempt that this decision itself schedules has not started.
         let in_flight = is_due && !self.recorded_events().any(|event| schedules_attempt_of(event, call));
         self.record_event(Event::CallCancelled { call, reason, in_flight });
@@ -83,7 +83,7 @@ impl DecisionDraft<'_> {
 
     /// Turns a copy of a session into a session of its own. Its current turn ends. Work outside turns continues, except
     /// for repeated calls.
-    pub(crate) fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
+    pub(crate) fn detach_fork_from_origin(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
         self.drop_inherited_waits();
         self.deny_inherited_tool_runs();
@@ -144,7 +144,7 @@ impl DecisionDraft<'_> {
             .session()
             .open_calls
             .iter()
-            .filter(|(_, open)| open.is_due(now))
+            .filter(|(_, open)| open.is_attempt_due(now))
             .map(|(call, open)| (*call, open.attempt, self.unknown_outcome_policy(open)))
             .collect();
         for (call, attempt, policy) in calls {

@@ -170,7 +170,7 @@ impl DecisionDraft<'_> {
             return false;
         }
         if session.claim.is_some() {
-            self.release_claim("the session is closed");
+            self.release_workspace_claim("the session is closed");
             return true;
         }
         let Some(origin) = session.child_origin.clone().filter(|_| !session.result_reported) else { return false };

@@ -46,7 +46,8 @@ impl DecisionDraft<'_> {
     pub(super) fn is_client_tool(&self, opened: &CallOpened, tool: &ToolName) -> bool {
         let accepts = self.spec().roles.get(&opened.role).is_some_and(|role| role.accepts_turn_options);
         let Some(tools) = opened.tools_body.filter(|_| accepts) else { return false };
-        let offered: Vec<ModelToolSpec> = serde_json::from_str(&self.texts.resolve(tools)).unwrap_or_default();
+        let offered: Vec<ModelToolSpec> =
+            serde_json::from_str(&self.texts.resolve_or_mark_missing(tools)).unwrap_or_default();
         offered.iter().any(|offered| offered.name == *tool)
     }
 

@@ -55,7 +55,8 @@ impl<'a> DecisionDraft<'a> {
             }
         }
         let Some(current) = self.session().threads.get(&thread) else { return false };
-        let planned = plan_without_model(current, budget(u32::MAX)).filter(|_| attempts <= COMPACTIONS_PER_CALL_MAX);
+        let planned =
+            plan_compaction_without_model(current, budget(u32::MAX)).filter(|_| attempts <= COMPACTIONS_PER_CALL_MAX);
         let Some((plan, replacement)) = planned else { return false };
         self.replace_folded_messages(thread, &plan, replacement);
         self.open_or_defer_call(request.clone(), next_purpose);
@@ -74,7 +75,7 @@ impl<'a> DecisionDraft<'a> {
     fn collect_compacted_messages(&self, thread: ThreadId, folded: &[usize]) -> CompactedMessages {
         let Some(thread) = self.session().threads.get(&thread) else { return CompactedMessages::default() };
         let entry_text = |entry: &ThreadMessage| {
-            let parts: Vec<_> = entry.parts.iter().map(|text| self.texts.resolve(text.body)).collect();
+            let parts: Vec<_> = entry.parts.iter().map(|text| self.texts.resolve_or_mark_missing(text.body)).collect();
             let calls = entry.tool_calls.iter().map(|call| format!("[{} {}]", call.name, call.arguments));
             parts.iter().map(ToString::to_string).chain(calls).collect::<Vec<_>>().join("\n\n")
         };
@@ -86,10 +87,10 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Folds messages after a summarizing call has ended, with its summary or without one.
-    pub(crate) fn finish_compaction(&mut self, opened: &CallOpened, summary: Option<TextRef>) {
+    pub(crate) fn fold_messages_after_summary_call(&mut self, opened: &CallOpened, summary: Option<TextRef>) {
         let Some(thread) = opened.compacts_thread else { return };
         let Ok(plan) = serde_json::from_value::<CompactionPlan>(opened.metadata.clone()) else { return };
-        let summary = summary.filter(|text| !self.texts.resolve(text.body).trim().is_empty());
+        let summary = summary.filter(|text| !self.texts.resolve_or_mark_missing(text.body).trim().is_empty());
         self.replace_folded_messages(
             thread,
             &plan,
@@ -115,7 +116,7 @@ impl<'a> DecisionDraft<'a> {
         let window = opened.receipt.tokens / 4 * 3;
         let ask_tokens = opened.receipt.tokens.saturating_sub(opened.receipt.carried.tokens);
         let taken = ask_tokens + reply_tokens_limit(role, window) + WINDOW_RESERVE_TOKENS;
-        plan_without_model(
+        plan_compaction_without_model(
             current,
             CompactionBudget::from_window(window, taken, role.compaction.summary_tokens_max.min(window / 8), u32::MAX),
         )
@@ -141,7 +142,7 @@ impl<'a> DecisionDraft<'a> {
         let mut parts: Vec<TextRef> = earlier.iter().map(|(_, text)| *text).collect();
         let left = plan.summary_tokens_max.saturating_sub(parts.iter().map(|text| text.tokens).sum());
         let tokens_max = role.compaction.summary_tokens_max.min(left);
-        parts.extend(self.render_summary(role, &current, (left_out, tokens_max), summary));
+        parts.extend(self.render_compaction_text(role, &current, (left_out, tokens_max), summary));
         parts.extend(&plan.user_words);
         let kept_indices: Vec<u32> = plan.kept.iter().map(|index| u32::try_from(*index).unwrap_or(u32::MAX)).collect();
         let compacted = ThreadCompacted {
@@ -159,7 +160,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Renders the text that replaces the folded messages: the flow's text around the summary.
-    fn render_summary(
+    fn render_compaction_text(
         &mut self,
         role: &RoleSpec,
         thread: &Thread,
@@ -167,7 +168,7 @@ impl<'a> DecisionDraft<'a> {
         summary: Option<(CallId, TextRef)>,
     ) -> Option<TextRef> {
         let mut compacted_messages = self.collect_compacted_messages(thread.id, folded);
-        compacted_messages.summary = summary.map(|(_, text)| self.texts.resolve(text.body).to_string());
+        compacted_messages.summary = summary.map(|(_, text)| self.texts.resolve_or_mark_missing(text.body).to_string());
         let request = CallRequest::new(role.name.as_str(), crate::context::COMPACTION_FRAGMENT);
         let call = summary.map_or(thread.opened_by, |(call, _)| call);
         let fragment_request = FragmentRenderContext {
@@ -185,7 +186,7 @@ impl<'a> DecisionDraft<'a> {
         );
         let content = match rendered {
             RenderedFragment::New { text, .. } => text,
-            RenderedFragment::Stored { text, .. } => self.texts.resolve(text.body).to_string(),
+            RenderedFragment::Stored { text, .. } => self.texts.resolve_or_mark_missing(text.body).to_string(),
             RenderedFragment::Omitted(_) => compacted_messages.summary?,
         };
         let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, ContextLayer::Conversation)
@@ -212,7 +213,7 @@ pub(super) enum CompactedMessagesReplacement {
 
 /// Plans how to shorten a thread without a model. An earlier summary is kept, because it was paid for, if it fits
 /// together with a notice about the messages left out.
-fn plan_without_model(
+fn plan_compaction_without_model(
     thread: &Thread,
     budget: CompactionBudget,
 ) -> Option<(CompactionPlan, CompactedMessagesReplacement)> {

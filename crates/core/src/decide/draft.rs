@@ -201,7 +201,7 @@ impl<'a> DecisionDraft<'a> {
                     (self.cause_turn, self.cause_graph) = (turn, graph);
                     self.perform_step(step);
                 }
-                None if self.fail_unanswered_flow_tools() || self.advance_session() => {}
+                None if self.fail_unanswered_flow_tools() || self.advance_after_flow_steps() => {}
                 None => return Ok(()),
             }
         }
@@ -209,7 +209,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Applies the rules when the flow has no more steps. Returns true if anything was recorded.
-    fn advance_session(&mut self) -> bool {
+    fn advance_after_flow_steps(&mut self) -> bool {
         if self.session().closed_reason.is_some()
             && self.session().current_turn.is_none()
             && self.cancel_all_pending("the session is closed")
@@ -222,7 +222,7 @@ impl<'a> DecisionDraft<'a> {
         if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
             return false;
         }
-        if self.expire_phases() || self.continue_after_tools() || self.resume_deferred_call() {
+        if self.enter_exit_of_expired_phase() || self.continue_after_tools() || self.resume_deferred_call() {
             return true;
         }
         if self.session().current_turn.is_some() {
@@ -234,14 +234,14 @@ impl<'a> DecisionDraft<'a> {
     /// Fails a turn that has no pending work, because it would never end.
     fn end_stalled_turn(&mut self) -> bool {
         let session = self.session();
-        let turn = session.current_turn.as_ref().filter(|_| !session.waits_in_turn());
+        let turn = session.current_turn.as_ref().filter(|_| !session.has_anything_pending());
         let Some(turn) = turn.map(|turn| turn.id) else { return false };
         let reason = "the flow left no pending work and did not end the turn".to_owned();
         self.record_event(Event::TurnEnded { turn, outcome: TurnOutcome::Failed { reason } });
         true
     }
 
-    pub(crate) fn finish(self, decided: Result<(), InputRefusal>) -> Result<Decision, DecideError> {
+    pub(crate) fn into_decision(self, decided: Result<(), InputRefusal>) -> Result<Decision, DecideError> {
         let missing = self.texts.missing_ids();
         if !missing.is_empty() {
             return Err(DecideError::MissingTexts(missing));

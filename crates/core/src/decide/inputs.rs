@@ -30,7 +30,7 @@ impl DecisionDraft<'_> {
             }
             _ if !is_open => Err(InputRefusal::NotOpen),
             SessionInput::Forked { session, from, at } => {
-                self.record_fork(session, from, at);
+                self.detach_fork_from_origin(session, from, at);
                 Ok(())
             }
             SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => {
@@ -183,7 +183,7 @@ impl DecisionDraft<'_> {
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             reply.tool_calls.clear();
         }
-        self.limit_tool_calls(&opened, round, &mut reply.tool_calls);
+        self.drop_tool_calls_beyond_limits(&opened, round, &mut reply.tool_calls);
         self.drop_oversized_tool_calls(&mut reply.tool_calls);
         let text =
             self.store_text(reply.text, if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal });

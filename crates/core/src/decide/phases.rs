@@ -15,7 +15,7 @@ use crate::session::PhaseGraphStatus;
 
 impl<'a> DecisionDraft<'a> {
     /// Rules on a proposal and records the ruling.
-    pub(crate) fn propose_phase(&mut self, phase: PhaseGraphKey, proposal: &PhaseProposal) {
+    pub(crate) fn record_proposal_ruling(&mut self, phase: PhaseGraphKey, proposal: &PhaseProposal) {
         let Some((graph, status)) = self.phase_status(&phase) else {
             self.refuse_step(format!("proposal of `{}`", proposal.to), format!("there is no graph `{}`", phase.graph));
             return;
@@ -41,7 +41,7 @@ impl<'a> DecisionDraft<'a> {
     ) -> Result<(), InputRefusal> {
         self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
         let note = TransitionNote { reason, ..TransitionNote::default() };
-        self.propose_phase(phase, &PhaseProposal { to, by: Proposer::User, note });
+        self.record_proposal_ruling(phase, &PhaseProposal { to, by: Proposer::User, note });
         Ok(())
     }
 
@@ -76,28 +76,29 @@ impl<'a> DecisionDraft<'a> {
             return;
         }
         self.record_event(Event::PhaseRoundCounted { graph_key: phase.clone() });
-        if let Some(transition) = self.expiry_of(&phase).filter(|_| self.session().closed_reason.is_none()) {
+        if let Some(transition) = self.find_expiry_transition(&phase).filter(|_| self.session().closed_reason.is_none())
+        {
             self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
         }
     }
 
     /// Enters the exit of a phase whose turns or time are used up, also during a turn. Returns true if there was one.
-    pub(crate) fn expire_phases(&mut self) -> bool {
+    pub(crate) fn enter_exit_of_expired_phase(&mut self) -> bool {
         let session = self.session();
         if session.closed_reason.is_some() {
             return false;
         }
         let mut keys = session.phase_graphs.keys();
-        let expired = keys.find_map(|key| self.expiry_of(key).map(|transition| (key.clone(), transition)));
+        let expired = keys.find_map(|key| self.find_expiry_transition(key).map(|transition| (key.clone(), transition)));
         let Some((graph_key, transition)) = expired else { return false };
         self.record_event(Event::PhaseEntered(PhaseEntered { graph_key, transition }));
         true
     }
 
-    fn expiry_of(&self, phase: &PhaseGraphKey) -> Option<PhaseTransition> {
+    fn find_expiry_transition(&self, phase: &PhaseGraphKey) -> Option<PhaseTransition> {
         let session = self.session();
         let (graph, status) = (self.spec().graphs.get(&phase.graph)?, session.phase_graphs.get(phase)?);
-        expiry_transition(graph, &status.state, self.env.now, session.waiting_since())
+        expiry_transition(graph, &status.state, self.env.now, session.waiting_for_others_since())
     }
 
     fn phase_status(&self, phase: &PhaseGraphKey) -> Option<(&'a PhaseGraph, PhaseGraphStatus)> {

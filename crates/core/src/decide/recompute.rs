@@ -113,7 +113,7 @@ impl DecisionDraft<'_> {
         if let Some(reason) = &self.session().closed_reason {
             return Err(InputRefusal::Closed { reason: reason.clone() });
         }
-        if let Some(why) = self.open_calls_error() {
+        if let Some(why) = self.session_call_limit_error() {
             return Err(InputRefusal::TooManyCalls { why });
         }
         let PreparedRecomputation { opened, messages, changed_fragments, bodies, model } = recomputation;

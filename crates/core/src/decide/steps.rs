@@ -40,9 +40,9 @@ impl DecisionDraft<'_> {
                 Some(_) => self.stop_turn("the turn has ended", outcome),
                 None => self.refuse_step("end of turn", "no turn is running"),
             },
-            FlowStep::ProposePhase { phase, proposal } => self.propose_phase(phase, &proposal),
+            FlowStep::ProposePhase { phase, proposal } => self.record_proposal_ruling(phase, &proposal),
             FlowStep::MakeHandover { kind, document, calls, provenance } => {
-                self.make_handover(kind, document, calls, provenance)
+                self.record_handover(kind, document, calls, provenance)
             }
             FlowStep::RequestHandover(kind) => match self.spec().handovers.contains_key(&kind) {
                 true => self.record_event(Event::HandoverRepairRequested { kind }),
@@ -133,10 +133,10 @@ impl DecisionDraft<'_> {
             FlowStep::Ask { to, topic, body, wait_ms } => self.send_ask(to, topic, body, wait_ms),
             FlowStep::Tell { to, topic, body } => self.tell_session(to, topic, body),
             FlowStep::AnswerAsk { ask, reply } => self.answer_ask(ask, reply),
-            FlowStep::Claim { workspace, name, wait_ms } => self.request_claim(workspace, name, wait_ms),
+            FlowStep::Claim { workspace, name, wait_ms } => self.request_workspace_claim(workspace, name, wait_ms),
             FlowStep::ReleaseClaim { reason } => {
                 if self.session().claim.is_some() {
-                    self.release_claim(&reason);
+                    self.release_workspace_claim(&reason);
                 } else {
                     self.refuse_step("release of the claim", "the session has none");
                 }
@@ -168,7 +168,7 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn make_handover(
+    fn record_handover(
         &mut self,
         kind: crate::ids::HandoverKind,
         document: crate::handover::HandoverDocument,

@@ -27,7 +27,7 @@ pub(crate) struct ToolRequester<'r> {
 }
 
 impl ToolRequester<'_> {
-    fn run_of(&self, tool_call: &ToolCall, visit: Option<PhaseVisit>) -> ToolRunOpened {
+    fn new_tool_run(&self, tool_call: &ToolCall, visit: Option<PhaseVisit>) -> ToolRunOpened {
         ToolRunOpened {
             run: ToolRunId(0),
             turn: self.turn,
@@ -42,7 +42,12 @@ impl ToolRequester<'_> {
 
 impl DecisionDraft<'_> {
     /// Drops the tool calls of an answer that are beyond the limits of its role. `round` tool rounds preceded it.
-    pub(crate) fn limit_tool_calls(&mut self, opened: &CallOpened, round: u32, tool_calls: &mut Vec<ToolCall>) {
+    pub(crate) fn drop_tool_calls_beyond_limits(
+        &mut self,
+        opened: &CallOpened,
+        round: u32,
+        tool_calls: &mut Vec<ToolCall>,
+    ) {
         if tool_calls.is_empty() {
             return;
         }
@@ -81,7 +86,7 @@ impl DecisionDraft<'_> {
         let requester = ToolRequester { call: *call, turn: *turn, role, agent: agent.as_ref() };
         if self.is_client_tool(opened, &tool_call.name) {
             let visit = self.session().current_visit(self.spec(), role, agent.as_ref());
-            let run = self.open_tool_run(requester.run_of(tool_call, visit));
+            let run = self.open_tool_run(requester.new_tool_run(tool_call, visit));
             let (reason, role) = (ToolRunHoldReason::ClientResult, Some(role.clone()));
             self.record_event(Event::ToolRunHeld { run, reason, role });
         } else {
@@ -95,7 +100,7 @@ impl DecisionDraft<'_> {
         let visit = self.session().current_visit(self.spec(), requester.role, requester.agent);
         let role_has_tool = role.is_some_and(|role| role.tools.contains(&tool_call.name));
         let phase_allows_tool = self.is_tool_allowed(visit.as_ref(), &tool_call.name);
-        let run = self.open_tool_run(requester.run_of(tool_call, visit));
+        let run = self.open_tool_run(requester.new_tool_run(tool_call, visit));
         if !role_has_tool {
             self.close_tool_run(run, ToolRunOutcome::Refused, format!("this role has no tool `{}`", tool_call.name));
         } else if !phase_allows_tool {
@@ -151,13 +156,13 @@ impl DecisionDraft<'_> {
 
     fn record_tool_run_ended(&mut self, run: ToolRunId, outcome: ToolRunOutcome, result: ToolResult) {
         let ToolResult { mut text, value, artifacts, .. } = result;
-        if let Some(arguments) = self.session().edited_arguments_of_model(run) {
+        if let Some(arguments) = self.session().human_edited_arguments(run) {
             text = format!("(a person changed the arguments of this call to {arguments})\n{text}");
         }
         truncate_to_bytes(&mut text, self.tool_output_bytes_max(run));
         let text = self.store_text(text, BodyVisibility::Internal);
         let failed = outcome != ToolRunOutcome::Done;
-        let value = self.check_tool_value(run, value);
+        let value = self.drop_oversized_tool_value(run, value);
         let artifacts = self.store_artifacts(run, artifacts);
         self.record_event(Event::ToolRunEnded { run, outcome, text, failed, value, artifacts });
     }
@@ -169,7 +174,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns the value, unless it is too large for the journal.
-    fn check_tool_value(&mut self, run: ToolRunId, value: Option<Value>) -> Option<Value> {
+    fn drop_oversized_tool_value(&mut self, run: ToolRunId, value: Option<Value>) -> Option<Value> {
         let value = value?;
         let bytes = value.to_string().len();
         if bytes <= TOOL_VALUE_BYTES_MAX {

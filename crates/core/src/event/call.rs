@@ -30,7 +30,7 @@ pub struct CallOpened {
     pub peer: Option<AgentName>,
     pub model: ModelName,
     /// The sample number, if the same model is asked several times.
-    #[serde(default, skip_serializing_if = "is_first_sample")]
+    #[serde(default, skip_serializing_if = "is_first_sample_index")]
     pub sample: u16,
     /// The phase of the role's phase graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct CallOpened {
     pub receipt: PromptReceipt,
 }
 
-fn is_first_sample(sample: &u16) -> bool {
+fn is_first_sample_index(sample: &u16) -> bool {
     *sample == 0
 }
 
@@ -162,7 +162,7 @@ impl CallOpened {
     /// Returns true if the prompt leaves enough space for a reply in the model's window. A call that does not fit is
     /// not sent.
     #[must_use]
-    pub(crate) fn fits_window(&self) -> bool {
+    pub(crate) fn is_prompt_within_window(&self) -> bool {
         // An estimate that says "too long" is not enough; then the vendor decides.
         let needed = self.receipt.tokens.min(self.receipt.vendor_tokens());
         needed <= self.receipt.window_tokens.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))

@@ -123,12 +123,17 @@ impl Event {
             ),
             Self::PhaseEntered(entered) => {
                 let transition = &entered.transition;
-                let warning = transition.warning().map(|warning| format!(" — {warning}")).unwrap_or_default();
+                let warning = transition
+                    .describe_skips_or_blocked_exit()
+                    .map(|warning| format!(" — {warning}"))
+                    .unwrap_or_default();
                 format!("{}: {} → {} by {}{warning}", entered.graph_key, transition.from, transition.to, transition.by)
             }
             Self::PhaseTransitionRefused(refused) => format!("{}: refused: {}", refused.graph_key, refused.refusal),
             Self::PhaseRoundCounted { graph_key } => format!("{graph_key}: a round was counted"),
-            Self::SkipGranted { graph_key, grant } => format!("{graph_key}: skip granted: {}", grant.warning()),
+            Self::SkipGranted { graph_key, grant } => {
+                format!("{graph_key}: skip granted: {}", grant.describe_permitted_skips())
+            }
             Self::HandoverCreated(handover) => {
                 format!("{} handover {} ({:?})", handover.id, handover.kind, handover.provenance).to_lowercase()
             }

@@ -180,7 +180,7 @@ impl SettingType {
 #[must_use]
 pub fn resolve_settings(specs: &[SettingSpec], given: &Value) -> (Value, Vec<InvalidSetting>) {
     let mut invalid = Vec::new();
-    check_table("", specs, given, &mut invalid);
+    check_setting_table("", specs, given, &mut invalid);
     let effective = |spec: &SettingSpec| {
         let given = given.get(&spec.name).filter(|value| !value.is_null());
         let is_valid = !invalid.iter().any(|problem| problem.setting_name() == spec.name);
@@ -222,7 +222,7 @@ fn collect_models_in_value(path: &str, value_type: &SettingType, value: &Value, 
             }
         }
         (SettingType::OneOf(choices), value) => {
-            let fitting = choices.iter().find(|choice| is_valid_value(choice, value));
+            let fitting = choices.iter().find(|choice| is_valid_setting_value(choice, value));
             fitting.into_iter().for_each(|choice| collect_models_in_value(path, choice, value, named));
         }
         _ => {}
@@ -234,13 +234,13 @@ fn item_path(list_path: &str, index: usize) -> String {
     format!("{list_path}[{}]", index + 1)
 }
 
-fn is_valid_value(value_type: &SettingType, value: &Value) -> bool {
+fn is_valid_setting_value(value_type: &SettingType, value: &Value) -> bool {
     let mut invalid = Vec::new();
-    check_value("", value_type, value, &mut invalid);
+    check_setting_value("", value_type, value, &mut invalid);
     invalid.is_empty()
 }
 
-fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: &mut Vec<InvalidSetting>) {
+fn check_setting_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: &mut Vec<InvalidSetting>) {
     let path = |name: &str| if table_path.is_empty() { name.to_owned() } else { format!("{table_path}.{name}") };
     let empty = Map::new();
     let entries = match given {
@@ -250,7 +250,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
             let expected = SettingType::Table(specs.to_vec()).to_string();
             invalid.push(InvalidSetting {
                 path: table_path.to_owned(),
-                problem: FlowSettingProblem::InvalidValue { expected, found: describe_value(other) },
+                problem: FlowSettingProblem::InvalidValue { expected, found: describe_setting_value(other) },
             });
             return;
         }
@@ -260,7 +260,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
     entries.sort_unstable_by_key(|(name, _)| *name);
     for (name, value) in entries {
         match specs.iter().find(|spec| spec.name == *name) {
-            Some(spec) => check_value(&path(name), &spec.value_type, value, invalid),
+            Some(spec) => check_setting_value(&path(name), &spec.value_type, value, invalid),
             None => {
                 let known = specs.iter().map(|spec| spec.name.clone()).collect();
                 invalid.push(InvalidSetting {
@@ -272,7 +272,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
     }
 }
 
-fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mut Vec<InvalidSetting>) {
+fn check_setting_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mut Vec<InvalidSetting>) {
     let is_valid = match (value_type, value) {
         (_, Value::Null) => true,
         (SettingType::Bool, Value::Bool(_)) => true,
@@ -287,11 +287,11 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
             items
                 .iter()
                 .enumerate()
-                .for_each(|(index, item)| check_value(&item_path(path, index), item_type, item, invalid));
+                .for_each(|(index, item)| check_setting_value(&item_path(path, index), item_type, item, invalid));
             true
         }
         (SettingType::Table(keys), Value::Object(_)) => {
-            check_table(path, keys, value, invalid);
+            check_setting_table(path, keys, value, invalid);
             true
         }
         (SettingType::AnyTable(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
@@ -300,23 +300,23 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
             let table_type = choices.iter().find(|choice| value.is_object() && matches!(choice, SettingType::Table(_)));
             match table_type {
                 Some(table_type) => {
-                    check_value(path, table_type, value, invalid);
+                    check_setting_value(path, table_type, value, invalid);
                     true
                 }
-                None => choices.iter().any(|choice| is_valid_value(choice, value)),
+                None => choices.iter().any(|choice| is_valid_setting_value(choice, value)),
             }
         }
         _ => false,
     };
     if !is_valid {
         let problem =
-            FlowSettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
+            FlowSettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_setting_value(value) };
         invalid.push(InvalidSetting { path: path.to_owned(), problem });
     }
 }
 
 /// Describes a value in an error message.
-fn describe_value(value: &Value) -> String {
+fn describe_setting_value(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
         Value::Bool(yes) => yes.to_string(),

@@ -40,7 +40,7 @@ impl<'a> TextResolver<'a> {
 
     /// Returns the text, or an empty one if it is missing. The decision is then repeated with the text loaded.
     #[must_use]
-    pub(crate) fn resolve(&self, id: BodyId) -> Arc<str> {
+    pub(crate) fn resolve_or_mark_missing(&self, id: BodyId) -> Arc<str> {
         if let Some(text) = self.created.get(&id) {
             return text.clone();
         }

@@ -26,8 +26,8 @@ pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGrap
         });
     }
     for (index, phase) in graph.phases.iter().enumerate().filter(|(_, phase)| phase.limit.is_some()) {
-        let mut reachable = map.reachable(&before).filter(|pair| pair.phase == index);
-        if let Some(stuck) = reachable.find(|pair| map.phase_after_expiry(*pair).is_none()) {
+        let mut reachable = map.reachable_states(&before).filter(|pair| pair.phase == index);
+        if let Some(stuck) = reachable.find(|pair| map.phase_after_limit_reached(*pair).is_none()) {
             errors.push(PhaseGraphError::ExitNowhere { phase: phase.name.clone(), open: gate_names(stuck.open) });
         }
     }
@@ -89,7 +89,7 @@ impl<'g> IndexedPhaseGraph<'g> {
     fn explore_reachable(&self) -> Predecessors {
         let mut before: Predecessors = vec![None; self.nodes.len() << self.graph.gates.len()];
         let Some(start) = phase_index(self.graph, &self.graph.start) else { return before };
-        let start = self.state_index(self.enter_phase(start, 0));
+        let start = self.state_index(self.enter_and_open_gates(start, 0));
         before[start] = Some(Vec::new());
         let mut frontier = vec![start];
         while let Some(index) = frontier.pop() {
@@ -104,7 +104,7 @@ impl<'g> IndexedPhaseGraph<'g> {
         before
     }
 
-    fn reachable(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithOpenGates> {
+    fn reachable_states(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithOpenGates> {
         (0..before.len()).filter(|&index| before[index].is_some()).map(|index| self.state_at_index(index))
     }
 
@@ -112,8 +112,8 @@ impl<'g> IndexedPhaseGraph<'g> {
     fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithOpenGates> {
         let mut can_be_satisfied = vec![false; before.len()];
         let mut frontier: Vec<usize> = self
-            .reachable(before)
-            .filter(|pair| self.can_leave_with_evidence(*pair, gate))
+            .reachable_states(before)
+            .filter(|pair| self.can_satisfy_gate_on_leaving(*pair, gate))
             .map(|pair| self.state_index(pair))
             .collect();
         while let Some(index) = frontier.pop() {
@@ -122,14 +122,14 @@ impl<'g> IndexedPhaseGraph<'g> {
                 frontier.extend(unseen);
             }
         }
-        self.reachable(before)
+        self.reachable_states(before)
             .filter(|pair| !can_be_satisfied[self.state_index(*pair)])
             .find(|pair| contains_gate(pair.open, gate) && !self.graph.phases[pair.phase].is_terminal())
     }
 
     /// Returns true if the phase can be left in a way that satisfies the gate. The fewest phases are blocked if all
     /// conditions hold.
-    fn can_leave_with_evidence(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates, gate: usize) -> bool {
+    fn can_satisfy_gate_on_leaving(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates, gate: usize) -> bool {
         let node = &self.nodes[phase];
         let satisfied = open & (node.satisfies | node.may_satisfy);
         contains_gate(satisfied, gate) && node.next.iter().any(|&to| self.nodes[to].blocked_by & open & !satisfied == 0)
@@ -142,20 +142,20 @@ impl<'g> IndexedPhaseGraph<'g> {
         for satisfied in subsets(open & node.may_satisfy) {
             let still_open = open & !(node.satisfies | satisfied);
             let unblocked = node.next.iter().filter(|&&to| self.nodes[to].blocked_by & still_open == 0);
-            next.extend(unblocked.map(|&to| self.enter_phase(to, still_open)));
+            next.extend(unblocked.map(|&to| self.enter_and_open_gates(to, still_open)));
         }
-        next.extend(self.phase_after_expiry(pair).map(|to| self.enter_phase(to, open)));
+        next.extend(self.phase_after_limit_reached(pair).map(|to| self.enter_and_open_gates(to, open)));
         next
     }
 
     /// Returns the phase that follows when the limit is reached; `None` if there is no limit or no way out.
-    fn phase_after_expiry(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates) -> Option<usize> {
+    fn phase_after_limit_reached(&self, PhaseWithOpenGates { phase, open }: PhaseWithOpenGates) -> Option<usize> {
         let limit = self.graph.phases[phase].limit.as_ref()?;
         let exit = resolve_exit(self.graph, &limit.exit, |index, _| contains_gate(open, index))?;
         phase_index(self.graph, &exit.to.name).filter(|to| *to != phase)
     }
 
-    fn enter_phase(&self, phase: usize, open: GateSet) -> PhaseWithOpenGates {
+    fn enter_and_open_gates(&self, phase: usize, open: GateSet) -> PhaseWithOpenGates {
         PhaseWithOpenGates { phase, open: open | self.nodes[phase].opens }
     }
 

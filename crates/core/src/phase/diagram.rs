@@ -17,7 +17,7 @@ pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseGraphState>) -> St
         writer.push_line(&format!("[*] --> {start}"));
     }
     for edge in &graph.edges {
-        let label = if edge.guard.is_always() { String::new() } else { edge.guard.to_string() };
+        let label = if edge.guard.is_always_met() { String::new() } else { edge.guard.to_string() };
         writer.push_arrow(&edge.from, &edge.to, &label);
     }
     for phase in &graph.phases {

@@ -61,27 +61,27 @@ impl Guard {
 
     /// Returns true if the guard can never be met.
     #[must_use]
-    pub(crate) fn is_impossible(&self) -> bool {
+    pub(crate) fn can_never_be_met(&self) -> bool {
         match self {
             Self::Always | Self::Handover(_) | Self::Condition(_) => false,
             Self::ProposedBy(kinds) => kinds.is_empty(),
-            Self::All(guards) => guards.iter().any(Self::is_impossible),
-            Self::Any(guards) => guards.iter().all(Self::is_impossible),
+            Self::All(guards) => guards.iter().any(Self::can_never_be_met),
+            Self::Any(guards) => guards.iter().all(Self::can_never_be_met),
         }
     }
 
-    pub(super) fn is_always(&self) -> bool {
+    pub(super) fn is_always_met(&self) -> bool {
         *self == Self::Always
     }
 
-    pub(super) fn collect_conditions<'g>(&'g self, names: &mut BTreeSet<&'g str>) {
+    pub(super) fn collect_condition_names<'g>(&'g self, names: &mut BTreeSet<&'g str>) {
         match self {
             Self::Always | Self::Handover(_) | Self::ProposedBy(_) => {}
             Self::Condition(name) => {
                 names.insert(name);
             }
             Self::All(guards) | Self::Any(guards) => {
-                guards.iter().for_each(|guard| guard.collect_conditions(names));
+                guards.iter().for_each(|guard| guard.collect_condition_names(names));
             }
         }
     }

@@ -80,17 +80,17 @@ impl PhaseGraphState {
     }
 
     /// Counts a turn that started in this phase, or that continues in it after a transition.
-    pub(crate) fn count_turn_started(&mut self) {
+    pub(crate) fn count_turn_started_in_visit(&mut self) {
         self.turns_started = self.turns_started.saturating_add(1);
     }
 
     /// Marks the turn as finished. A turn that did not start here does not count.
-    pub(crate) fn count_turn_ended(&mut self) {
+    pub(crate) fn count_turn_ended_in_visit(&mut self) {
         self.turns_done = self.turns_started;
     }
 
     /// Counts a round in this visit.
-    pub(crate) fn count_round(&mut self) {
+    pub(crate) fn count_round_in_visit(&mut self) {
         self.rounds = self.rounds.saturating_add(1);
     }
 
@@ -197,13 +197,13 @@ impl PhaseTransition {
 
     /// Returns true if the transition begins a new visit. A hand-off within a phase does not.
     #[must_use]
-    pub fn begins_visit(&self) -> bool {
+    pub fn is_visit_start(&self) -> bool {
         self.cause != TransitionCause::SamePhase
     }
 
     /// Returns a warning if a grant skipped requirements or the exit of a limit was blocked.
     #[must_use]
-    pub fn warning(&self) -> Option<String> {
+    pub fn describe_skips_or_blocked_exit(&self) -> Option<String> {
         match &self.cause {
             TransitionCause::Granted { skips } => {
                 Some(format!("`{}` was entered with a grant, which skipped {}", self.to, join_skips(skips)))
@@ -267,7 +267,7 @@ pub struct SkipGrant {
 impl SkipGrant {
     /// Describes for the user what the grant may skip.
     #[must_use]
-    pub fn warning(&self) -> String {
+    pub fn describe_permitted_skips(&self) -> String {
         match self.skips.as_slice() {
             [] => format!("`{}` may be entered once, even if the guard of its edge is not met", self.to),
             skips => format!("`{}` may be entered once; this may skip {}", self.to, join_skips(skips)),

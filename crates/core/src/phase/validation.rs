@@ -119,7 +119,7 @@ impl PhaseGraph {
     /// Returns all errors. Reachability is checked only if there are no other errors.
     pub(crate) fn validate(&self) -> Result<(), Vec<PhaseGraphError>> {
         let mut errors = Vec::new();
-        self.check_names(&mut errors);
+        self.check_sizes_and_names(&mut errors);
         self.check_edges(&mut errors);
         self.phases.iter().for_each(|phase| self.check_limit(phase, &mut errors));
         self.gates.iter().for_each(|gate| self.check_gate(gate, &mut errors));
@@ -132,7 +132,7 @@ impl PhaseGraph {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    fn check_names(&self, errors: &mut Vec<PhaseGraphError>) {
+    fn check_sizes_and_names(&self, errors: &mut Vec<PhaseGraphError>) {
         let mut too_many = |what, count, max| {
             if count > max {
                 errors.push(PhaseGraphError::TooMany { what, count, max });
@@ -172,7 +172,7 @@ impl PhaseGraph {
             if edge.to != edge.from {
                 self.check_phase_exists(&location, &edge.to, errors);
             }
-            if edge.guard.is_impossible() {
+            if edge.guard.can_never_be_met() {
                 errors.push(PhaseGraphError::GuardImpossible { from: edge.from.clone(), to: edge.to.clone() });
             }
         }

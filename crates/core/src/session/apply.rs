@@ -24,7 +24,7 @@ impl Session {
     /// Applies one event.
     pub(crate) fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
         let at = recorded.at;
-        self.count_waiting(spec, at);
+        self.add_waited_time(spec, at);
         self.last_seq = recorded.seq;
         self.last_event_at = at;
         match &recorded.event {
@@ -32,7 +32,7 @@ impl Session {
             Event::SessionForked { session, .. } => {
                 self.id = Some(session.clone());
                 self.closed_reason = None;
-                self.open_calls.values_mut().for_each(OpenCall::mark_inherited);
+                self.open_calls.values_mut().for_each(OpenCall::mark_call_inherited);
                 // The original session reports to the parent.
                 self.child_origin = None;
                 self.result_reported = false;
@@ -100,7 +100,7 @@ impl Session {
             }
             Event::InheritedCallStarted { call } => {
                 if let Some(open) = self.open_calls.get_mut(call) {
-                    open.start_inherited();
+                    open.make_inherited_call_due();
                 }
             }
             Event::CallResolved { call, next } => {
@@ -115,7 +115,7 @@ impl Session {
             Event::PhaseEntered(entered) => self.apply_phase_entered(spec, entered, at),
             Event::PhaseRoundCounted { graph_key } => {
                 if let Some(status) = self.phase_graph_status_mut(spec, graph_key) {
-                    status.state.count_round();
+                    status.state.count_round_in_visit();
                 }
             }
             Event::SkipGranted { graph_key, grant } => {
@@ -180,7 +180,7 @@ impl Session {
             | Event::AskReplied { .. }
             | Event::ReceivedAskDropped { .. }
             | Event::ClaimRequested { .. }
-            | Event::ClaimReleased { .. } => self.apply_exchange_event(&recorded.event),
+            | Event::ClaimReleased { .. } => self.apply_cross_session_event(&recorded.event),
             Event::PhaseTransitionRefused(_)
             | Event::SubmissionHandled { .. }
             | Event::ReplyUndelivered { .. }
@@ -216,7 +216,7 @@ impl Session {
         let options = turn_messages.iter().rev().find_map(|message| message.options.clone());
         self.current_turn =
             Some(Turn { id: turn, messages: turn_messages, started_at: at, options, ..Turn::default() });
-        self.ledger.start_turn(turn);
+        self.ledger.start_turn_totals(turn);
     }
 
     fn apply_turn_ended(&mut self, turn: TurnId, outcome: &TurnOutcome) {
@@ -230,7 +230,7 @@ impl Session {
             self.tool_rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
         rounds.into_iter().for_each(|call| self.close_tool_round(call));
         for status in self.phase_graphs.values_mut().filter(|status| status.counted_turn == Some(turn)) {
-            Arc::make_mut(status).state.count_turn_ended();
+            Arc::make_mut(status).state.count_turn_ended_in_visit();
         }
     }
 
@@ -240,7 +240,7 @@ impl Session {
             self.apply_recomputation_opened(spec, opened, at);
             return;
         }
-        self.ledger.record_prompt_prefix(&opened.receipt.prefix);
+        self.ledger.count_prompt_prefix(&opened.receipt.prefix);
         let thread_id = opened.receipt.thread.thread_id();
         if let CallThread::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
             self.last_ids.thread = self.last_ids.thread.max(*thread);
@@ -248,7 +248,7 @@ impl Session {
             let opening = opening.filter_map(|fragment| Some((fragment.name.clone(), fragment.text?))).collect();
             let slot = Arc::new(slot.clone());
             let mut new = Thread::new(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
-            let foreign = opened.receipt.opening.iter().filter(|fragment| fragment.layer.is_foreign());
+            let foreign = opened.receipt.opening.iter().filter(|fragment| fragment.layer.has_foreign_texts());
             new.foreign_opening = foreign.filter_map(|fragment| fragment.text).collect();
             self.threads.insert(*thread, Arc::new(new));
             if tag.single_call.is_none()
@@ -289,8 +289,8 @@ impl Session {
         if let Some(thread) = opened.compacts_thread.and_then(|thread| self.threads.get_mut(&thread)) {
             Arc::make_mut(thread).active_call = Some(opened.call);
         }
-        self.evict_threads();
-        self.evict_last_prompts();
+        self.evict_oldest_idle_threads();
+        self.evict_oldest_prompt_outlines();
         let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
         let ledger_phase = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
         if let Some(status) = key.and_then(|key| self.phase_graph_status_mut(spec, &key))
@@ -298,7 +298,7 @@ impl Session {
             && status.counted_turn != opened.turn
         {
             status.counted_turn = opened.turn;
-            status.state.count_turn_started();
+            status.state.count_turn_started_in_visit();
         }
         if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
             *turn.calls_by_role.entry(opened.role.clone()).or_default() += 1;
@@ -363,7 +363,7 @@ impl Session {
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
                 let user_texts = opened.receipt.user_words().collect();
-                let is_foreign = |layer: ContextLayer| layer.is_foreign() && layer != ContextLayer::UserWords;
+                let is_foreign = |layer: ContextLayer| layer.has_foreign_texts() && layer != ContextLayer::UserWords;
                 let foreign = opened.receipt.ask.iter().filter(|fragment| is_foreign(fragment.layer));
                 let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();
                 let images = opened.receipt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
@@ -429,7 +429,7 @@ impl Session {
     fn learn_refused_window(&mut self, call: CallId, kind: FailureKind) {
         let refused = self.open_calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
         // A prompt that was not sent because it did not fit was not refused by the model.
-        let Some(open) = refused.filter(|open| open.opened.fits_window()) else { return };
+        let Some(open) = refused.filter(|open| open.opened.is_prompt_within_window()) else { return };
         let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
         let known = self.refused_prompt_tokens.entry(model).or_insert(tokens);
         *known = (*known).min(tokens);
@@ -497,7 +497,7 @@ impl Session {
         }
     }
 
-    fn evict_threads(&mut self) {
+    fn evict_oldest_idle_threads(&mut self) {
         while self.threads.len() > THREADS_MAX {
             let idle = self.threads.values().filter(|thread| thread.active_call.is_none());
             let Some(oldest) = idle.min_by_key(|thread| (thread.last_used_at, thread.id)) else { return };
@@ -509,7 +509,7 @@ impl Session {
         }
     }
 
-    fn evict_last_prompts(&mut self) {
+    fn evict_oldest_prompt_outlines(&mut self) {
         while self.last_prompts.len() > LAST_PROMPTS_MAX {
             let oldest = self.last_prompts.iter().min_by_key(|(_, outline)| outline.call).map(|(slot, _)| slot.clone());
             oldest.map(|slot| self.last_prompts.remove(&slot));
@@ -532,7 +532,7 @@ impl Session {
 
 impl OpenCall {
     /// Marks a call as inherited, because it has not started in the forked session.
-    fn mark_inherited(&mut self) {
+    fn mark_call_inherited(&mut self) {
         self.status = match self.status {
             OpenCallStatus::Due => OpenCallStatus::Inherited(UnixMillis(0)),
             OpenCallStatus::WaitingUntil(until) => OpenCallStatus::Inherited(until),
@@ -541,7 +541,7 @@ impl OpenCall {
     }
 
     /// Makes an inherited call due.
-    fn start_inherited(&mut self) {
+    fn make_inherited_call_due(&mut self) {
         self.status = match self.status {
             OpenCallStatus::Inherited(UnixMillis(0)) => OpenCallStatus::Due,
             OpenCallStatus::Inherited(until) => OpenCallStatus::WaitingUntil(until),

@@ -8,7 +8,7 @@ use crate::ids::AskId;
 
 impl Session {
     /// Applies an event about children, questions or claims. Other events change nothing here.
-    pub(super) fn apply_exchange_event(&mut self, event: &Event) {
+    pub(super) fn apply_cross_session_event(&mut self, event: &Event) {
         match event {
             Event::ChildSpawned(spawned) => {
                 self.last_ids.child = self.last_ids.child.max(spawned.child);
@@ -23,10 +23,10 @@ impl Session {
             Event::ChildEnded { child, usage, .. } => {
                 let was_open = self.open_children.remove(child).is_some();
                 if was_open {
-                    self.ledger.descendants.add_child(usage);
+                    self.ledger.descendants.add_child_usage(usage);
                 }
             }
-            Event::ChildUsageReported { usage, .. } => self.ledger.descendants.add_calls_of(usage),
+            Event::ChildUsageReported { usage, .. } => self.ledger.descendants.add_call_usage(usage),
             Event::ResultSet { result } => self.result = Some(Arc::new(result.clone())),
             Event::ResultReported => self.result_reported = true,
             Event::AskSent(sent) => {
@@ -35,7 +35,7 @@ impl Session {
             }
             Event::AskEnded { ask, outcome } => {
                 self.open_asks.remove(ask);
-                self.apply_claim_answer(*ask, outcome);
+                self.apply_workspace_claim_outcome(*ask, outcome);
             }
             Event::AskReceived(received) => {
                 self.last_ids.ask = self.last_ids.ask.max(received.ask);
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    fn apply_claim_answer(&mut self, ask: AskId, outcome: &AskOutcome) {
+    fn apply_workspace_claim_outcome(&mut self, ask: AskId, outcome: &AskOutcome) {
         if let Some(claim) = self.claim.as_mut().filter(|claim| claim.ask == ask) {
             match outcome {
                 AskOutcome::Answered { .. } => claim.is_held = true,

@@ -84,11 +84,11 @@ impl Session {
     }
 
     /// Adds the time since the last event to the visits that it extends, if the session waited.
-    pub(super) fn count_waiting(&mut self, spec: &FlowSpec, now: UnixMillis) {
+    pub(super) fn add_waited_time(&mut self, spec: &FlowSpec, now: UnixMillis) {
         if now <= self.last_event_at {
             return;
         }
-        let Some(since) = self.waiting_since() else { return };
+        let Some(since) = self.waiting_for_others_since() else { return };
         for (key, status) in &mut self.phase_graphs {
             let graph = spec.graphs.get(&key.graph);
             if graph.is_some_and(|graph| waiting_extends_visit(graph, &status.state)) {
@@ -122,7 +122,7 @@ impl Session {
     pub(super) fn apply_phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: UnixMillis) {
         let turn = self.current_turn.as_ref().map(|turn| turn.id);
         let Some(status) = self.phase_graph_status_mut(spec, &entered.graph_key) else { return };
-        if !entered.transition.begins_visit() {
+        if !entered.transition.is_visit_start() {
             return;
         }
         status.past_states.push_back(status.state.clone());

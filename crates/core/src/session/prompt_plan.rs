@@ -135,7 +135,7 @@ impl UnloadedPrompt {
 
     /// Returns the ids of all texts that the prompt needs.
     #[must_use]
-    pub fn required_body_ids(&self) -> BTreeSet<BodyId> {
+    pub fn required_prompt_body_ids(&self) -> BTreeSet<BodyId> {
         let mut ids: BTreeSet<BodyId> = self.opened.tools_body.into_iter().chain(self.opened.output_schema).collect();
         let result = self.try_for_each_message(0, |message, parts| {
             ids.extend(parts);
@@ -218,7 +218,7 @@ impl UnloadedPrompt {
     /// Returns the id of a text that is missing or cannot be parsed.
     pub fn resolve_prompt(&self, cache: &mut ThreadPromptCache, texts: &dyn BodyTextLookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find_text(id).ok_or(id);
-        cache.sync_with_plan(self);
+        cache.drop_messages_not_in_plan(self);
         // Copied only while the earlier call is still in progress.
         let messages = Arc::make_mut(&mut cache.messages);
         messages.truncate(cache.thread_message_count);
@@ -268,7 +268,7 @@ impl UnloadedPrompt {
 
 impl ThreadPromptCache {
     /// Removes messages that are no longer in the plan's thread.
-    fn sync_with_plan(&mut self, plan: &UnloadedPrompt) {
+    fn drop_messages_not_in_plan(&mut self, plan: &UnloadedPrompt) {
         match &plan.content {
             PromptMessageSource::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());

@@ -9,12 +9,12 @@ impl Session {
     /// lease.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.is_idle() || (self.waits_in_turn() && !self.has_work_to_start())
+        self.is_idle() || (self.has_anything_pending() && !self.has_work_to_start())
     }
 
     /// Returns since when the session waits for a person or another session, if it waits for nothing else. Between
     /// turns it waits for the user.
-    pub(crate) fn waiting_since(&self) -> Option<UnixMillis> {
+    pub(crate) fn waiting_for_others_since(&self) -> Option<UnixMillis> {
         let waits_for_other = self.current_turn.is_none()
             || !self.held_tool_runs.is_empty()
             || self.open_calls.values().any(|open| open.status == OpenCallStatus::AwaitingOperator)
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Returns true if the session waits for something, so that a running turn is not stalled.
-    pub(crate) fn waits_in_turn(&self) -> bool {
+    pub(crate) fn has_anything_pending(&self) -> bool {
         !self.open_calls.is_empty()
             || !self.open_tool_runs.is_empty()
             || !self.tool_rounds.is_empty()

@@ -14,7 +14,7 @@ use crate::thread::ThreadMessage;
 
 impl Session {
     /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
-    pub(crate) fn held_tool_use(&self, run: ToolRunId) -> Option<SessionToolApproval> {
+    pub(crate) fn session_approval_for_held_run(&self, run: ToolRunId) -> Option<SessionToolApproval> {
         let (held, opened) = (self.held_tool_runs.get(&run)?, self.open_tool_runs.get(&run)?);
         Some(SessionToolApproval { tool: opened.tool.clone(), role: held.role.clone() })
     }
@@ -25,8 +25,8 @@ impl Session {
         self.tool_rounds.get(call).map(|round| round.request.role.clone())
     }
 
-    /// Returns the arguments of a run that a model requested with other arguments.
-    pub(crate) fn edited_arguments_of_model(&self, run: ToolRunId) -> Option<&Value> {
+    /// Returns the arguments of a run that a model requested, if a person changed them.
+    pub(crate) fn human_edited_arguments(&self, run: ToolRunId) -> Option<&Value> {
         let opened = self.open_tool_runs.get(&run).filter(|_| self.edited_tool_runs.contains(&run))?;
         opened.requested_by.as_ref().map(|_| &opened.arguments)
     }

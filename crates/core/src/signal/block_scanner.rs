@@ -59,7 +59,7 @@ struct OpenBlock {
 
 impl OpenBlock {
     /// Returns true if the marker has its own line.
-    fn has_own_line(&self) -> bool {
+    fn has_marker_on_own_line(&self) -> bool {
         self.begins_line && self.content.lines().next().unwrap_or_default().trim().is_empty()
     }
 }
@@ -105,12 +105,12 @@ impl BlockScanner {
 
     /// Ends the text and returns the rest of the visible text.
     pub(super) fn finish(&mut self) -> String {
-        self.flush_held_line();
-        self.flush_candidate();
+        self.flush_possible_marker_line();
+        self.flush_marker_candidate();
         if let Some(open) = self.open.take() {
             let block = open.name.clone();
             // For a block that is cut off, it is unknown whether it would have continued like the user's.
-            if open.quote_match.is_matching() && !open.has_own_line() && !open.content.trim().is_empty() {
+            if open.quote_match.is_matching() && !open.has_marker_on_own_line() && !open.content.trim().is_empty() {
                 push_complaint(&mut self.complaints, BlockComplaint::QuotedFromUser { block });
                 self.show_as_text(&open);
             } else if open.is_dropped {
@@ -141,11 +141,11 @@ impl BlockScanner {
     fn push_char(&mut self, c: char) {
         if let Some(mut held) = self.held_line.take() {
             held.push(c);
-            self.handle_held_line(held);
+            self.handle_possible_marker_line(held);
         } else if self.may_begin_near_miss(c) {
-            self.handle_held_line(c.to_string());
+            self.handle_possible_marker_line(c.to_string());
         } else {
-            self.push_line_char(c);
+            self.push_char_outside_near_miss(c);
         }
     }
 
@@ -154,22 +154,22 @@ impl BlockScanner {
             return false;
         }
         match &self.open {
-            Some(_) => near_miss::may_begin_end(c),
-            None => self.lines.ignored_region().is_none() && near_miss::may_begin(c, &self.names),
+            Some(_) => near_miss::may_begin_end_marker(c),
+            None => self.lines.ignored_region().is_none() && near_miss::may_begin_start_marker(c, &self.names),
         }
     }
 
-    fn match_held_line(&self, text: &str, is_end: bool) -> NearMissMarkerMatch {
+    fn match_possible_marker_line(&self, text: &str, is_end: bool) -> NearMissMarkerMatch {
         let found = match (&self.open, self.fence_to_close) {
-            (Some(open), _) => near_miss::match_end(text, &open.ends, open.is_near_miss, open.fence, is_end),
+            (Some(open), _) => near_miss::match_end_marker(text, &open.ends, open.is_near_miss, open.fence, is_end),
             (None, Some(fence)) if text.starts_with(fence.mark) => near_miss::match_closing_fence(text, fence, is_end),
-            (None, _) => near_miss::match_start(text, &self.names, is_end),
+            (None, _) => near_miss::match_start_marker(text, &self.names, is_end),
         };
         match &found {
             NearMissMarkerMatch::Start { name, len, fence } => {
                 let is_quote = match fence {
-                    Some(_) => self.quotes.start_match(name).is_matching(),
-                    None => self.quotes.contains_line(&text[..*len]),
+                    Some(_) => self.quotes.start_quote_match(name).is_matching(),
+                    None => self.quotes.has_user_line(&text[..*len]),
                 };
                 if is_quote { NearMissMarkerMatch::NoMatch } else { found }
             }
@@ -177,17 +177,17 @@ impl BlockScanner {
         }
     }
 
-    fn handle_held_line(&mut self, text: String) {
-        match self.match_held_line(&text, false) {
+    fn handle_possible_marker_line(&mut self, text: String) {
+        match self.match_possible_marker_line(&text, false) {
             NearMissMarkerMatch::Partial { .. } => self.held_line = Some(text),
             found => self.apply_near_miss(found, &text),
         }
     }
 
-    fn flush_held_line(&mut self) {
+    fn flush_possible_marker_line(&mut self) {
         while let Some(text) = self.held_line.take() {
-            let so_far = self.match_held_line(&text, false);
-            let found = self.match_held_line(&text, true);
+            let so_far = self.match_possible_marker_line(&text, false);
+            let found = self.match_possible_marker_line(&text, true);
             let is_cut = [&so_far, &found].contains(&&NearMissMarkerMatch::Partial { is_named: true });
             if is_cut && !matches!(found, NearMissMarkerMatch::Start { .. } | NearMissMarkerMatch::End { .. }) {
                 push_complaint(&mut self.complaints, BlockComplaint::TruncatedMarker { text: shorten_excerpt(&text) });
@@ -227,7 +227,7 @@ impl BlockScanner {
             }
             NearMissMarkerMatch::Partial { .. } | NearMissMarkerMatch::NoMatch => {
                 let first = text.chars().next();
-                first.into_iter().for_each(|c| self.push_line_char(c));
+                first.into_iter().for_each(|c| self.push_char_outside_near_miss(c));
                 first.map_or(0, char::len_utf8)
             }
         };
@@ -240,7 +240,7 @@ impl BlockScanner {
     }
 
     /// Processes a character that does not belong to a near-miss marker.
-    fn push_line_char(&mut self, c: char) {
+    fn push_char_outside_near_miss(&mut self, c: char) {
         if let Some(mut candidate) = self.candidate.take() {
             candidate.text.push(c);
             match self.match_marker(&candidate.text) {
@@ -259,7 +259,7 @@ impl BlockScanner {
             let in_run = c == '<' && candidate.text == "<<<";
             let ordinary = if in_run { "<" } else { candidate.text.as_str() };
             for c in ordinary.chars() {
-                self.push_text_char(c);
+                self.push_char_outside_marker(c);
             }
             if in_run {
                 self.candidate = Some(MarkerCandidate { begins_line: false, ..candidate });
@@ -273,7 +273,7 @@ impl BlockScanner {
                 ignored_region: self.lines.ignored_region(),
             });
         } else {
-            self.push_text_char(c);
+            self.push_char_outside_marker(c);
         }
     }
 
@@ -305,7 +305,7 @@ impl BlockScanner {
         let index = self.marker_labels().position(|known| known.eq_ignore_ascii_case(name));
         match (index, closing) {
             (Some(_), ">" | ">>") => BlockMarkerMatch::Partial,
-            (Some(index), ">>>") => match self.names.names().nth(index) {
+            (Some(index), ">>>") => match self.names.block_names().nth(index) {
                 Some(name) => BlockMarkerMatch::Complete(BlockMarker::Start(name.to_owned())),
                 None => BlockMarkerMatch::Complete(BlockMarker::End),
             },
@@ -316,7 +316,7 @@ impl BlockScanner {
     /// Returns the labels that a marker can have here: the block names and, in a block, its end labels.
     fn marker_labels(&self) -> impl Iterator<Item = &str> {
         let ends = self.open.iter().flat_map(|open| open.ends.iter().map(String::as_str));
-        self.names.names().chain(ends)
+        self.names.block_names().chain(ends)
     }
 
     fn handle_marker(&mut self, marker: BlockMarker, candidate: MarkerCandidate) {
@@ -345,7 +345,7 @@ impl BlockScanner {
             (BlockMarker::Start(name), None, None) => return self.open_block(name, candidate),
         }
         for c in candidate.text.chars() {
-            self.push_text_char(c);
+            self.push_char_outside_marker(c);
         }
     }
 
@@ -356,7 +356,7 @@ impl BlockScanner {
             format!("{END_MARKER_NAME}_{name}"),
             format!("/{name}"),
         ];
-        let quote_match = self.quotes.start_match(&name);
+        let quote_match = self.quotes.start_quote_match(&name);
         let MarkerCandidate { text: marker, begins_line, .. } = candidate;
         let content = String::new();
         self.open = Some(OpenBlock {
@@ -403,13 +403,13 @@ impl BlockScanner {
     /// marker has its own line, or nothing follows.
     fn is_intended_block(&self, open: &OpenBlock) -> bool {
         let schema = self.names.block_schema(&open.name);
-        open.has_own_line()
+        open.has_marker_on_own_line()
             || open.content.trim().is_empty()
             || schema.is_some_and(|schema| fields::has_known_key(&open.content, schema))
     }
 
     /// Processes a character that is not part of a marker.
-    fn push_text_char(&mut self, c: char) {
+    fn push_char_outside_marker(&mut self, c: char) {
         self.lines.push_char(c);
         let Some(open) = &mut self.open else {
             self.visible.push_char(c);
@@ -419,7 +419,7 @@ impl BlockScanner {
             return;
         }
         open.content.push(c);
-        self.quotes.advance_match(&mut open.quote_match, c);
+        self.quotes.advance_quote_match(&mut open.quote_match, c);
         if open.content.len() > BLOCK_BYTES_MAX
             && let Some(mut open) = self.open.take()
         {
@@ -440,7 +440,7 @@ impl BlockScanner {
         }
     }
 
-    fn flush_candidate(&mut self) {
+    fn flush_marker_candidate(&mut self) {
         if let Some(candidate) = self.candidate.take() {
             // The text was cut off in the marker of a block.
             let is_cut = candidate.text.chars().any(char::is_alphanumeric);
@@ -450,7 +450,7 @@ impl BlockScanner {
                 return;
             }
             for c in candidate.text.chars() {
-                self.push_text_char(c);
+                self.push_char_outside_marker(c);
             }
         }
     }

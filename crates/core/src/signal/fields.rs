@@ -162,7 +162,7 @@ pub(super) fn parse_block_fields(
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
         if let Some(mut key) = FieldKeyLine::parse(line) {
-            if offset > 0 && reader.ignore_unknown_key(&key, line) {
+            if offset > 0 && reader.end_value_at_unknown_key(&key, line) {
                 offset = end;
                 continue;
             }
@@ -170,7 +170,7 @@ pub(super) fn parse_block_fields(
                 // The key is on the line of the start marker, so its indentation means nothing.
                 key.indent = usize::MAX - 1;
             }
-            if let Some(kind) = reader.resolve_key(&key) {
+            if let Some(kind) = reader.close_fields_and_resolve_key(&key) {
                 let value_at = end - key.rest.len();
                 if *kind == BlockFieldKind::Raw {
                     reader.store_raw_value(&key, &raw[value_at..]);
@@ -181,7 +181,7 @@ pub(super) fn parse_block_fields(
                 continue;
             }
         }
-        reader.push_line(line);
+        reader.push_continuation_line(line);
         offset = end;
     }
     reader.finish()
@@ -268,7 +268,7 @@ struct FieldParser<'a, 'c> {
 
 impl<'a> FieldParser<'a, '_> {
     /// Closes the fields that `key` ends and returns its type, if the key is known here.
-    fn resolve_key(&mut self, key: &FieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
+    fn close_fields_and_resolve_key(&mut self, key: &FieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
         let value_before = self
             .frames
             .last()
@@ -296,7 +296,7 @@ impl<'a> FieldParser<'a, '_> {
     }
 
     /// Ends the open value at a line that looks like a key but is not known. Returns false if the line is not such a key.
-    fn ignore_unknown_key(&mut self, key: &FieldKeyLine<'a>, line: &str) -> bool {
+    fn end_value_at_unknown_key(&mut self, key: &FieldKeyLine<'a>, line: &str) -> bool {
         let Some(frame) = self.frames.last() else { return false };
         let Some(field) = &frame.open else { return false };
         let is_key_shaped = line.trim_start().split(':').next().is_some_and(|name| {
@@ -339,7 +339,7 @@ impl<'a> FieldParser<'a, '_> {
     }
 
     /// Adds a line without a key.
-    fn push_line(&mut self, line: &'a str) {
+    fn push_continuation_line(&mut self, line: &'a str) {
         let Some(frame) = self.frames.last_mut() else { return };
         match &mut frame.open {
             Some(field) => field.lines.push(line.trim_end_matches(['\n', '\r'])),

@@ -109,7 +109,7 @@ struct JsonSearch<'w> {
 }
 
 impl JsonSearch<'_> {
-    fn accepts(&mut self, value: &Value) -> bool {
+    fn check_acceptance(&mut self, value: &Value) -> bool {
         let accepted = (self.is_accepted)(value);
         self.saw_rejected |= !accepted;
         accepted
@@ -134,7 +134,7 @@ impl JsonSearch<'_> {
     fn parse_whole_text(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
         let text = text.trim();
         let value: Value = text.starts_with(['{', '[']).then(|| serde_json::from_str(text).ok())??;
-        self.accepts(&value).then_some(json_repair::RepairedJson {
+        self.check_acceptance(&value).then_some(json_repair::RepairedJson {
             value,
             end: text.len(),
             is_repaired: false,
@@ -149,12 +149,12 @@ impl JsonSearch<'_> {
         let mut at = 0;
         while let Some(offset) = text[at..].find(['{', '[']) {
             let start = at + offset;
-            match json_repair::repair_json_at(text, start) {
+            match json_repair::parse_repairable_json_at(text, start) {
                 Ok(found) => {
                     at = found.end;
                     let len = found.end - start;
                     let is_longer = best.as_ref().is_none_or(|(best, _)| len > *best);
-                    if !is_accidental_match(&found) && is_longer && self.accepts(&found.value) {
+                    if !is_accidental_match(&found) && is_longer && self.check_acceptance(&found.value) {
                         best = Some((len, found));
                     }
                 }

@@ -20,7 +20,7 @@ pub(super) struct RepairedJson {
 }
 
 /// Parses the object or array at `start`. Otherwise returns the offset at which it became clear that there is none.
-pub(super) fn repair_json_at(text: &str, start: usize) -> Result<RepairedJson, usize> {
+pub(super) fn parse_repairable_json_at(text: &str, start: usize) -> Result<RepairedJson, usize> {
     let mut parser = JsonRepairParser { text, at: start, is_repaired: false, is_truncated: false };
     match parser.parse_value(1, JsonContainer::Array) {
         Some(value) => {

@@ -100,7 +100,7 @@ impl MarkdownTracker {
             }
             _ => {}
         }
-        self.line.code_span_after_run().map(|_| IgnoredRegion::CodeSpan)
+        self.line.open_code_span_length().map(|_| IgnoredRegion::CodeSpan)
     }
 
     /// Processes the next character.
@@ -112,7 +112,7 @@ impl MarkdownTracker {
         if c == '`' {
             self.line.run += 1;
         } else {
-            self.line.span = self.line.code_span_after_run();
+            self.line.span = self.line.open_code_span_length();
             self.line.run = 0;
         }
         self.line.prefix = self.next_prefix(c);
@@ -199,7 +199,7 @@ impl MarkdownTracker {
 
 impl MarkdownLineState {
     /// Returns the length of the code span that is open after the current run of backticks.
-    fn code_span_after_run(&self) -> Option<usize> {
+    fn open_code_span_length(&self) -> Option<usize> {
         match (self.run, self.span) {
             (0, span) => span,
             (run, None) => Some(run),

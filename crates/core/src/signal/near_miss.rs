@@ -51,26 +51,30 @@ enum MarkerLineMatch<'a> {
 }
 
 /// Returns true if a near-miss marker can begin with this character.
-pub(super) fn may_begin(c: char, names: &BlockSet) -> bool {
-    matches!(c, '<' | '>' | '*' | '_' | '#' | '[' | '`' | '~') || names.names().any(|name| name.starts_with(c))
+pub(super) fn may_begin_start_marker(c: char, names: &BlockSet) -> bool {
+    matches!(c, '<' | '>' | '*' | '_' | '#' | '[' | '`' | '~') || names.block_names().any(|name| name.starts_with(c))
 }
 
 /// Returns true if a near-miss end marker can begin with this character.
-pub(super) fn may_begin_end(c: char) -> bool {
+pub(super) fn may_begin_end_marker(c: char) -> bool {
     matches!(c, '<' | '>' | '*' | '_' | '#' | '[' | '`' | '~' | 'E' | '/')
 }
 
 /// Classifies text outside blocks. `is_end` says that no text follows.
-pub(super) fn match_start(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
+pub(super) fn match_start_marker(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     if text.len() > NEAR_MISS_BYTES_MAX {
         return NearMissMarkerMatch::NoMatch;
     }
-    if text.starts_with(['`', '~']) { match_fence(text, names, is_end) } else { match_line(text, names, is_end) }
+    if text.starts_with(['`', '~']) {
+        match_fenced_start_marker(text, names, is_end)
+    } else {
+        match_start_marker_line(text, names, is_end)
+    }
 }
 
 /// Classifies text at the beginning of a line in a block that `labels` end. In a block that itself began with a near
 /// miss, the end may be decorated too, or be the end of the fence around the block.
-pub(super) fn match_end(
+pub(super) fn match_end_marker(
     text: &str,
     labels: &[String],
     is_near_miss: bool,
@@ -109,18 +113,16 @@ pub(super) fn match_closing_fence(text: &str, fence: CodeFenceMarker, is_end: bo
     }
 }
 
-fn match_line(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
+fn match_start_marker_line(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     let (line, is_complete) = first_line(text, is_end);
-    match classify_line(line, names.names(), is_complete) {
-        MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: is_bracketed_name_part(line) },
+    match classify_line(line, names.block_names(), is_complete) {
+        MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: is_partial_bracketed_marker(line) },
         MarkerLineMatch::Bracketed(name) => {
             NearMissMarkerMatch::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }
         }
         MarkerLineMatch::Decorated(name) => {
-            match_with_key(&text[line.len()..], name, names, is_end).unwrap_or_else(|| NearMissMarkerMatch::Start {
-                name: name.to_owned(),
-                len: line.trim_end().len(),
-                fence: None,
+            match_text_after_marker(&text[line.len()..], name, names, is_end).unwrap_or_else(|| {
+                NearMissMarkerMatch::Start { name: name.to_owned(), len: line.trim_end().len(), fence: None }
             })
         }
         MarkerLineMatch::Exact(_) | MarkerLineMatch::NoMatch => NearMissMarkerMatch::NoMatch,
@@ -128,7 +130,7 @@ fn match_line(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch
 }
 
 /// Returns what the text after a marker says about it; `None` if a known key follows.
-fn match_with_key(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Option<NearMissMarkerMatch> {
+fn match_text_after_marker(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Option<NearMissMarkerMatch> {
     let partial = NearMissMarkerMatch::Partial { is_named: true };
     let text = after.trim_start();
     let (line, is_complete) = first_line(text, is_end);
@@ -148,7 +150,7 @@ fn match_with_key(after: &str, name: &str, names: &BlockSet, is_end: bool) -> Op
 }
 
 /// Classifies a code fence, which is a near miss if it contains a marker in its first line and a known key in the next.
-fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
+fn match_fenced_start_marker(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatch {
     let mark = if text.starts_with('`') { '`' } else { '~' };
     let (opening, is_complete) = first_line(text, is_end);
     let info = opening.trim_start_matches(mark);
@@ -163,13 +165,15 @@ fn match_fence(text: &str, names: &BlockSet, is_end: bool) -> NearMissMarkerMatc
     if line.is_empty() {
         return NearMissMarkerMatch::Partial { is_named: false };
     }
-    match classify_line(line, names.names(), is_complete) {
+    match classify_line(line, names.block_names(), is_complete) {
         MarkerLineMatch::Partial => NearMissMarkerMatch::Partial { is_named: false },
         MarkerLineMatch::Bracketed(name) | MarkerLineMatch::Decorated(name) | MarkerLineMatch::Exact(name) => {
-            match_with_key(&inner[line.len()..], name, names, is_end).unwrap_or_else(|| NearMissMarkerMatch::Start {
-                name: name.to_owned(),
-                len: start + line.trim_end().len(),
-                fence: Some(fence),
+            match_text_after_marker(&inner[line.len()..], name, names, is_end).unwrap_or_else(|| {
+                NearMissMarkerMatch::Start {
+                    name: name.to_owned(),
+                    len: start + line.trim_end().len(),
+                    fence: Some(fence),
+                }
             })
         }
         MarkerLineMatch::NoMatch => NearMissMarkerMatch::NoMatch,
@@ -193,7 +197,7 @@ fn classify_line<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_comple
 }
 
 fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_complete: bool) -> MarkerLineMatch<'a> {
-    let (opening, rest) = split_run(line);
+    let (opening, rest) = split_leading_equal_chars(line);
     if opening.len() > MARKER_BRACKETS_MAX || (opening == ">" && !rest.is_empty()) {
         return MarkerLineMatch::NoMatch;
     }
@@ -204,7 +208,7 @@ fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
     if rest.len() - label.len() - closing.len() > MARKER_SPACES_MAX || label.len() - name.len() > MARKER_SPACES_MAX {
         return MarkerLineMatch::NoMatch;
     }
-    let (closing, tail) = split_run(closing);
+    let (closing, tail) = split_leading_equal_chars(closing);
     // While the text grows, more brackets may follow.
     let is_single = opening.len() == 1 || (closing.len() == 1 && (is_complete || !tail.is_empty()));
     for known in names {
@@ -225,7 +229,7 @@ fn classify_bracketed<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
 }
 
 /// Splits off the run of equal characters at the beginning.
-fn split_run(text: &str) -> (&str, &str) {
+fn split_leading_equal_chars(text: &str) -> (&str, &str) {
     let Some(first) = text.chars().next() else { return ("", "") };
     text.split_at(text.len() - text.trim_start_matches(first).len())
 }
@@ -246,7 +250,7 @@ fn classify_decorated<'a>(line: &str, names: impl Iterator<Item = &'a str>, is_c
 }
 
 /// Returns true if a line that ends the text is enough of a bracketed marker to be hidden.
-fn is_bracketed_name_part(line: &str) -> bool {
+fn is_partial_bracketed_marker(line: &str) -> bool {
     // The scanner itself hides a text that is cut off in an exact marker. `>> NAME` is a quote.
     let is_other = line.starts_with("<<<") || (line.starts_with('>') && line.contains(is_blank));
     let letters = line.chars().filter(char::is_ascii_uppercase).count();

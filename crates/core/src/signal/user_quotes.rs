@@ -34,10 +34,10 @@ impl QuotedMarkerMatcher {
     pub(super) fn new(user_texts: &[impl AsRef<str>], names: &BlockSet) -> Self {
         let mut quotes = Self::default();
         let marker = |name: &str| format!("<<<{name}>>>").chars().filter_map(normalize_char).collect::<Vec<char>>();
-        let markers: Vec<(&str, Vec<char>)> = names.names().map(|name| (name, marker(name))).collect();
+        let markers: Vec<(&str, Vec<char>)> = names.block_names().map(|name| (name, marker(name))).collect();
         for line in user_texts.iter().flat_map(|text| text.as_ref().lines()) {
             let upper = line.to_ascii_uppercase();
-            if quotes.lines.len() < QUOTED_MARKERS_MAX && names.names().any(|name| upper.contains(name)) {
+            if quotes.lines.len() < QUOTED_MARKERS_MAX && names.block_names().any(|name| upper.contains(name)) {
                 quotes.lines.push(line.chars().filter_map(normalize_char).collect());
             }
         }
@@ -58,13 +58,13 @@ impl QuotedMarkerMatcher {
     }
 
     /// Returns true if the user wrote this line.
-    pub(super) fn contains_line(&self, line: &str) -> bool {
+    pub(super) fn has_user_line(&self, line: &str) -> bool {
         let line: Vec<char> = line.chars().filter_map(normalize_char).collect();
         self.lines.contains(&line)
     }
 
     /// Starts to compare a block with this name.
-    pub(super) fn start_match(&self, name: &str) -> UserQuoteMatch {
+    pub(super) fn start_quote_match(&self, name: &str) -> UserQuoteMatch {
         let markers = self.markers.iter().filter(|(marked, _, _)| marked == name);
         UserQuoteMatch { positions: markers.map(|(_, text, at)| (*text, *at)).collect() }
     }
@@ -76,7 +76,7 @@ impl QuotedMarkerMatcher {
     }
 
     /// Continues the comparison with the next character of the block.
-    pub(super) fn advance_match(&self, quote_match: &mut UserQuoteMatch, c: char) {
+    pub(super) fn advance_quote_match(&self, quote_match: &mut UserQuoteMatch, c: char) {
         let Some(c) = normalize_char(c) else { return };
         quote_match.positions.retain_mut(|(text, at)| {
             let is_same = self.texts[*text].get(*at) == Some(&c);

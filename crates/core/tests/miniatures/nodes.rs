@@ -27,13 +27,13 @@ fn each_node_sees_only_its_own_layers() {
     assert_eq!(harness.prompt_lines("think"), "System: be think\nUser: rice beans fish⏎⏎offered two⏎⏎no fish\n");
     harness.answer_call("think", "{\"steps\": 0}");
     assert_eq!(harness.prompt_lines("reply"), "System: be reply\nUser: Rice or fish?⏎⏎no fish\n");
-    harness.answer_call("reply", "Rice.").take_log();
+    harness.answer_call("reply", "Rice.").take_new_event_lines();
     harness.fail_call("summarize", FailureKind::Refused);
     expect![[r#"
         c10 attempt 1 failed (refused: as the test wants); given up
         t2 done
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn two_agents_work_at_once_and_the_router_waits_for_both() {
     let mut harness = SessionHarness::open(MiniProjectFlow::new());
     harness.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
     assert_eq!(harness.open_call_roles(), ["worker", "worker"]);
-    harness.take_log();
+    harness.take_new_event_lines();
     harness.answer_with_tool_call("worker", "look", json!({"at": "src"}));
     harness.answer_with_tool_call("worker", "complete", json!({}));
     harness.finish_tool("look", Ok("two files"));
@@ -31,7 +31,7 @@ fn two_agents_work_at_once_and_the_router_waits_for_both() {
         x1 done: two files
         c5 worker ann asked work on plain in execute, th2 continued (3 messages)
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     harness.answer_call("worker", "bob is done");
     assert_eq!(harness.open_call_roles(), ["worker"], "the router is not asked while ann works");
     assert_eq!(

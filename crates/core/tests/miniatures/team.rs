@@ -9,7 +9,7 @@ fn reviewers_thread_lasts_for_one_story() {
     let mut harness = SessionHarness::open(MiniTeam::new());
     harness.send_message("story-1 to ann").send_message("story-2 to bob");
     harness.answer_call("coder", "plan one?").answer_call("architect", "change it");
-    harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").take_log();
+    harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").take_new_event_lines();
     // ann resubmits: the architect sees its own earlier review of ann, and nothing of bob's.
     harness.answer_call("coder", "plan two?");
     assert_eq!(
@@ -25,7 +25,11 @@ fn reviewers_thread_lasts_for_one_story() {
 #[test]
 fn urgent_message_is_received_first_and_none_is_lost() {
     let mut harness = SessionHarness::open(MiniTeam::new());
-    harness.send_message("story-1 to ann").send_message("story-2 to ann").send_message("fact to ann").take_log();
+    harness
+        .send_message("story-1 to ann")
+        .send_message("story-2 to ann")
+        .send_message("fact to ann")
+        .take_new_event_lines();
     harness.answer_call("coder", "done");
     expect![[r#"
         c1 answered: done
@@ -35,7 +39,7 @@ fn urgent_message_is_received_first_and_none_is_lost() {
         coder of ann: waiting → coding by agent `ann`
         c2 coder ann asked letter on plain in coding, th2 new: another work item; prefix broken by instruction after 0 tokens
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     assert_eq!(harness.prompt_lines("coder"), "System: ann on story-2 with ann\nUser: fact\n");
     harness.answer_call("coder", "noted");
     assert_eq!(

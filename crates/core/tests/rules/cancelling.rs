@@ -55,10 +55,10 @@ fn cancelling_a_call_in_flight_warns_that_it_may_be_billed() {
     ];
     for (why, stop) in stops {
         let mut harness = chat();
-        harness.send_message("hi").take_log();
+        harness.send_message("hi").take_new_event_lines();
         harness.apply_input(stop);
         let line = format!("c1 cancelled in flight, possibly billed: {why}\n");
-        assert!(harness.take_log().contains(&line), "{why}");
+        assert!(harness.take_new_event_lines().contains(&line), "{why}");
         let ledger = &harness.session().ledger;
         let one = UsageTotals { unknown_attempts: 1, ..UsageTotals::default() };
         assert_eq!((ledger.total, ledger.by_role["speaker"], ledger.by_model["plain"]), (one, one, one), "{why}");

@@ -47,7 +47,7 @@ fn closing_cancels_work_outside_turns_and_nothing_new_starts() {
         ],
         _ => Vec::new(),
     }));
-    harness.send_message("go").answer_with_tool_call("worker", "look", json!({})).take_log();
+    harness.send_message("go").answer_with_tool_call("worker", "look", json!({})).take_new_event_lines();
     harness.run_command(OperatorCommand::Close);
     assert!(harness.session().is_idle() && harness.session().timers.is_empty());
     assert_eq!(

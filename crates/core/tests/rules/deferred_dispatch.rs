@@ -15,7 +15,7 @@ fn chat() -> SessionHarness {
 fn message_waits_until_dispatch_is_immediate() {
     let mut harness = chat();
     harness.with_deferred_dispatch(|harness| {
-        harness.send_message("hi").advance_and_tick(1_000).take_log();
+        harness.send_message("hi").advance_and_tick(1_000).take_new_event_lines();
     });
     assert_eq!((harness.session().queued_messages.len(), harness.session().current_turn.is_some()), (1, false));
     assert!(harness.session().open_calls.is_empty() && !harness.session().is_idle(), "it is pending and not started");
@@ -24,7 +24,7 @@ fn message_waits_until_dispatch_is_immediate() {
         t1 started with m1
         c1 speaker asked reply on plain, th1 new: first call in this scope
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     harness.answer_call("speaker", "yes");
     assert_eq!(harness.session().ledger.total.unknown_attempts, 0);
 }
@@ -32,11 +32,14 @@ fn message_waits_until_dispatch_is_immediate() {
 #[test]
 fn messages_queued_behind_a_cancelled_turn_keep_waiting() {
     let mut harness = chat();
-    harness.send_message("one").send_message("two").take_log();
+    harness.send_message("one").send_message("two").take_new_event_lines();
     harness.with_deferred_dispatch(|harness| {
         harness.run_command(OperatorCommand::Cancel { turn: None });
     });
-    assert_eq!(harness.take_log(), "c1 cancelled in flight, possibly billed: cancelled on request\nt1 cancelled\n");
+    assert_eq!(
+        harness.take_new_event_lines(),
+        "c1 cancelled in flight, possibly billed: cancelled on request\nt1 cancelled\n"
+    );
     harness.crash_and_recover().answer_call("speaker", "to two");
     assert_eq!((harness.last_reply().as_str(), outcomes(&harness).len()), ("to two", 2));
     assert_eq!(harness.session().ledger.total.unknown_attempts, 1, "only the one that was made");
@@ -65,7 +68,7 @@ fn requested_call_is_opened_by_the_process_that_makes_it() {
         _ => ClosureFlow::react_as_chat(view, event),
     }));
     harness.send_message("hi");
-    harness.take_log();
+    harness.take_new_event_lines();
     harness.with_deferred_dispatch(|harness| {
         harness.run_command(OperatorCommand::Cancel { turn: None });
     });
@@ -75,7 +78,7 @@ fn requested_call_is_opened_by_the_process_that_makes_it() {
         call of worker for note waits for a client to start it
         call of worker for note waits for a client to start it
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     assert!(!harness.session().is_idle());
     harness.assign_model("worker", "strong");
     harness.crash_and_recover();
@@ -83,7 +86,7 @@ fn requested_call_is_opened_by_the_process_that_makes_it() {
         deferred call 1 resumed
         c2 worker asked note on strong, th2 new: first call in this scope
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     harness.answer_call("worker", "done").answer_call("worker", "done");
     assert!(harness.session().is_idle());
 }

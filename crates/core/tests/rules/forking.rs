@@ -36,7 +36,7 @@ fn pending_effects(harness: &SessionHarness) -> Vec<Effect> {
 }
 
 fn since_the_fork(harness: &mut SessionHarness) -> String {
-    let log = harness.take_log();
+    let log = harness.take_new_event_lines();
     let place = log.find("forked from").expect("it is a copy");
     log[place..].to_owned()
 }

@@ -94,7 +94,7 @@ fn interrupting_message_goes_before_queued_ones() {
 #[test]
 fn cancelled_turn_ends_its_calls_and_the_next_message_continues() {
     let mut harness = chat(MidTurnPolicy::Queue);
-    harness.send_message("one").send_message("two").take_log();
+    harness.send_message("one").send_message("two").take_new_event_lines();
     harness.run_command(OperatorCommand::Cancel { turn: None });
     expect_test::expect![[r#"
         c1 cancelled in flight, possibly billed: cancelled on request
@@ -102,7 +102,7 @@ fn cancelled_turn_ends_its_calls_and_the_next_message_continues() {
         t2 started with m2
         c2 speaker asked reply on plain, th1 continued (0 messages); prefix broken by message after 6 tokens
     "#]]
-    .assert_eq(&harness.take_log());
+    .assert_eq(&harness.take_new_event_lines());
     harness.answer_call("speaker", "2");
     assert_eq!(
         harness.try_input(SessionInput::Operator(OperatorCommand::Cancel { turn: None })).err(),

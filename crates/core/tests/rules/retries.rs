@@ -40,7 +40,7 @@ fn waits(harness: &SessionHarness) -> Vec<u64> {
 #[test]
 fn transient_failure_is_retried_with_growing_delay_and_then_given_up() {
     let mut harness = chat();
-    harness.set_random(0);
+    harness.set_retry_random(0);
     harness.send_message("hi");
     for attempt in 1..=4 {
         harness.apply_input(failure(1, attempt, FailureKind::Overload));
@@ -117,9 +117,9 @@ fn late_answer_is_recorded_and_counted_and_changes_nothing_else() {
     let mut harness = chat();
     harness.send_message("hi").apply_input(failure(1, 1, FailureKind::InvalidApiKey));
     let threads = harness.session().threads.clone();
-    harness.take_log();
+    harness.take_new_event_lines();
     harness.apply_input(answer(1, 1, "sorry for the delay"));
-    assert_eq!(harness.take_log(), "c1 answered too late; the answer is recorded but not used\n");
+    assert_eq!(harness.take_new_event_lines(), "c1 answered too late; the answer is recorded but not used\n");
     assert_eq!(harness.session().threads, threads);
     assert_eq!(harness.last_reply(), "");
     let total = harness.session().ledger.total;

@@ -223,15 +223,15 @@ fn with_timers() -> SessionHarness {
 #[test]
 fn timers_fire_when_due_and_not_before() {
     let mut harness = with_timers();
-    harness.send_message("wait").take_log();
+    harness.send_message("wait").take_new_event_lines();
     harness.advance_and_tick(150);
-    assert_eq!(harness.take_log(), "", "the first bell was replaced");
+    assert_eq!(harness.take_new_event_lines(), "", "the first bell was replaced");
     harness.advance_and_tick(60);
-    assert_eq!(harness.take_log(), "w3 timer other t1 fired\n");
+    assert_eq!(harness.take_new_event_lines(), "w3 timer other t1 fired\n");
     harness.advance_and_tick(100);
-    assert_eq!(harness.take_log(), "w2 timer bell fired\nt1 done\n");
+    assert_eq!(harness.take_new_event_lines(), "w2 timer bell fired\nt1 done\n");
     harness.advance_and_tick(1_000_000);
-    assert_eq!(harness.take_log(), "", "each fires once");
+    assert_eq!(harness.take_new_event_lines(), "", "each fires once");
 }
 
 #[test]

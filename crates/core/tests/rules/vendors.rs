@@ -322,7 +322,7 @@ fn vendor_state_is_dropped_if_earlier_messages_change() {
 #[test]
 fn backoff_starts_again_with_the_fallback_model() {
     let mut harness = chat();
-    harness.set_random(0);
+    harness.set_retry_random(0);
     harness.send_message("hi");
     for _ in 0..6 {
         harness.fail_call("speaker", FailureKind::Overload);

@@ -80,7 +80,7 @@ fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> O
             .fields
             .iter()
             .filter_map(|field| {
-                Some((field.name.clone(), convert_field_value(field.kind.is_link(), item.get(&field.name)?)))
+                Some((field.name.clone(), convert_server_field_value(field.kind.is_link(), item.get(&field.name)?)))
             })
             .collect();
         let label = match item.get(&kind.label) {
@@ -94,7 +94,7 @@ fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> O
 }
 
 /// Converts a field value. A server gives a link as a bare id; results contain `{"id", "label"}`.
-fn convert_field_value(is_link: bool, value: &Value) -> Value {
+fn convert_server_field_value(is_link: bool, value: &Value) -> Value {
     let one = |value: &Value| match value {
         Value::Object(_) => value.clone(),
         Value::String(id) => json!({"id": id, "label": ""}),

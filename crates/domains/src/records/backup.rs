@@ -26,7 +26,7 @@ impl SqliteRecordsTool {
         let target = DatabaseLocation::File(to.to_owned());
         let mut copies = Vec::new();
         for owner in owners {
-            let DatabaseLocation::File(copy) = target.for_owner(owner.as_deref()) else { continue };
+            let DatabaseLocation::File(copy) = target.location_for_owner(owner.as_deref()) else { continue };
             if let Err(source) = self.backup_owner(owner.as_deref(), &copy) {
                 // A part of a backup would look like a whole one. If it cannot be removed, the error still says what is missing.
                 copies.iter().for_each(|copy: &PathBuf| drop(std::fs::remove_file(copy)));
@@ -52,8 +52,7 @@ impl SqliteRecordsTool {
             let owner = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
             let Some(owner) = owner.filter(|_| found.extension() == path.extension()) else { continue };
             // The file of an owner has exactly this name; other files, such as copies, do not.
-            let is_owners =
-                matches!(self.inner.location.for_owner(Some(owner)), DatabaseLocation::File(path) if path == found);
+            let is_owners = matches!(self.inner.location.location_for_owner(Some(owner)), DatabaseLocation::File(path) if path == found);
             if is_owners && !owner.contains('.') {
                 owners.push(Some(owner.to_owned()));
             }

@@ -13,8 +13,8 @@ use super::schema::{link_table_name, quote_identifier, table_name};
 use super::{RecordsError, labels, snapshot};
 use crate::limits::{GET_ROWS_MAX, READ_BYTES_MAX};
 
-/// Executes a `read`.
-pub(super) fn find_records(
+/// Executes a `read`: finds records by a query.
+pub(super) fn find_records_by_query(
     connection: &Connection,
     domain: &DomainSchema,
     request: &DomainToolRequest,
@@ -26,7 +26,7 @@ pub(super) fn find_records(
     let mut result = execute_query(connection, domain, &query)?;
     if query.filters.is_empty() && result.total == u64::try_from(result.rows.len()).ok() {
         let kind = domain.expect_type(&query.kind).map_err(RecordsError::refused)?;
-        result.type_versions = snapshot::type_version(connection, domain, kind)?.into_iter().collect();
+        result.type_versions = snapshot::digest_type_records(connection, domain, kind)?.into_iter().collect();
     }
     Ok(result)
 }
@@ -79,7 +79,7 @@ pub(super) fn execute_query(
 }
 
 /// Executes a `get`: fetches records by id.
-pub(super) fn fetch_records(
+pub(super) fn fetch_records_by_id(
     connection: &Connection,
     domain: &DomainSchema,
     request: &DomainToolRequest,

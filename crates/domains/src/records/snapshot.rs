@@ -37,13 +37,13 @@ pub(super) fn take_snapshot(
     }
     let mut result = DomainToolResult { snapshot: Some(snapshot), ..DomainToolResult::default() };
     for kind in parameters.versions_of.iter().filter_map(|name| domain.find_type(name)) {
-        result.type_versions.extend(type_version(connection, domain, kind)?);
+        result.type_versions.extend(digest_type_records(connection, domain, kind)?);
     }
     Ok(result)
 }
 
 /// Returns the name of a type and a digest of all its records; `None` if they are too many to be read at once.
-pub(super) fn type_version(
+pub(super) fn digest_type_records(
     connection: &Connection,
     domain: &DomainSchema,
     kind: &RecordType,

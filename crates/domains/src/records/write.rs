@@ -76,7 +76,7 @@ impl<'w> DomainRecordWriter<'w> {
         Ok(())
     }
 
-    fn check_fields(
+    fn check_record_fields(
         &self,
         kind: &RecordType,
         values: &Value,
@@ -108,7 +108,7 @@ impl<'w> DomainRecordWriter<'w> {
         let records = records.ok_or_else(|| RecordsError::refused("the request has no `records` to create"))?;
         let mut changes = Vec::new();
         for (index, values) in records.iter().enumerate() {
-            let values = self.check_fields(kind, values, RecordValidationMode::AllRequired)?;
+            let values = self.check_record_fields(kind, values, RecordValidationMode::AllRequired)?;
             changes.push(self.save_record(kind, &run.record_id(index), None, &values)?);
         }
         Ok(changes)
@@ -122,7 +122,7 @@ impl<'w> DomainRecordWriter<'w> {
             let kind = self.expect_type(update.get("type").and_then(Value::as_str).unwrap_or_default())?;
             let id = update.get("id").and_then(Value::as_str).unwrap_or_default();
             let before = self.load_existing(kind, id)?;
-            let set = self.check_fields(
+            let set = self.check_record_fields(
                 kind,
                 update.get("set").unwrap_or(&Value::Null),
                 RecordValidationMode::PartialUpdate,

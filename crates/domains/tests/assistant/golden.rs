@@ -40,7 +40,10 @@ async fn a24_golden_session_loads_with_the_expected_state() {
     assert_eq!(assistant_state.conversation.recent.len(), 4);
     assert_eq!(assistant_state.writes.len(), 1);
     let tier = |reference: &str| {
-        assistant_state.entities.get(reference).map(|entity| entity.tier(assistant_state.current_turn_number()))
+        assistant_state
+            .entities
+            .get(reference)
+            .map(|entity| entity.relevance_tier(assistant_state.current_turn_number()))
     };
     assert_eq!(
         (tier("recipe_1"), tier("recipe_3")),

@@ -78,7 +78,7 @@ impl RecordsHarness {
             opened,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let result = runtime.block_on(self.host.run(request, ToolRunContext::detached()));
+        let result = runtime.block_on(self.host.run(request, ToolRunContext::for_tests()));
         let text = result.text;
         if result.failed {
             return Err(text);

@@ -76,7 +76,7 @@ pub(crate) fn tool_request(op: &str, rest: Value) -> Value {
 }
 
 pub(crate) async fn run(host: &McpGatewayTool, arguments: Value) -> Result<DomainToolResult, String> {
-    let result = host.run(request(arguments), ToolRunContext::detached()).await;
+    let result = host.run(request(arguments), ToolRunContext::for_tests()).await;
     if result.failed {
         return Err(result.text);
     }
@@ -131,7 +131,7 @@ async fn each_owner_has_its_own_server_process() {
     for session in ["ada.notes", "bob.notes", "ada.other", "notes"] {
         let list = json!({"domain": "notes", "operation": "list_tools", "for": "list_tools"});
         let request = ToolInvocation { session: session.into(), ..request(list) };
-        let result = host.run(request, ToolRunContext::detached()).await;
+        let result = host.run(request, ToolRunContext::for_tests()).await;
         assert_eq!(DomainToolResult::parse(&result.text).expect("a result").tools.len(), 3);
     }
     let started = std::fs::read_to_string(log).expect("logged");

@@ -12,13 +12,13 @@ use segue_core::ids::{MessageId, SubmissionId};
 use segue_core::session::SessionState;
 use segue_store::{HandledInboxEntry, JournalCommit, PendingWorkStatus, SessionSummary, Snapshot};
 
-use super::{FatalSessionError, SessionActor, find_pending_work, summarize_session};
+use super::{FatalSessionError, SessionActor, find_pending_work, to_session_summary};
 use crate::call_policy::SessionUsageChange;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event_log::log_recorded_events;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
-use crate::load::{UncertainCommitOutcome, encode_events, find_commit_outcome, locate_bodies};
+use crate::load::{UncertainCommitOutcome, encode_events, find_commit_outcome, place_bodies_at_first_use};
 use crate::registry::ActorMessage;
 use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
 
@@ -75,7 +75,7 @@ impl SessionActor {
         let message = decision.message;
         match self.append_decision(&decision, submission, shows_progress).await {
             Ok(()) => {
-                self.apply_decision(decision, waiter).await;
+                self.apply_written_decision(decision, waiter).await;
                 Ok(message)
             }
             Err(error) if is_outcome_unknown(&error) => {
@@ -106,7 +106,9 @@ impl SessionActor {
                 self.mailbox.set_lease_epoch(epoch);
                 tracing::warn!(session = %self.session, epoch = epoch.0, ?outcome, "outcome of a commit resolved");
                 match outcome {
-                    UncertainCommitOutcome::Written => self.apply_decision(uncertain.decision, uncertain.waiter).await,
+                    UncertainCommitOutcome::Written => {
+                        self.apply_written_decision(uncertain.decision, uncertain.waiter).await
+                    }
                     UncertainCommitOutcome::NotWritten => send_error(uncertain.waiter, &uncertain.error),
                 }
                 Ok(Some(outcome))
@@ -193,7 +195,7 @@ impl SessionActor {
             model_selector: &self.shared.model_assignment,
             child_checker: &*self.shared,
             approval_rules: &self.shared.approval_rules,
-            dispatch: self.shared.dispatch_mode(),
+            dispatch: self.shared.effects_mode(),
         }
     }
 
@@ -215,11 +217,11 @@ impl SessionActor {
         if decision.events.is_empty() {
             return Ok(());
         }
-        self.commit_gate.set_clear(false);
+        self.commit_gate.set_call_starts_allowed(false);
         let pending_work = find_pending_work(&decision.state.session, self.flow.spec());
         let mut commit = JournalCommit {
-            bodies: locate_bodies(&decision.events, &decision.bodies),
-            summary: self.changed_summary(decision, pending_work),
+            bodies: place_bodies_at_first_use(&decision.events, &decision.bodies),
+            summary: self.session_summary_if_changed(decision, pending_work),
             shows_progress,
             ..JournalCommit::of_records(
                 self.session.clone(),
@@ -240,7 +242,11 @@ impl SessionActor {
     }
 
     /// Returns the session's row for lists, if it changed.
-    fn changed_summary(&self, decision: &Decision, pending_work: PendingWorkStatus) -> Option<SessionSummary> {
+    fn session_summary_if_changed(
+        &self,
+        decision: &Decision,
+        pending_work: PendingWorkStatus,
+    ) -> Option<SessionSummary> {
         let is_notable = decision.events.iter().any(|event| {
             matches!(
                 event.event,
@@ -255,11 +261,11 @@ impl SessionActor {
             )
         });
         (is_notable || self.stored_pending_work != Some(pending_work))
-            .then(|| summarize_session(&decision.state.session, pending_work))
+            .then(|| to_session_summary(&decision.state.session, pending_work))
     }
 
     /// Makes a written decision the current state.
-    async fn apply_decision(&mut self, decision: Decision, waiter: Option<TurnReportSender>) {
+    async fn apply_written_decision(&mut self, decision: Decision, waiter: Option<TurnReportSender>) {
         if !decision.events.is_empty() {
             self.stored_pending_work = Some(find_pending_work(&decision.state.session, self.flow.spec()));
         }
@@ -276,10 +282,10 @@ impl SessionActor {
         let spawned = decision.children.iter().map(|child| child.spawned.session.clone());
         let receivers = told.chain(spawned).filter(|receiver| *receiver != self.session).collect();
         let state_before = std::mem::replace(&mut self.cached.state, decision.state);
-        self.report_usage(&state_before).await;
+        self.report_usage_to_call_policy(&state_before).await;
         log_recorded_events(&self.session, &decision.events);
         self.shared.subscriptions.publish_events(&self.session, &decision.events);
-        Engine::from_shared(self.shared.clone()).wake_receivers(receivers);
+        Engine::from_shared(self.shared.clone()).wake_submission_receivers(receivers);
         for ended in self.turn_waiters.apply_events(&decision.events) {
             let report = self.build_turn_report(&state_before, &decision.events, &ended).await;
             ended.notify_waiters(&report);
@@ -287,12 +293,12 @@ impl SessionActor {
         if let Some((message, waiter)) = repeated {
             self.add_turn_waiter(message, waiter).await;
         }
-        self.cached.texts.evict_unneeded(&self.cached.state.session);
+        self.cached.texts.evict_unneeded_texts(&self.cached.state.session);
         self.save_snapshot_if_due(SNAPSHOT_EVENTS_MIN);
     }
 
     /// Tells the call policy what the commit added to the session's ledger.
-    async fn report_usage(&self, state_before: &SessionState) {
+    async fn report_usage_to_call_policy(&self, state_before: &SessionState) {
         let (before, session) = (state_before.session.ledger.total, self.session());
         let after = session.ledger.total;
         if before != after {

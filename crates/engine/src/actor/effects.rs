@@ -48,7 +48,7 @@ impl SessionActor {
                 .any(|effect| matches!(effect, Effect::CallModel { call, attempt, .. } if (*call, *attempt) == *id))
         };
         self.release_unwanted_calls(&is_pending);
-        self.commit_gate.set_clear(self.uncertain_commit.is_none());
+        self.commit_gate.set_call_starts_allowed(self.uncertain_commit.is_none());
         self.tools.retain(|run, _| effects.contains(&Effect::RunTool { run: *run }));
         for (call, attempt, not_before) in due {
             self.start_call(call, attempt, not_before).await?;
@@ -67,15 +67,17 @@ impl SessionActor {
                 && self.session().awaits_late_answer(id.0)
                 && !self.shared.rate_limiter.has_waiting_calls(&in_flight.model);
             if let Some(in_flight) =
-                self.shared.abandoned_calls.take_over_call(&self.session, *id, in_flight, is_awaited)
+                self.shared.abandoned_calls.take_over_unneeded_attempt(&self.session, *id, in_flight, is_awaited)
             {
                 self.calls.insert(*id, in_flight);
             }
         }
         if !released.is_empty() {
-            self.shared.subscriptions.retain_partial_texts(&self.session, is_pending);
+            self.shared.subscriptions.drop_unwanted_partial_texts(&self.session, is_pending);
         }
-        self.shared.abandoned_calls.retain_awaited(&self.session, |call| self.session().awaits_late_answer(call));
+        self.shared
+            .abandoned_calls
+            .abort_unawaited_calls(&self.session, |call| self.session().awaits_late_answer(call));
     }
 
     /// Records that the result of a call has arrived.
@@ -111,7 +113,7 @@ impl SessionActor {
         let mut rendered = self.cached.texts.render_prompt(&plan);
         // Usually all texts are cached; only otherwise are they looked up one by one.
         if rendered.is_err() {
-            let missing = self.cached.texts.missing_ids(plan.required_body_ids());
+            let missing = self.cached.texts.missing_ids(plan.required_prompt_body_ids());
             self.fetch_texts_with_retry(missing).await?;
             rendered = self.cached.texts.render_prompt(&plan);
         }
@@ -135,7 +137,7 @@ impl SessionActor {
             foreign_texts,
             hints,
             progress: progress.clone(),
-            commit_gate: self.commit_gate.gate(),
+            commit_gate: self.commit_gate.call_start_gate(),
             mailbox_sender: self.mailbox.sender.clone(),
         };
         let model = plan.opened.model.clone();
@@ -197,7 +199,7 @@ impl SessionActor {
             let message = tokio::select! {
                 biased;
                 message = tokio::time::timeout_at(deadline, self.inbox.recv()) => message,
-                () = mailbox.wait_for_flag() => break,
+                () = mailbox.wait_for_drain_or_lease_loss() => break,
             };
             let Ok(Some(message)) = message else { break };
             if message.is_unawaited() {

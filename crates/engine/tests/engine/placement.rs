@@ -14,7 +14,7 @@ use crate::harness::{
 struct NoBuilder;
 
 impl SessionPlacement for NoBuilder {
-    fn find_other_place(&self, opened: &SessionOpened) -> Option<String> {
+    fn describe_permitted_holders(&self, opened: &SessionOpened) -> Option<String> {
         opened.session.as_str().starts_with("built-").then(|| "a builder".to_owned())
     }
 }

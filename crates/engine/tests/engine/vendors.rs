@@ -38,7 +38,7 @@ impl LanguageModel for ProvidedModel {
         self.0.describe()
     }
 
-    fn provider(&self) -> Option<&str> {
+    fn failure_domain(&self) -> Option<&str> {
         Some("acme")
     }
 }

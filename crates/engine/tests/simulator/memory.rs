@@ -64,7 +64,7 @@ fn collect_calls(journal: &CheckedJournal) -> AnsweredCalls {
     let mut work_assignments: BTreeMap<AgentName, WorkItemName> = BTreeMap::new();
     for recorded in &journal.events {
         match &recorded.event {
-            Event::PhaseEntered(entered) if entered.transition.begins_visit() => {
+            Event::PhaseEntered(entered) if entered.transition.is_visit_start() => {
                 *visits.entry(entered.graph_key.clone()).or_default() += 1;
             }
             Event::ThreadReset { slot, .. } => *resets.entry(slot.clone()).or_default() += 1,

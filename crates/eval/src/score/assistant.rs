@@ -22,13 +22,13 @@ const REPAIR_ASK: &str = "repair";
 const REFERENCE_MEMBERS: [&str; 7] = ["references", "refs", "ref", "retain", "demote", "drop", "drafts_saved"];
 
 pub(super) fn score_assistant(record: &ConversationRecord, score: &mut ConversationScore) {
-    score_answers(record, score);
+    score_answer_validity(record, score);
     score_references(record, score);
-    score_steps(record, score);
+    score_executed_steps(record, score);
 }
 
 /// Counts for each node and step whether its answers were valid at once, and whether they were after one repair.
-fn score_answers(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_answer_validity(record: &ConversationRecord, score: &mut ConversationScore) {
     let mut rejections: BTreeMap<(u64, String, Option<u32>), (u32, String)> = BTreeMap::new();
     let mut turn = 0;
     let mut asked: BTreeSet<(u64, String, Option<u32>)> = BTreeSet::new();
@@ -54,8 +54,8 @@ fn score_answers(record: &ConversationRecord, score: &mut ConversationScore) {
         let (count, why) = rejections.get(&key).cloned().unwrap_or_default();
         let (turn, role, _) = key;
         let note = |what: &str| failure_note(record, usize::try_from(turn).unwrap_or(0), what, &why);
-        score.count(&role, VALID_AT_ONCE, (count > 0).then(|| note("the answer was invalid")));
-        score.count(&role, VALID_AFTER_REPAIR, (count > 1).then(|| note("the answer was invalid twice")));
+        score.count_case(&role, VALID_AT_ONCE, (count > 0).then(|| note("the answer was invalid")));
+        score.count_case(&role, VALID_AFTER_REPAIR, (count > 1).then(|| note("the answer was invalid twice")));
     }
 }
 
@@ -82,7 +82,7 @@ fn score_references(record: &ConversationRecord, score: &mut ConversationScore) 
                 for reference in written {
                     let failure = (!known.contains(&reference))
                         .then(|| failure_note(record, turn, "this reference does not exist", &reference));
-                    score.count(role, measure, failure);
+                    score.count_case(role, measure, failure);
                 }
             }
             event => match AssistantFact::from_event(event) {
@@ -118,7 +118,7 @@ fn collect_references(value: &Value, is_reference: bool, found: &mut BTreeSet<St
 }
 
 /// Counts the read and write steps that ended as done, and whether a tool had run for them.
-fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_executed_steps(record: &ConversationRecord, score: &mut ConversationScore) {
     let mut plan: Option<AssistantTurnPlan> = None;
     let mut requests: BTreeMap<ToolRunId, DomainToolRequest> = BTreeMap::new();
     // The steps of this turn for which something was read or written.
@@ -137,10 +137,10 @@ fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
                 let Some((request, step)) = requests.get(run).and_then(|request| Some((request, request.step?))) else {
                     continue;
                 };
-                if request.operation.is_write() || request.operation == DomainOperation::CallTool {
+                if request.operation.is_table_write() || request.operation == DomainOperation::CallTool {
                     written.insert(step);
                 }
-                if !request.operation.is_write() {
+                if !request.operation.is_table_write() {
                     read.insert(step);
                 }
             }
@@ -160,7 +160,7 @@ fn score_steps(record: &ConversationRecord, score: &mut ConversationScore) {
                     };
                     let failure =
                         (!is_done).then(|| failure_note(record, turn, "a step ended without a tool run", &end.outcome));
-                    score.count(ACT_ROLE, STEPS_REALLY_DONE, failure);
+                    score.count_case(ACT_ROLE, STEPS_REALLY_DONE, failure);
                 }
                 _ => {}
             },

@@ -17,12 +17,12 @@ pub(super) fn score_concierge(record: &ConversationRecord, score: &mut Conversat
             }
             _ => continue,
         };
-        score.count(MAPPER_ROLE, MAPS_READ, failure);
+        score.count_case(MAPPER_ROLE, MAPS_READ, failure);
     }
     let has_left_starter = record.events.iter().any(|recorded| matches!(recorded.event, Event::PhaseEntered(_)));
     if has_left_starter {
         let failure = (!is_handover_written(record, INTENT_HANDOVER))
             .then(|| failure_note(record, record.messages.len(), "the flow built the handover", ""));
-        score.count(CONCIERGE_ROLE, HANDOVER_WRITTEN, failure);
+        score.count_case(CONCIERGE_ROLE, HANDOVER_WRITTEN, failure);
     }
 }

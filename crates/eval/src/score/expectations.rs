@@ -19,7 +19,7 @@ pub(super) fn score_expectations(record: &ConversationRecord, score: &mut Conver
         .then(|| failure_note(record, turns.len(), "not every turn was completed", ""));
     for expectation in &record.conversation.expectations {
         let turn = expectation.turn.unwrap_or(record.messages.len());
-        let failure = find_unmet(record, expectation, turn).map(|what| {
+        let failure = find_unmet_condition(record, expectation, turn).map(|what| {
             let replies = turns.iter().filter(|recorded| recorded.number == turn).flat_map(|turn| &turn.replies);
             let shown: Vec<&str> = replies.map(|reply| reply.text).collect();
             failure_note(record, turn, &what, &shown.join(" "))
@@ -27,16 +27,16 @@ pub(super) fn score_expectations(record: &ConversationRecord, score: &mut Conver
         first_failure = first_failure.or_else(|| failure.clone());
         if expectation.measure != TASKS_RIGHT {
             let role = expectation.role.as_ref().map_or(visible.as_str(), |role| role.as_str());
-            score.count(role, &expectation.measure, failure);
+            score.count_case(role, &expectation.measure, failure);
         }
     }
     if !record.conversation.expectations.is_empty() {
-        score.count(&visible, TASKS_RIGHT, first_failure);
+        score.count_case(&visible, TASKS_RIGHT, first_failure);
     }
 }
 
 /// Returns what an expectation misses, or `None` if it is met.
-fn find_unmet(record: &ConversationRecord, expectation: &Expectation, turn: usize) -> Option<String> {
+fn find_unmet_condition(record: &ConversationRecord, expectation: &Expectation, turn: usize) -> Option<String> {
     let turns = record.turns();
     let replies = turns.iter().filter(|recorded| recorded.number == turn).flat_map(|turn| &turn.replies);
     let reply = replies.map(|reply| reply.text.to_lowercase()).collect::<Vec<_>>().join("\n");

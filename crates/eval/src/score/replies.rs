@@ -20,20 +20,20 @@ pub(super) fn score_replies(record: &ConversationRecord, score: &mut Conversatio
             let why = record.failure.as_deref().unwrap_or_default();
             failure_note(record, turn.number, "the turn was not completed", why)
         });
-        score.count(&role, TURNS_COMPLETED, failure);
+        score.count_case(&role, TURNS_COMPLETED, failure);
         for reply in &turn.replies {
             let failure = find_signal_text(record, reply.text)
                 .map(|signal| failure_note(record, turn.number, "signal text was shown", &signal));
-            score.count(&role, WITHOUT_SIGNALS, failure);
+            score.count_case(&role, WITHOUT_SIGNALS, failure);
         }
         let problem = find_reply_problem(record, turn, previous.as_deref());
         let shown = turn.replies.iter().map(|reply| reply.text).collect::<Vec<_>>().join(" ");
-        score.count(&role, ANSWERED, problem.map(|what| failure_note(record, turn.number, what, &shown)));
-        if let Some(language) = Language::from_code(&record.conversation.language) {
+        score.count_case(&role, ANSWERED, problem.map(|what| failure_note(record, turn.number, what, &shown)));
+        if let Some(language) = Language::from_language_code(&record.conversation.language) {
             for reply in turn.replies.iter().filter(|reply| reply.call.is_some()) {
-                let failure = (!language.fits(reply.text))
+                let failure = (!language.may_be_language_of(reply.text))
                     .then(|| failure_note(record, turn.number, "the reply is in another language", reply.text));
-                score.count(&role, LANGUAGE_KEPT, failure);
+                score.count_case(&role, LANGUAGE_KEPT, failure);
             }
         }
         previous = Some(normalize(&shown));
@@ -41,7 +41,7 @@ pub(super) fn score_replies(record: &ConversationRecord, score: &mut Conversatio
     // A conversation that ended early misses turns, which counts as well.
     for number in turns.len() + 1..=record.messages.len() {
         let why = record.failure.as_deref().unwrap_or_default();
-        score.count(&role, TURNS_COMPLETED, Some(failure_note(record, number, "the turn was not started", why)));
+        score.count_case(&role, TURNS_COMPLETED, Some(failure_note(record, number, "the turn was not started", why)));
     }
 }
 

@@ -50,7 +50,7 @@ fn evaluate_events(
 
 /// Returns how often a measure was right, and how often it was counted.
 fn result(evaluation: &ModelFlowEvaluation, measure: &str) -> (u32, u32) {
-    let measure = evaluation.measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
+    let measure = evaluation.find_measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
 
@@ -103,7 +103,7 @@ fn replies_that_do_not_answer_are_counted() {
         ("Tea", "wrote no reply"),
     ] {
         let evaluation = chat(&[("Is tea healthy?", reply)], "");
-        let measure = evaluation.measure(ANSWERED).expect("measured");
+        let measure = evaluation.find_measure(ANSWERED).expect("measured");
         assert_eq!(measure.passed, 0, "{reply}");
         assert!(measure.failures[0].contains(why), "{:?}", measure.failures);
     }

@@ -44,7 +44,7 @@ fn find_answer_object(text: &str, members: &[&str]) -> Result<Map<String, Value>
     }
 }
 
-fn get_text(object: &Map<String, Value>, name: &str, chars_max: usize) -> Option<String> {
+fn get_non_placeholder_text(object: &Map<String, Value>, name: &str, chars_max: usize) -> Option<String> {
     let text = object.get(name)?.as_str()?.trim();
     // A placeholder that was copied from a sample says nothing.
     let is_placeholder =
@@ -62,7 +62,7 @@ pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
 }
 
 /// Returns a list, or a single value as a list of one.
-fn get_list<'v>(object: &'v Map<String, Value>, name: &str) -> &'v [Value] {
+fn member_as_list<'v>(object: &'v Map<String, Value>, name: &str) -> &'v [Value] {
     match object.get(name) {
         Some(Value::Array(items)) => &items[..items.len().min(REFERENCES_MAX)],
         Some(Value::Null) | None => &[],
@@ -78,7 +78,7 @@ fn parse_references(
     errors: &mut Vec<String>,
 ) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for value in get_list(object, name) {
+    for value in member_as_list(object, name) {
         let reference = value.as_str().or_else(|| value.get("ref")?.as_str());
         match reference.map(|reference| entities.expect_entity(reference.trim(), None).map(|_| reference.trim())) {
             Some(Ok(reference)) if !found.iter().any(|known| known == reference) => found.push(reference.to_owned()),
@@ -109,7 +109,7 @@ pub(super) fn parse_understand_answer(
     let reasoned = |name: &str, complaints: &mut Vec<String>| {
         let named = parse_references(&object, name, entities, complaints);
         let reason = |reference: &str| {
-            let given = get_list(&object, name)
+            let given = member_as_list(&object, name)
                 .iter()
                 .find(|value| value.get("ref").and_then(Value::as_str) == Some(reference));
             let reason = given.and_then(|value| value.get("reason")?.as_str()).unwrap_or_default();
@@ -124,7 +124,7 @@ pub(super) fn parse_understand_answer(
     if retained.iter().any(|item| item.reason.is_empty()) {
         complaints.push("`retain`: each reference needs a `reason`".to_owned());
     }
-    let response_to_pending = match get_text(&object, "pending", REMARK_CHARS_MAX) {
+    let response_to_pending = match get_non_placeholder_text(&object, "pending", REMARK_CHARS_MAX) {
         None => None,
         Some(word) => match serde_json::from_value::<UserResponseKind>(Value::String(word.to_lowercase())) {
             Ok(answer) => Some(answer),
@@ -138,7 +138,7 @@ pub(super) fn parse_understand_answer(
     };
     let understanding = MessageUnderstanding {
         turn,
-        intent: get_text(&object, "expressed", REMARK_CHARS_MAX).unwrap_or_default(),
+        intent: get_non_placeholder_text(&object, "expressed", REMARK_CHARS_MAX).unwrap_or_default(),
         references: parse_references(&object, "references", entities, &mut complaints),
         // A reference without a reason is not retained.
         retained: retained.into_iter().filter(|item| !item.reason.is_empty()).collect(),
@@ -169,20 +169,20 @@ pub(super) fn parse_think_answer(
         Ok(object) => object,
         Err(why) => return ParsedAnswer::unusable(why),
     };
-    let word = get_text(&object, "decision", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
+    let word = get_non_placeholder_text(&object, "decision", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
     let Ok(decision) = serde_json::from_value::<ThinkDecision>(Value::String(word.clone())) else {
         return ParsedAnswer::unusable(format!(
             "`decision` must be `plan_direct`, `propose` or `clarify`, not `{word}`"
         ));
     };
-    let message_to_user = get_text(&object, "say", PROPOSAL_CHARS_MAX);
+    let message_to_user = get_non_placeholder_text(&object, "say", PROPOSAL_CHARS_MAX);
     let mut complaints = Vec::new();
     let mut is_valid = true;
     let mut steps = Vec::new();
     let mut loaded_reads = Vec::new();
     let mut withheld_writes = Vec::new();
     if decision == ThinkDecision::PlanDirect {
-        let planned = get_list(&object, "steps");
+        let planned = member_as_list(&object, "steps");
         if planned.is_empty() {
             complaints.push("`plan_direct` needs at least one step".to_owned());
             is_valid = false;
@@ -201,9 +201,10 @@ pub(super) fn parse_think_answer(
             }
         }
         let asks_for_information = !may_change
-            && get_text(&object, "asks_for", REMARK_CHARS_MAX).is_some_and(|word| word.to_lowercase() == "information");
+            && get_non_placeholder_text(&object, "asks_for", REMARK_CHARS_MAX)
+                .is_some_and(|word| word.to_lowercase() == "information");
         if asks_for_information {
-            withheld_writes = withhold_writes(&mut steps);
+            withheld_writes = remove_write_steps(&mut steps);
             if steps.is_empty() && loaded_reads.is_empty() && !withheld_writes.is_empty() {
                 complaints.push(
                     "all steps change records, but `asks_for` is `information`; plan a read step, or say `change`"
@@ -227,7 +228,7 @@ pub(super) fn parse_think_answer(
         complaints.push(format!("`{word}` needs `say`: the text for the user"));
         is_valid = false;
     }
-    let goal = get_text(&object, "goal", OUTCOME_CHARS_MAX).unwrap_or_default();
+    let goal = get_non_placeholder_text(&object, "goal", OUTCOME_CHARS_MAX).unwrap_or_default();
     let plan = AssistantTurnPlan {
         turn,
         decision,
@@ -254,7 +255,7 @@ fn parse_planned_step(
         return None;
     };
     let mut complain = |why: String| errors.push(format!("step {step}: {why}"));
-    let word = get_text(object, "type", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
+    let word = get_non_placeholder_text(object, "type", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
     let kind = AssistantPlanStepKind::ALL.into_iter().find(|kind| kind.as_str() == word);
     if kind.is_none() {
         complain(format!(
@@ -262,18 +263,18 @@ fn parse_planned_step(
             format_name_list(AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()))
         ));
     }
-    let description = get_text(object, "description", OUTCOME_CHARS_MAX);
+    let description = get_non_placeholder_text(object, "description", OUTCOME_CHARS_MAX);
     if description.is_none() {
         complain("`description` is missing; say what the step has to do".to_owned());
     }
-    let subdomain = get_text(object, "subdomain", REMARK_CHARS_MAX).unwrap_or_default();
+    let subdomain = get_non_placeholder_text(object, "subdomain", REMARK_CHARS_MAX).unwrap_or_default();
     // A domain that declares only a server has no types, so any name is accepted.
     let is_known = domain.types.is_empty() || domain.find_type(&subdomain).is_some();
     if let Some(why) = domain.expect_type(&subdomain).err().filter(|_| !is_known) {
         complain(format!("`subdomain`: {why}"));
     }
-    let operation =
-        get_text(object, "operation", REMARK_CHARS_MAX).filter(|_| kind == Some(AssistantPlanStepKind::Write));
+    let operation = get_non_placeholder_text(object, "operation", REMARK_CHARS_MAX)
+        .filter(|_| kind == Some(AssistantPlanStepKind::Write));
     if kind == Some(AssistantPlanStepKind::Write) && operation.is_none() && domain.server.is_some() {
         complain("`operation` is missing; name the tool that the write step calls".to_owned());
         return None;
@@ -294,13 +295,13 @@ fn parse_planned_step(
     let group = group.unwrap_or(step);
     let searched = domain.find_type(&subdomain).filter(|_| kind == AssistantPlanStepKind::Read);
     let filters =
-        searched.map(|kind| planned_search::parse_filters(kind, get_list(object, "where"))).unwrap_or_default();
+        searched.map(|kind| planned_search::parse_filters(kind, member_as_list(object, "where"))).unwrap_or_default();
     let sort = searched.and_then(|kind| planned_search::parse_sort(kind, object.get("sort")));
     Some(AssistantPlanStep { step, description, kind, operation, subdomain, group, refs, refresh, filters, sort })
 }
 
 /// Removes the write steps. Returns their descriptions.
-fn withhold_writes(steps: &mut Vec<AssistantPlanStep>) -> Vec<String> {
+fn remove_write_steps(steps: &mut Vec<AssistantPlanStep>) -> Vec<String> {
     let (writes, others): (Vec<_>, Vec<_>) =
         std::mem::take(steps).into_iter().partition(|step| step.kind == AssistantPlanStepKind::Write);
     *steps = others;
@@ -394,9 +395,9 @@ pub(super) fn parse_act_answer(
         Ok(object) => object,
         Err(why) => return ParsedAnswer::unusable(why),
     };
-    let word = get_text(&object, "action", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
+    let word = get_non_placeholder_text(&object, "action", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
     let need = |name: &str, chars_max: usize| {
-        get_text(&object, name, chars_max).ok_or_else(|| format!("`{word}` needs `{name}`"))
+        get_non_placeholder_text(&object, name, chars_max).ok_or_else(|| format!("`{word}` needs `{name}`"))
     };
     let number = |name: &str| object.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
     let mut complaints = Vec::new();
@@ -414,7 +415,7 @@ pub(super) fn parse_act_answer(
                 let unknown = entities.find_unknown_references(&result, domain.type_names());
                 complaints.extend(unknown.iter().map(|name| format!("`result`: `{name}` is not a known reference")));
             }
-            let note = get_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
+            let note = get_non_placeholder_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
             let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
             ActAction::StepComplete(StepCompleteAction { outcome, refs, note, drafts })
         }),
@@ -429,8 +430,10 @@ pub(super) fn parse_act_answer(
         "retrieve_step" => number("step")
             .map(|step| ActAction::RetrieveStep { turn: number("turn"), step })
             .ok_or_else(|| "`retrieve_step` needs `step`: the number of the step".to_owned()),
-        "blocked" => need("reason", OUTCOME_CHARS_MAX)
-            .map(|reason| ActAction::Blocked { reason, suggested_next: get_text(&object, "next", OUTCOME_CHARS_MAX) }),
+        "blocked" => need("reason", OUTCOME_CHARS_MAX).map(|reason| ActAction::Blocked {
+            reason,
+            suggested_next: get_non_placeholder_text(&object, "next", OUTCOME_CHARS_MAX),
+        }),
         "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| ActAction::Fail { reason }),
         _ => Err(format!(
             "`action` must be one of {}, not `{word}`",
@@ -451,7 +454,7 @@ fn tool_name(object: &Map<String, Value>, domain: &DomainSchema, step: &Assistan
         (None, _) => Some("read".to_owned()),
     };
     let is_named = object.get("tool").is_some_and(|tool| !tool.is_null());
-    let named = get_text(object, "tool", REMARK_CHARS_MAX);
+    let named = get_non_placeholder_text(object, "tool", REMARK_CHARS_MAX);
     named.or_else(|| only_tool().filter(|_| !is_named)).ok_or_else(|| "`tool_call` needs `tool`".to_owned())
 }
 
@@ -482,7 +485,7 @@ fn parse_drafts(
     step: &AssistantPlanStep,
     errors: &mut Vec<String>,
 ) -> Vec<ActRecordDraft> {
-    let given = get_list(object, "drafts");
+    let given = member_as_list(object, "drafts");
     if !given.is_empty() && step.kind != AssistantPlanStepKind::Generate {
         errors.push(format!("only a generate step may have `drafts`; this is a `{}` step", step.kind.as_str()));
         return Vec::new();

@@ -49,12 +49,14 @@ impl AnswerSchemaNames {
         }
     }
 
-    fn reference_list(&self) -> Value {
-        self.references.as_deref().map_or_else(|| json!({"type": "array", "items": {"type": "string"}}), reference_list)
+    fn reference_list_schema(&self) -> Value {
+        self.references
+            .as_deref()
+            .map_or_else(|| json!({"type": "array", "items": {"type": "string"}}), reference_list_schema)
     }
 
-    fn reasoned_references(&self) -> Value {
-        let mut list = self.reference_list();
+    fn reasoned_reference_list_schema(&self) -> Value {
+        let mut list = self.reference_list_schema();
         let reference = list["items"].take();
         list["items"] = json!({"type": "object", "required": ["ref", "reason"],
             "properties": {"ref": reference, "reason": {"type": "string"}}});
@@ -71,10 +73,10 @@ pub(super) fn understand_schema(known: &AnswerSchemaNames) -> Value {
         "required": ["expressed", "references", "retain", "demote", "drop", "clear", "pending"],
         "properties": {
             "expressed": {"type": "string"},
-            "references": known.reference_list(),
-            "retain": known.reasoned_references(),
-            "demote": known.reasoned_references(),
-            "drop": known.reference_list(),
+            "references": known.reference_list_schema(),
+            "retain": known.reasoned_reference_list_schema(),
+            "demote": known.reasoned_reference_list_schema(),
+            "drop": known.reference_list_schema(),
             "clear": {"type": "boolean"},
             "pending": {"enum": answers},
         },
@@ -93,9 +95,9 @@ pub(super) fn think_schema(known: &AnswerSchemaNames) -> Value {
         ("description".to_owned(), json!({"type": "string"})),
         ("type".to_owned(), json!({"enum": kinds})),
         ("operation".to_owned(), operation),
-        ("subdomain".to_owned(), one_of(&types)),
+        ("subdomain".to_owned(), enum_schema(&types)),
         ("group".to_owned(), json!({"type": "integer"})),
-        ("refs".to_owned(), known.reference_list()),
+        ("refs".to_owned(), known.reference_list_schema()),
         (REFRESH_ARGUMENT.to_owned(), json!({"type": "boolean"})),
     ]);
     if !known.fields.is_empty() {
@@ -161,11 +163,11 @@ pub(super) fn act_schema(
     let required: &[&str] = if actions == ["step_complete"] { &["action", "outcome"] } else { &["action"] };
     let mut properties = Map::from_iter([
         ("action".to_owned(), json!({"enum": actions})),
-        ("tool".to_owned(), one_of(&callable_tools(context, step))),
+        ("tool".to_owned(), enum_schema(&callable_tools(context, step))),
         ("arguments".to_owned(), arguments_schema(context, step, received)),
         ("outcome".to_owned(), json!({"type": "string"})),
         ("result".to_owned(), json!({})),
-        ("refs".to_owned(), reference_list(&loaded)),
+        ("refs".to_owned(), reference_list_schema(&loaded)),
         ("note_for_next_step".to_owned(), json!({"type": ["string", "null"]})),
         ("question".to_owned(), json!({"type": "string"})),
         ("partial".to_owned(), json!({})),
@@ -199,7 +201,7 @@ fn possible_actions(
         AssistantPlanStepKind::Write if done.is_written && has_tables && !is_link => return vec!["step_complete"],
         AssistantPlanStepKind::Write if !done.is_written => "step_complete",
         AssistantPlanStepKind::Read if !done.is_read => "step_complete",
-        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate if has_loaded_records(context, step) => {
+        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate if has_records_in_prompt(context, step) => {
             "tool_call"
         }
         _ => "",
@@ -208,8 +210,8 @@ fn possible_actions(
 }
 
 /// Returns whether a step of a domain with tables is shown records, so that it needs no tool to look them up.
-pub(super) fn has_loaded_records(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> bool {
-    context.domain.server.is_none() && !prompt_context::step_references(context.view, step).is_empty()
+pub(super) fn has_records_in_prompt(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep) -> bool {
+    context.domain.server.is_none() && !prompt_context::references_shown_to_step(context.view, step).is_empty()
 }
 
 /// Returns the turns and steps whose results can be retrieved.
@@ -254,10 +256,10 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
         None => all_field_names(domain),
     };
     let filter = filter_schema(&fields, &json!({}));
-    let mut properties = Map::from_iter([("type".to_owned(), one_of(&types))]);
+    let mut properties = Map::from_iter([("type".to_owned(), enum_schema(&types))]);
     if step.kind != AssistantPlanStepKind::Write {
         properties.insert("where".to_owned(), json!({"type": "array", "items": filter}));
-        properties.insert("refs".to_owned(), reference_list(&known));
+        properties.insert("refs".to_owned(), reference_list_schema(&known));
         properties.insert("limit".to_owned(), json!({"type": "integer", "minimum": 1}));
         properties.insert("full".to_owned(), json!({"type": "boolean"}));
         properties.insert(REFRESH_ARGUMENT.to_owned(), json!({"type": "boolean"}));
@@ -272,23 +274,23 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
                 "records".to_owned(),
                 json!({"type": "array", "items": record_schema(about, &known, Required::Yes)}),
             );
-            properties.insert("drafts".to_owned(), reference_list(&drafts));
+            properties.insert("drafts".to_owned(), reference_list_schema(&drafts));
             required.extend(drafts.is_empty().then_some("records"));
         }
         (Some("update"), Some(about)) => {
-            properties.insert("ref".to_owned(), reference(&own));
+            properties.insert("ref".to_owned(), reference_schema(&own));
             properties.insert("set".to_owned(), record_schema(about, &known, Required::No));
         }
         (Some("delete"), Some(_)) => {
-            properties.insert("refs".to_owned(), reference_list(&own));
+            properties.insert("refs".to_owned(), reference_list_schema(&own));
             required.push("refs");
         }
         (Some("link" | "unlink"), Some(about)) => {
             let links = about.fields.iter().filter(|field| field.kind == RecordFieldKind::Links);
             let links: Vec<&str> = links.map(|field| field.name.as_str()).collect();
-            properties.insert("ref".to_owned(), reference(&own));
-            properties.insert("field".to_owned(), one_of(&links));
-            properties.insert("to".to_owned(), reference_list(&known));
+            properties.insert("ref".to_owned(), reference_schema(&own));
+            properties.insert("field".to_owned(), enum_schema(&links));
+            properties.insert("to".to_owned(), reference_list_schema(&known));
         }
         _ => {}
     }
@@ -304,7 +306,7 @@ fn drafts_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep
         |about| if types.len() == 1 { record_schema(about, &known, Required::Yes) } else { json!({"type": "object"}) },
     );
     json!({"type": "array", "items": {"type": "object", "required": ["type", "content"], "properties": {
-        "type": one_of(&types), "ref": {"type": "string"}, "content": content,
+        "type": enum_schema(&types), "ref": {"type": "string"}, "content": content,
     }}})
 }
 
@@ -330,24 +332,24 @@ fn field_schema(field: &RecordField, known: &[String]) -> Value {
     };
     let targets: Vec<String> = known.iter().filter(is_target).cloned().collect();
     match field.kind {
-        RecordFieldKind::Link if field.required => reference(&targets),
-        RecordFieldKind::Link => json!({"anyOf": [reference(&targets), {"type": "null"}]}),
-        RecordFieldKind::Links => reference_list(&targets),
+        RecordFieldKind::Link if field.required => reference_schema(&targets),
+        RecordFieldKind::Link => json!({"anyOf": [reference_schema(&targets), {"type": "null"}]}),
+        RecordFieldKind::Links => reference_list_schema(&targets),
         // Other values are checked with the declaration, which knows more than a schema can say.
         RecordFieldKind::Text if !field.one_of.is_empty() => {
             let values = field.one_of.iter().map(|value| json!(value));
             // An optional field can be cleared.
             json!({"enum": values.chain((!field.required).then_some(Value::Null)).collect::<Vec<_>>()})
         }
-        RecordFieldKind::Text | RecordFieldKind::Date => optional_type("string", field),
-        RecordFieldKind::Integer => optional_type("integer", field),
-        RecordFieldKind::Number => optional_type("number", field),
-        RecordFieldKind::YesNo => optional_type("boolean", field),
+        RecordFieldKind::Text | RecordFieldKind::Date => optional_type_schema("string", field),
+        RecordFieldKind::Integer => optional_type_schema("integer", field),
+        RecordFieldKind::Number => optional_type_schema("number", field),
+        RecordFieldKind::YesNo => optional_type_schema("boolean", field),
         RecordFieldKind::List => json!({"type": "array", "items": {"type": "string"}}),
     }
 }
 
-fn optional_type(name: &str, field: &RecordField) -> Value {
+fn optional_type_schema(name: &str, field: &RecordField) -> Value {
     if field.required { json!({"type": name}) } else { json!({"type": [name, "null"]}) }
 }
 
@@ -356,7 +358,7 @@ fn known_references(context: &AssistantSessionContext<'_>) -> Vec<String> {
     context.state().entities.entities.keys().cloned().collect()
 }
 
-fn reference(known: &[String]) -> Value {
+fn reference_schema(known: &[String]) -> Value {
     if known.is_empty() || known.len() > SCHEMA_REFERENCES_MAX {
         return json!({"type": "string"});
     }
@@ -364,13 +366,13 @@ fn reference(known: &[String]) -> Value {
 }
 
 /// Returns the schema of a list of references. If none is known, only the empty list is valid.
-fn reference_list(known: &[String]) -> Value {
+fn reference_list_schema(known: &[String]) -> Value {
     match known {
         [] => json!({"type": "array", "items": {"type": "string"}, "maxItems": 0}),
-        known => json!({"type": "array", "items": reference(known)}),
+        known => json!({"type": "array", "items": reference_schema(known)}),
     }
 }
 
-fn one_of(names: &[&str]) -> Value {
+fn enum_schema(names: &[&str]) -> Value {
     if names.is_empty() { json!({"type": "string"}) } else { json!({"type": "string", "enum": names}) }
 }

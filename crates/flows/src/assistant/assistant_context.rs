@@ -33,7 +33,7 @@ impl<'a> AssistantSessionContext<'a> {
     }
 
     /// Returns whether the event being handled belongs to the current turn.
-    pub(super) fn is_about_current_turn(&self) -> bool {
+    pub(super) fn is_event_of_current_turn(&self) -> bool {
         let turn = self.view.session.current_turn.as_ref().map(|turn| turn.id);
         turn.is_some() && self.view.subject.turn == turn
     }

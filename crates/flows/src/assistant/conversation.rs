@@ -47,7 +47,7 @@ impl AssistantConversation {
         self.pending = pending;
     }
 
-    pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
+    pub(super) fn store_compacted_summary(&mut self, through_turn: u32, text: TextRef) {
         self.uncompacted.retain(|exchange| exchange.turn > through_turn);
         self.compacted = Some(CompactedTurnsSummary { through_turn, text });
     }

@@ -419,7 +419,7 @@ impl AssistantFact {
     /// Returns the flow step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
-        fact::fact_step(&self)
+        fact::record_fact_step(&self)
     }
 
     /// Parses an event, if it is a fact of this flow.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
-use super::answer_schema::has_loaded_records;
+use super::answer_schema::has_records_in_prompt;
 use super::assistant_context::AssistantSessionContext;
 use super::calendar;
 use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
@@ -274,7 +274,7 @@ fn render_step_guide(context: &AssistantSessionContext<'_>, step: &AssistantPlan
     let about = domain.find_type(&step.subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| placeholder_record_and_change(about).0).unwrap_or_else(|| json!({}));
     let needs_tools = match step.kind {
-        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate => !has_loaded_records(context, step),
+        AssistantPlanStepKind::Analyze | AssistantPlanStepKind::Generate => !has_records_in_prompt(context, step),
         AssistantPlanStepKind::Read | AssistantPlanStepKind::Write => true,
     };
     let arguments = json!({
@@ -415,12 +415,12 @@ fn render_summarize_fragment(
         }
         (UNCOMPACTED_FRAGMENT, ASK_REASONING) => render_from_state(
             prompt!("summarize/older_reasoning"),
-            &PromptTurnSummaries::uncompacted(context.view),
+            &PromptTurnSummaries::from_uncompacted_turns(context.view),
             "turns that are no longer kept in full",
         ),
         (UNCOMPACTED_FRAGMENT, _) => render_from_state(
             prompt!("summarize/older_conversation"),
-            &PromptConversation::uncompacted(context.view),
+            &PromptConversation::from_uncompacted_turns(context.view),
             "turns that are no longer shown",
         ),
         _ => omit_fragment("the flow has no such fragment"),

@@ -64,7 +64,7 @@ pub(super) fn planned_read_arguments(
 }
 
 /// Ends a read step with the records that were read, or asks Act to search if they are only a part.
-pub(super) fn handle_planned_read(
+pub(super) fn handle_planned_read_result(
     context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
@@ -73,7 +73,7 @@ pub(super) fn handle_planned_read(
     output: &str,
 ) -> Vec<FlowStep> {
     let step = request.step.unwrap_or_default();
-    let progress = Some(context).filter(|context| context.is_about_current_turn());
+    let progress = Some(context).filter(|context| context.is_event_of_current_turn());
     let progress = progress.and_then(|context| StepInProgress::find(context, step));
     let result = match result {
         Some(result) if result.refusal.is_none() => result,

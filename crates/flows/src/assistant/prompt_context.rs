@@ -76,7 +76,7 @@ pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Sett
     UnderstandPromptContext {
         rows: rows.into_iter().take(REGISTRY_ROWS_MAX).collect(),
         hidden_count,
-        conversation: PromptConversation::recent(view, UNDERSTAND_TURNS_SHOWN),
+        conversation: PromptConversation::from_recent_turns(view, UNDERSTAND_TURNS_SHOWN),
         past_understandings: past_understandings.collect(),
         pending: PromptPendingQuestion::from_state(state),
     }
@@ -133,9 +133,10 @@ pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings)
         relevant: relevant.into_iter().take(THINK_ROWS_MAX).collect(),
         loaded: loaded.into_iter().take(THINK_ROWS_MAX).collect(),
         fully_loaded_types,
-        conversation: PromptConversation::recent(view, THINK_TURNS_SHOWN),
+        conversation: PromptConversation::from_recent_turns(view, THINK_TURNS_SHOWN),
         pending: PromptPendingQuestion::from_state(state),
-        reasoning: Some(PromptTurnSummaries::recent(view)).filter(|past| settings.turn_narratives && !past.is_empty()),
+        reasoning: Some(PromptTurnSummaries::from_recent_turns(view))
+            .filter(|past| settings.turn_narratives && !past.is_empty()),
         curation,
     }
 }
@@ -191,7 +192,7 @@ pub fn build_act_context(
     let planned = running.planned_step(step)?;
     let relevant = state.entities.relevant_entities(state.current_turn_number());
     let named = |reference: &str| planned.refs.iter().any(|own| own == reference);
-    let step_references = step_references(view, planned);
+    let step_references = references_shown_to_step(view, planned);
     // Demoted entities are listed as such, so that Act does not use them by accident.
     let demoted = state
         .entities
@@ -230,7 +231,7 @@ pub fn build_act_context(
 /// Returns the records that a step is shown in full: those that it names, or the relevant ones of its type if it names none, and
 /// everything that earlier steps of this turn read.
 #[must_use]
-pub fn step_references<'a>(view: &AssistantFlowContext<'a>, planned: &'a AssistantPlanStep) -> Vec<&'a str> {
+pub fn references_shown_to_step<'a>(view: &AssistantFlowContext<'a>, planned: &'a AssistantPlanStep) -> Vec<&'a str> {
     let state = view.state;
     let mut shown: Vec<&str> = planned.refs.iter().map(String::as_str).collect();
     if shown.is_empty() {
@@ -240,8 +241,10 @@ pub fn step_references<'a>(view: &AssistantFlowContext<'a>, planned: &'a Assista
     }
     let running = state.current_turn.as_ref();
     for reference in running.map(|running| running.references_read_before(planned)).unwrap_or_default() {
-        let is_relevant =
-            state.entities.get(reference).is_some_and(|entity| entity.tier(state.current_turn_number()).is_relevant());
+        let is_relevant = state
+            .entities
+            .get(reference)
+            .is_some_and(|entity| entity.relevance_tier(state.current_turn_number()).is_relevant());
         if is_relevant && !shown.contains(&reference) {
             shown.push(reference);
         }
@@ -302,7 +305,7 @@ pub struct PromptPlanStepOutcome {
 pub fn build_reply_context(view: &AssistantFlowContext<'_>, domain: &DomainSchema) -> ReplyPromptContext {
     let state = view.state;
     let running = state.current_turn.clone().unwrap_or_default();
-    let phase = running.phase(&state.entities);
+    let phase = running.stage_label(&state.entities);
     let last_reply = state.conversation.recent.iter().rev().find_map(|exchange| exchange.reply);
     let rows = state.entities.entities_by_recency(state.current_turn_number()).into_iter();
     let rows = rows.filter(|(_, _, tier)| tier.is_relevant() || *tier == EntityRelevanceTier::Demoted);
@@ -312,8 +315,8 @@ pub fn build_reply_context(view: &AssistantFlowContext<'_>, domain: &DomainSchem
         intent: running.understanding.as_ref().map(|understanding| understanding.intent.clone()).unwrap_or_default(),
         last_reply: last_reply.map(|text| one_line_excerpt(&view.read_text(text))),
         rows: rows.map(|row| PromptEntity::from_entity(&row)).take(REGISTRY_ROWS_MAX).collect(),
-        conversation: PromptConversation::recent(view, REPLY_TURNS_SHOWN),
-        execution: build_turn_execution(view, domain, &running),
+        conversation: PromptConversation::from_recent_turns(view, REPLY_TURNS_SHOWN),
+        execution: build_turn_outcome(view, domain, &running),
     }
 }
 
@@ -323,7 +326,7 @@ fn one_line_excerpt(text: &str) -> String {
 
 /// Collects what was executed in a turn, with labels in place of references.
 #[must_use]
-pub fn build_turn_execution(
+pub fn build_turn_outcome(
     view: &AssistantFlowContext<'_>,
     domain: &DomainSchema,
     running: &AssistantTurnProgress,
@@ -350,7 +353,7 @@ pub fn build_turn_execution(
                 None => rows.render_plain_rows(end.refs.iter().map(String::as_str)),
             }),
             drafts: drafts
-                .filter_map(|draft| rows.render_draft_with_labels(&draft.reference))
+                .filter_map(|draft| rows.render_draft_with_reference_labels(&draft.reference))
                 .map(|draft| fence_text(&draft))
                 .collect(),
         }

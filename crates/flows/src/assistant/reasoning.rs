@@ -143,7 +143,7 @@ impl TurnDecisionHistory {
         }
     }
 
-    pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
+    pub(super) fn store_compacted_summary(&mut self, through_turn: u32, text: TextRef) {
         self.uncompacted.retain(|summary| summary.turn > through_turn);
         self.compacted = Some(CompactedTurnsSummary { through_turn, text });
     }

@@ -109,7 +109,7 @@ impl KnownEntities {
     #[must_use]
     pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &KnownRecordOrDraft, EntityRelevanceTier)> {
         let mut all: Vec<_> =
-            self.entities.iter().map(|(name, entity)| (name.as_str(), entity, entity.tier(turn))).collect();
+            self.entities.iter().map(|(name, entity)| (name.as_str(), entity, entity.relevance_tier(turn))).collect();
         all.sort_by_key(|(name, entity, _)| {
             (
                 std::cmp::Reverse(entity.referenced_turn),
@@ -223,9 +223,9 @@ impl KnownEntities {
                 entity.dropped = false;
                 entity.referenced_turn = turn;
             }
-            entity.update_source(row, text);
+            entity.update_source_row(row, text);
         }
-        self.enforce_limits(turn);
+        self.evict_entities_over_limits(turn);
     }
 
     /// Marks records as deleted.
@@ -256,7 +256,7 @@ impl KnownEntities {
             entity.detail = RecordLoadLevel::Full;
             entity.source = Some(LoadedRecordSource::Draft(draft.content.clone()));
         }
-        self.enforce_limits(turn);
+        self.evict_entities_over_limits(turn);
     }
 
     /// Marks references as used by the user or the plan. They become active again, even if they were demoted or dropped.
@@ -273,7 +273,7 @@ impl KnownEntities {
     }
 
     /// Marks references as used by a step. Demoted and dropped ones stay so.
-    pub(super) fn refresh_relevant(&mut self, references: &[String], turn: u32) {
+    pub(super) fn mark_used_unless_demoted(&mut self, references: &[String], turn: u32) {
         let is_relevant = |entity: &&mut KnownRecordOrDraft| entity.demoted_reason.is_none() && !entity.dropped;
         for reference in references {
             if let Some(entity) = self.entities.get_mut(reference).filter(is_relevant) {
@@ -315,14 +315,14 @@ impl KnownEntities {
     pub(super) fn unload_stale_records(&mut self, turn: u32) {
         for entity in self.entities.values_mut().filter(|entity| entity.is_saved()) {
             let is_recent = turn.saturating_sub(entity.referenced_turn) <= REFERENCE_ACTIVE_TURNS;
-            if !is_recent && entity.tier(turn) != EntityRelevanceTier::Retained {
+            if !is_recent && entity.relevance_tier(turn) != EntityRelevanceTier::Retained {
                 entity.unload();
             }
         }
     }
 
     /// Unloads the records of types that somebody else has changed.
-    pub(super) fn unload_types(&mut self, kinds: &[String]) {
+    pub(super) fn unload_records_of_types(&mut self, kinds: &[String]) {
         let is_changed = |entity: &&mut KnownRecordOrDraft| entity.is_saved() && kinds.contains(&entity.kind);
         self.entities.values_mut().filter(is_changed).for_each(KnownRecordOrDraft::unload);
     }
@@ -333,7 +333,7 @@ impl KnownEntities {
         *counter = (*counter).max(number);
     }
 
-    fn enforce_limits(&mut self, turn: u32) {
+    fn evict_entities_over_limits(&mut self, turn: u32) {
         let is_draft = |entity: &KnownRecordOrDraft| !entity.is_saved() && !entity.dropped;
         self.evict_least_recent(
             ENTITIES_MAX,

@@ -356,7 +356,7 @@ impl AssistantRehearsal<'_> {
             }
             AssistantPlanStepKind::Analyze => self.step_complete_answer(planned),
             AssistantPlanStepKind::Generate => {
-                let content = self.draft_fields(kind);
+                let content = self.example_draft_fields(kind);
                 json!({"action": "step_complete", "outcome": format!("one {} draft is written", kind.name),
                     "result": "The demo model filled in placeholder values.", "drafts": [{"type": kind.name, "content": content}]})
             }
@@ -427,7 +427,7 @@ impl AssistantRehearsal<'_> {
         json!({"action": "step_complete", "outcome": outcome, "result": {"fitting": refs}, "refs": refs})
     }
 
-    fn draft_fields(&self, kind: &RecordType) -> Value {
+    fn example_draft_fields(&self, kind: &RecordType) -> Value {
         let (mut content, _) = sample_record_and_change(kind);
         let fields = content.as_object_mut().map(std::mem::take).unwrap_or_default();
         let filled: Map<String, Value> = fields

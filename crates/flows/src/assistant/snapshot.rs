@@ -42,7 +42,7 @@ pub(super) fn request_snapshot(context: &AssistantSessionContext<'_>) -> Option<
 }
 
 /// Records the snapshot, and calls Think if Understand has answered. Without a snapshot the turn continues, too.
-pub(super) fn handle_snapshot(
+pub(super) fn handle_snapshot_result(
     context: &AssistantSessionContext<'_>,
     run: ToolRunId,
     request: &DomainToolRequest,
@@ -65,7 +65,7 @@ pub(super) fn handle_snapshot(
             record_tool_failure(run, None, refusal.as_deref().unwrap_or(output))
         }
     };
-    let is_understood = context.is_about_current_turn()
+    let is_understood = context.is_event_of_current_turn()
         && context.current_turn().is_some_and(|running| running.understanding.is_some() && running.plan.is_none());
     std::iter::once(fact).chain(is_understood.then(|| context.call_node(THINK_ROLE))).collect()
 }

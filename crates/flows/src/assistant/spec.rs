@@ -61,17 +61,21 @@ pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
     let description = "works with your records over many turns: understand, think, act, reply, summarize";
     let run_argument = "the tool run whose write to undo; the last write if not given";
     let spec = FlowSpec::new("assistant", description)
-        .with_role(understand_role())
-        .with_role(think_role())
-        .with_role(act_role())
-        .with_role(reply_role())
-        .with_role(summarize_role())
-        .with_tool(host_tool_def(
+        .with_role(understand_role_spec())
+        .with_role(think_role_spec())
+        .with_role(act_role_spec())
+        .with_role(reply_role_spec())
+        .with_role(summarize_role_spec())
+        .with_tool(host_tool_declaration(
             RECORDS_TOOL,
             "reads and changes the records of the domain",
             UnknownOutcomePolicy::Retry,
         ))
-        .with_tool(host_tool_def(MCP_TOOL, "calls a tool of the domain's MCP server", UnknownOutcomePolicy::Fail));
+        .with_tool(host_tool_declaration(
+            MCP_TOOL,
+            "calls a tool of the domain's MCP server",
+            UnknownOutcomePolicy::Fail,
+        ));
     let undo = FlowCommandSpec {
         description: "undoes a write".to_owned(),
         arguments: [("run".to_owned(), run_argument.to_owned())].into(),
@@ -83,7 +87,7 @@ pub fn assistant_flow_spec(domains: &ConfiguredDomains) -> FlowSpec {
     }
 }
 
-fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {
+fn host_tool_declaration(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> FlowToolDeclaration {
     let parameters = json!({"type": "object"});
     let spec = ModelToolSpec { name: name.into(), description: description.to_owned(), parameters };
     FlowToolDeclaration { unknown_outcome: unknown, ..FlowToolDeclaration::for_host(spec) }
@@ -105,7 +109,7 @@ fn node_role_spec(name: &str) -> RoleSpec {
         .with_ask(ASK_REPAIR, [repair])
 }
 
-fn understand_role() -> RoleSpec {
+fn understand_role_spec() -> RoleSpec {
     let mut role = node_role_spec(UNDERSTAND_ROLE).with_ask(
         ASK_START,
         [
@@ -121,7 +125,7 @@ fn understand_role() -> RoleSpec {
     role
 }
 
-fn think_role() -> RoleSpec {
+fn think_role_spec() -> RoleSpec {
     let mut role = node_role_spec(THINK_ROLE).with_ask(
         ASK_START,
         [
@@ -141,7 +145,7 @@ fn think_role() -> RoleSpec {
     role
 }
 
-fn act_role() -> RoleSpec {
+fn act_role_spec() -> RoleSpec {
     let mut role = node_role_spec(ACT_ROLE)
         .with_opening_fragment(fragment_keeping_start(STEP_GUIDE_FRAGMENT, ContextLayer::Instruction, 5_000))
         .with_ask(
@@ -162,7 +166,7 @@ fn act_role() -> RoleSpec {
     role
 }
 
-fn reply_role() -> RoleSpec {
+fn reply_role_spec() -> RoleSpec {
     node_role_spec(REPLY_ROLE)
         .with_ask(
             ASK_START,
@@ -178,7 +182,7 @@ fn reply_role() -> RoleSpec {
         .visible_to_user(BlockSet::new())
 }
 
-fn summarize_role() -> RoleSpec {
+fn summarize_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARIZE_ROLE, Scope::Fresh)
         .with_opening_fragment(FragmentSpec::changing(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
         .with_ask(ASK_REASONING, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextLayer::Reasoning, 6_000)])

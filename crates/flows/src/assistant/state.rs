@@ -212,7 +212,7 @@ impl AssistantState {
             AssistantFact::AnswerRejected { step: Some(step), .. } => {
                 self.update_step(step, |state| state.repairs += 1)
             }
-            AssistantFact::RecordsReceived(records) => self.apply_records(*records),
+            AssistantFact::RecordsReceived(records) => self.apply_tool_run_outcome(*records),
             AssistantFact::AlreadyLoaded { step, refs } => self.update_step(step, |state| {
                 state.tool_calls += 1;
                 state.reads += 1;
@@ -225,7 +225,7 @@ impl AssistantState {
             AssistantFact::SnapshotTaken { text, changed_types, .. } => {
                 self.snapshot = Some(text);
                 self.forget_types(&changed_types);
-                self.entities.unload_types(&changed_types);
+                self.entities.unload_records_of_types(&changed_types);
                 if let Some(running) = &mut self.current_turn {
                     running.pending_snapshot = None;
                 }
@@ -239,10 +239,10 @@ impl AssistantState {
             AssistantFact::StepEnded(end) => self.apply_step_end(*end),
             AssistantFact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
             AssistantFact::ReasoningCompacted { through_turn, text } => {
-                self.reasoning.compact_through(through_turn, text)
+                self.reasoning.store_compacted_summary(through_turn, text)
             }
             AssistantFact::ConversationCompacted { through_turn, text } => {
-                self.conversation.compact_through(through_turn, text)
+                self.conversation.store_compacted_summary(through_turn, text)
             }
             AssistantFact::ServerToolsListed { tools } => self.server_tools = tools,
             AssistantFact::WriteUndone { run } => {
@@ -286,7 +286,7 @@ impl AssistantState {
         }
     }
 
-    fn apply_records(&mut self, records: DomainToolRunOutcome) {
+    fn apply_tool_run_outcome(&mut self, records: DomainToolRunOutcome) {
         self.entities.upsert_records(&records.rows, records.action, records.text, records.turn);
         self.entities.mark_deleted(&records.removed, records.turn);
         self.forget_types(&records.changed_types);
@@ -339,7 +339,7 @@ impl AssistantState {
 
     fn apply_step_end(&mut self, end: AssistantStepEnd) {
         self.entities.upsert_drafts(&end.drafts, end.turn);
-        self.entities.refresh_relevant(&end.refs, end.turn);
+        self.entities.mark_used_unless_demoted(&end.refs, end.turn);
         self.update_step(end.step, |state| {
             state.started = true;
             state.end = Some(end);
@@ -371,7 +371,7 @@ impl AssistantState {
     /// Returns the references of all records of a type, if the type is known completely and unchanged and every record is
     /// loaded at least at this level.
     #[must_use]
-    pub fn find_loaded_type(&self, kind: &str, level: RecordLoadLevel) -> Option<Vec<String>> {
+    pub fn references_of_loaded_type(&self, kind: &str, level: RecordLoadLevel) -> Option<Vec<String>> {
         let is_current = |entity: &KnownRecordOrDraft| {
             entity.kind == kind && entity.is_saved() && entity.last_action != LastEntityAction::Deleted
         };
@@ -389,7 +389,7 @@ impl AssistantState {
     /// Returns whether all records of a type are loaded.
     #[must_use]
     pub fn is_type_fully_loaded(&self, kind: &str) -> bool {
-        self.find_loaded_type(kind, RecordLoadLevel::Summary).is_some()
+        self.references_of_loaded_type(kind, RecordLoadLevel::Summary).is_some()
     }
 }
 
@@ -402,7 +402,7 @@ impl AssistantTurnProgress {
 
     /// Returns the records that the read steps of this turn returned.
     #[must_use]
-    pub fn read_references(&self) -> BTreeSet<&str> {
+    pub fn references_returned_by_reads(&self) -> BTreeSet<&str> {
         let reads =
             self.plan.iter().flat_map(|plan| &plan.steps).filter(|step| step.kind == AssistantPlanStepKind::Read);
         reads
@@ -448,7 +448,7 @@ impl AssistantTurnProgress {
 
     /// Returns the phase label of the turn so far.
     #[must_use]
-    pub fn phase(&self, entities: &KnownEntities) -> ConversationStageLabel {
+    pub fn stage_label(&self, entities: &KnownEntities) -> ConversationStageLabel {
         let steps = self.plan.iter().flat_map(|plan| &plan.steps);
         let drafts = self.steps.values().filter_map(|state| state.end.as_ref()).flat_map(|end| &end.drafts);
         let draft_waits =
@@ -462,7 +462,7 @@ impl AssistantTurnProgress {
 
     /// Returns why the plan was not completed, if it was not.
     #[must_use]
-    pub fn blocked_reason(&self) -> Option<String> {
+    pub fn incomplete_plan_reason(&self) -> Option<String> {
         let ends = self.steps.values().filter_map(|state| state.end.as_ref());
         let stopped =
             ends.filter(|end| matches!(end.status, AssistantStepEndStatus::Blocked | AssistantStepEndStatus::Failed));

@@ -43,7 +43,7 @@ pub(super) fn start_step(context: &AssistantSessionContext<'_>, step: u32) -> Ve
                 && entity.last_action != LastEntityAction::Deleted
         })
     };
-    let shown = prompt_context::step_references(context.view, planned);
+    let shown = prompt_context::references_shown_to_step(context.view, planned);
     let missing = shown.into_iter().filter(is_missing).filter_map(|reference| {
         let entity = entities.get(reference)?;
         Some(json!({"type": entity.kind, "id": entity.id}))

@@ -51,14 +51,14 @@ pub(super) fn handle_tool_ended(
             handle_records_loaded(context, opened.run, &request, result, text, &output)
         }
         (ToolRunPurpose::PlannedRead, result) => {
-            planned_read::handle_planned_read(context, opened.run, &request, result, text, &output)
+            planned_read::handle_planned_read_result(context, opened.run, &request, result, text, &output)
         }
         (ToolRunPurpose::Snapshot, result) => {
-            snapshot::handle_snapshot(context, opened.run, &request, result, text, &output)
+            snapshot::handle_snapshot_result(context, opened.run, &request, result, text, &output)
         }
         (ToolRunPurpose::StepToolCall, Some(result)) => handle_tool_result(context, opened.run, &request, result, text),
         // An interrupted write may have been executed; the run log of the records says so.
-        (ToolRunPurpose::StepToolCall, None) if request.operation.is_write() => {
+        (ToolRunPurpose::StepToolCall, None) if request.operation.is_table_write() => {
             vec![resolve_interrupted_write(opened.run, &request)]
         }
         (ToolRunPurpose::StepToolCall, None) if is_mcp_write(&request) => fail_step_unknown_outcome(
@@ -70,7 +70,7 @@ pub(super) fn handle_tool_ended(
         (ToolRunPurpose::StepToolCall, None) => {
             let failed = record_tool_failure(opened.run, request.step, &output);
             std::iter::once(failed)
-                .chain(continue_step(
+                .chain(continue_step_with_result(
                     context,
                     &request,
                     json!({"why": truncate_chars(&output, OUTCOME_CHARS_MAX)}),
@@ -127,7 +127,7 @@ fn handle_tools_listed(
     };
     let is_awaited = request.parameters.get(AWAITED_KEY).and_then(Value::as_bool).unwrap_or(true);
     fact.into_iter()
-        .chain((is_awaited && context.is_about_current_turn()).then(|| context.call_node(UNDERSTAND_ROLE)))
+        .chain((is_awaited && context.is_event_of_current_turn()).then(|| context.call_node(UNDERSTAND_ROLE)))
         .collect()
 }
 
@@ -153,8 +153,10 @@ fn fail_step_unknown_outcome(
     why: String,
 ) -> Vec<FlowStep> {
     let failed = record_tool_failure(run, request.step, &why);
-    let progress =
-        request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
+    let progress = request
+        .step
+        .filter(|_| context.is_event_of_current_turn())
+        .and_then(|step| StepInProgress::find(context, step));
     std::iter::once(failed).chain(progress.into_iter().flat_map(|progress| progress.fail_step(why.clone()))).collect()
 }
 
@@ -190,11 +192,13 @@ fn handle_run_resolved(
     if result.never_executed {
         let why = "the request was not executed";
         let failed = record_tool_failure(run, original.step, why);
-        return std::iter::once(failed).chain(continue_step(context, &original, json!({"why": why}), &[])).collect();
+        return std::iter::once(failed)
+            .chain(continue_step_with_result(context, &original, json!({"why": why}), &[]))
+            .collect();
     }
     let mut steps = handle_tool_result(context, run, &original, result, text);
     // The user stopped the turn and may assume that nothing was changed.
-    let turn_ended = !context.is_about_current_turn();
+    let turn_ended = !context.is_event_of_current_turn();
     let write_summaries = steps.first().filter(|_| turn_ended).and_then(|step| match step {
         FlowStep::RecordFact { value, .. } => {
             value.get("write_summaries").filter(|lines| lines.as_array().is_some_and(|lines| !lines.is_empty()))
@@ -208,13 +212,13 @@ fn handle_run_resolved(
 }
 
 /// Gives a run's result to the step that asked for it, if its turn is still running.
-fn continue_step(
+fn continue_step_with_result(
     context: &AssistantSessionContext<'_>,
     request: &DomainToolRequest,
     mut metadata: Value,
     received: &[String],
 ) -> Option<FlowStep> {
-    let step = request.step.filter(|_| context.is_about_current_turn())?;
+    let step = request.step.filter(|_| context.is_event_of_current_turn())?;
     StepInProgress::find(context, step)?;
     let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str());
     metadata["tool"] = json!(tool);
@@ -253,7 +257,12 @@ fn handle_tool_result(
     if let Some(why) = &result.refusal {
         let failed = record_tool_failure(run, request.step, why);
         return std::iter::once(failed)
-            .chain(continue_step(context, request, json!({"why": truncate_chars(why, OUTCOME_CHARS_MAX)}), &[]))
+            .chain(continue_step_with_result(
+                context,
+                request,
+                json!({"why": truncate_chars(why, OUTCOME_CHARS_MAX)}),
+                &[],
+            ))
             .collect();
     }
     let mut records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
@@ -268,8 +277,10 @@ fn handle_tool_result(
     }
     let received: Vec<String> = records.rows.iter().map(|row| row.reference.clone()).collect();
     let mut steps = vec![AssistantFact::RecordsReceived(Box::new(records)).into_step()];
-    let progress =
-        request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
+    let progress = request
+        .step
+        .filter(|_| context.is_event_of_current_turn())
+        .and_then(|step| StepInProgress::find(context, step));
     let empty_reads = |progress: &StepInProgress<'_>, digest: &String| {
         progress.state.empty_reads.get(digest).copied().unwrap_or(0) + 1
     };
@@ -279,7 +290,7 @@ fn handle_tool_result(
                 progress.build_step_end(AssistantStepEndStatus::Done, "the same search found nothing twice".to_owned()),
             ));
         }
-        _ => steps.extend(continue_step(context, request, metadata, &received)),
+        _ => steps.extend(continue_step_with_result(context, request, metadata, &received)),
     }
     steps
 }
@@ -306,7 +317,8 @@ fn handle_records_loaded(
             result.and_then(|result| result.refusal).as_deref().unwrap_or(output),
         ),
     };
-    let starting_step =
-        request.step.filter(|step| context.is_about_current_turn() && StepInProgress::find(context, *step).is_some());
+    let starting_step = request
+        .step
+        .filter(|step| context.is_event_of_current_turn() && StepInProgress::find(context, *step).is_some());
     std::iter::once(fact).chain(starting_step.map(|step| context.start_act_call(step, &received))).collect()
 }

@@ -93,7 +93,7 @@ impl DomainOperation {
 
     /// Returns whether the operation changes records in tables.
     #[must_use]
-    pub fn is_write(self) -> bool {
+    pub fn is_table_write(self) -> bool {
         match self {
             Self::Create | Self::Update | Self::Delete | Self::Link | Self::Unlink | Self::Undo => true,
             Self::Read | Self::Get | Self::Snapshot | Self::ResolveRun | Self::CallTool | Self::ListTools => false,

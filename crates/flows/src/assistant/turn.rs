@@ -11,7 +11,7 @@ use super::facts::{
     AnswerRepairLevel, AssistantFact, CompactedMemoryKind, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
     ThinkDecision, TurnSummarized, UserResponseKind,
 };
-use super::prompt_context::{PromptTurnOutcome, build_turn_execution};
+use super::prompt_context::{PromptTurnOutcome, build_turn_outcome};
 use super::reasoning::{AssistantStepSummary, EntityRelevanceSummary, TurnDecisionSummary};
 use super::snapshot;
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
@@ -51,7 +51,7 @@ pub(super) fn handle_node_answer(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    if !context.is_about_current_turn() {
+    if !context.is_event_of_current_turn() {
         return Vec::new();
     }
     let text = context.view.read_text(answered.text);
@@ -81,7 +81,7 @@ pub(super) fn handle_node_failure(
     call: &CallOpened,
     why: &str,
 ) -> Vec<FlowStep> {
-    if !context.is_about_current_turn() {
+    if !context.is_event_of_current_turn() {
         return Vec::new();
     }
     match call.role.as_str() {
@@ -227,9 +227,9 @@ fn build_turn_summary(
         goal: plan.map(|plan| plan.goal.clone()).unwrap_or_default(),
         steps: steps.collect(),
         curation,
-        phase: running.phase(&context.state().entities),
+        phase: running.stage_label(&context.state().entities),
         intent: if understanding.intent.is_empty() { user_text() } else { understanding.intent },
-        blocked_reason: running.blocked_reason().or(why),
+        blocked_reason: running.incomplete_plan_reason().or(why),
     }
 }
 
@@ -259,7 +259,7 @@ fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion
 fn compose_fallback_reply(context: &AssistantSessionContext<'_>) -> FlowStep {
     let running = context.current_turn().cloned().unwrap_or_default();
     let PromptTurnOutcome { plan_failure, message_to_user, steps, write_summaries, .. } =
-        build_turn_execution(context.view, context.domain, &running);
+        build_turn_outcome(context.view, context.domain, &running);
     let question = message_to_user.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
     let line = |step: &super::prompt_context::PromptPlanStepOutcome| match step.outcome() {
         "" => step.description().to_owned(),
@@ -323,20 +323,20 @@ fn handle_compaction_answer(
             through_turn.map(|through_turn| AssistantFact::ConversationCompacted { through_turn, text: answered.text })
         }
     };
-    fact.map(AssistantFact::into_step).into_iter().chain(end_turn_after_compaction(context)).collect()
+    fact.map(AssistantFact::into_step).into_iter().chain(end_turn_unless_compacting(context)).collect()
 }
 
 /// Records that a compaction failed. The memory stays as it was, and the turn still succeeds.
 fn record_compaction_failure(context: &AssistantSessionContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let fact = AssistantFact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
-    std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
+    std::iter::once(fact.into_step()).chain(end_turn_unless_compacting(context)).collect()
 }
 
 fn summarize_call_layer(call: &CallOpened) -> CompactedMemoryKind {
     if call.ask == *ASK_REASONING { CompactedMemoryKind::Reasoning } else { CompactedMemoryKind::Conversation }
 }
 
-fn end_turn_after_compaction(context: &AssistantSessionContext<'_>) -> Option<FlowStep> {
+fn end_turn_unless_compacting(context: &AssistantSessionContext<'_>) -> Option<FlowStep> {
     let is_compacting = context
         .view
         .session

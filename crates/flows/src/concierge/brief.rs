@@ -116,10 +116,10 @@ impl<'m> ClaimMapBriefBuilder<'m> {
 
     fn template_arguments(&self) -> BriefTemplateArguments<'m> {
         let analysis = self.analysis;
-        let (positions, positions_more) = self.select_positions();
+        let (positions, positions_more) = self.select_claims_to_detail();
         let (parts, parts_more) = self.component_labels();
         let alone = analysis.components.iter().filter(|part| part.claims.len() == 1).flat_map(|part| &part.claims);
-        let (leads, leads_more) = self.outgoing_links();
+        let (leads, leads_more) = self.links_outside_longest_chain();
         let (tensions, tensions_more) = truncate_brief_lines(self.tension_entries());
         let (chain, chain_more) =
             truncate_brief_lines(analysis.longest_chain.iter().map(|link| self.label_list(link)).collect());
@@ -178,7 +178,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
 
     /// Selects the positions to describe in full: first the remarkable ones, then those with most support. The result is
     /// sorted by support.
-    fn select_positions(&self) -> (Vec<BriefClaimDetails<'m>>, usize) {
+    fn select_claims_to_detail(&self) -> (Vec<BriefClaimDetails<'m>>, usize) {
         let analysis = self.analysis;
         let mut remarkable: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
         remarkable.extend(&analysis.leverage_inversions);
@@ -225,7 +225,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
     }
 
     /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
-    fn outgoing_links(&self) -> (Vec<BriefOutgoingClaimLinks<'m>>, usize) {
+    fn links_outside_longest_chain(&self) -> (Vec<BriefOutgoingClaimLinks<'m>>, usize) {
         let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain

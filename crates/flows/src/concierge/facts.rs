@@ -244,7 +244,7 @@ impl ConciergeFact {
     /// Returns the step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
-        fact::fact_step(&self)
+        fact::record_fact_step(&self)
     }
 
     /// Returns the fact in `event`, or `None` if it is not a fact of this flow.

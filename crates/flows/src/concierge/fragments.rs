@@ -46,8 +46,11 @@ pub(super) fn render_fragment(
         ("repair", MAPPER_ROLE) => render_mapper_repair(view, request),
         ("repair", _) => render_repair_request(request),
         (QUESTION_FRAGMENT, _) => {
-            let text =
-                questions::render_question(view, request.call_request.ask.as_str(), &request.call_request.metadata);
+            let text = questions::render_private_question(
+                view,
+                request.call_request.ask.as_str(),
+                &request.call_request.metadata,
+            );
             state_fragment(text, "what the rules need to know")
         }
         ("task", _) => render_expert_task(view),
@@ -57,7 +60,7 @@ pub(super) fn render_fragment(
         (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
-        (GUIDANCE_FRAGMENT, _) => render_guidance(view, request, specs),
+        (GUIDANCE_FRAGMENT, _) => render_opening_guidance(view, request, specs),
         _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
 }
@@ -118,7 +121,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
             template_fragment(
                 "executing",
                 text,
-                &json!({"inline": inline, "guide": questions::expert_prompt_guide()}),
+                &json!({"inline": inline, "guide": questions::guide_for_writing_expert_prompts()}),
                 "how the executor works with the plan",
             )
         }
@@ -134,7 +137,10 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
         (PLAN_FRAGMENT, _) => match &view.state.active_plan {
             Some(plan) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
-                state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced()})), "a plan is under way")
+                state_fragment(
+                    fill_template(text, &json!({"workflow": plan.render_fenced_plan()})),
+                    "a plan is under way",
+                )
             }
             None => omit_fragment("no plan is under way"),
         },
@@ -144,7 +150,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
 
 fn explorer_arguments(view: &ConciergeContext<'_>, inline: bool) -> serde_json::Value {
     let stance = view.state.stance.map(stance::render_stance_guidance).and_then(|guidance| guidance.framing);
-    json!({"inline": inline, "guide": questions::expert_prompt_guide(), "stance": stance})
+    json!({"inline": inline, "guide": questions::guide_for_writing_expert_prompts(), "stance": stance})
 }
 
 fn omit_fragment(why: &str) -> RenderedFragment {
@@ -371,7 +377,7 @@ fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchRes
 }
 
 /// Renders how to answer the first question. It stays in the thread, so later replies see it, too.
-fn render_guidance(
+fn render_opening_guidance(
     view: &ConciergeContext<'_>,
     request: &FragmentRenderContext<'_>,
     specs: &[SettingSpec],
@@ -407,7 +413,7 @@ fn render_compacted_thread(view: &ConciergeContext<'_>, request: &FragmentRender
     match (&view.state.active_plan, summary) {
         (Some(plan), RenderedFragment::New { text, source, why }) => {
             let section = include_str!("../../prompts/concierge/workflow_section.md");
-            let plan_text = fill_template(section, &json!({"workflow": plan.render_fenced()}));
+            let plan_text = fill_template(section, &json!({"workflow": plan.render_fenced_plan()}));
             RenderedFragment::New { text: format!("{plan_text}\n\n{text}"), source, why }
         }
         (_, summary) => summary,
@@ -424,7 +430,7 @@ fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderConte
         return omit_fragment("the plan has not changed since it was last shown");
     }
     let text = include_str!("../../prompts/concierge/workflow_changed.md");
-    state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced()})), "the plan has changed")
+    state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced_plan()})), "the plan has changed")
 }
 
 fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {

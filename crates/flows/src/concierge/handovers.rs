@@ -193,7 +193,10 @@ pub(super) fn build_execution_handover(
     let highlights = texts.iter().filter(|text| Some(*text) != detailed_request && !is_bare_request(text));
     let open = Some(list("still_unclear")).filter(|open| !open.is_empty());
     let parts = [
-        ("goal", HandoverFieldValue::Text(goal.unwrap_or_else(|| truncate_text(&messages::latest_user_text(view))))),
+        (
+            "goal",
+            HandoverFieldValue::Text(goal.unwrap_or_else(|| truncate_text(&messages::current_turn_user_text(view)))),
+        ),
         ("problem_summary", HandoverFieldValue::Text(detailed_request.and_then(|_| text("goal")).unwrap_or_default())),
         ("situation", HandoverFieldValue::Text(text("user_reply").or_else(|| text("outcome")).unwrap_or_default())),
         ("constraints", HandoverFieldValue::List(list("constraints"))),

@@ -12,7 +12,7 @@ use super::state::ConciergeState;
 use crate::template::fill_template;
 
 /// Returns the messages of the current turn as one text.
-pub(super) fn latest_user_text(view: &FlowContext<'_, ConciergeState>) -> String {
+pub(super) fn current_turn_user_text(view: &FlowContext<'_, ConciergeState>) -> String {
     let messages = view.session.current_turn.iter().flat_map(|turn| &turn.messages);
     messages.map(|message| view.read_text(message.text).to_string()).collect::<Vec<_>>().join("\n\n")
 }

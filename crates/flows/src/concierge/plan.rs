@@ -219,13 +219,13 @@ impl ConciergePlan {
 
     /// Renders the plan as fenced content of a prompt: its words come from experts and users, too.
     #[must_use]
-    pub(super) fn render_fenced(&self) -> String {
-        wrap_in_code_fence(&self.render_for_prompt())
+    pub(super) fn render_fenced_plan(&self) -> String {
+        wrap_in_code_fence(&self.render_plan_for_prompt())
     }
 
     /// Renders the plan for a prompt: goal, progress, and all steps. Only the current step has its details.
     #[must_use]
-    pub fn render_for_prompt(&self) -> String {
+    pub fn render_plan_for_prompt(&self) -> String {
         #[derive(Serialize)]
         struct PlanTemplateArguments<'w> {
             goal: &'w str,
@@ -288,7 +288,7 @@ mod tests {
                how to Buy paint
                Done when: the user says so
             [ ] 3. Paint"#]]
-        .assert_eq(&plan().render_for_prompt());
+        .assert_eq(&plan().render_plan_for_prompt());
     }
 
     #[test]

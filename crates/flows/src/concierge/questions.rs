@@ -35,7 +35,7 @@ const INTENT_QUESTION_FIELDS: [&str; 7] = [
 ];
 
 /// Returns whether `ask` is one of the private questions.
-pub(super) fn is_question(ask: &str) -> bool {
+pub(super) fn is_private_question(ask: &str) -> bool {
     matches!(
         ask,
         ASK_STANCE_QUESTION
@@ -64,9 +64,9 @@ pub(super) fn question_request(
 }
 
 /// Renders the text of a private question.
-pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
+pub(super) fn render_private_question(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
     let shorten = |text: &str| text.chars().take(QUESTION_TEXT_CHARS_MAX).collect::<String>();
-    let message = quote_lines(&shorten(&messages::latest_user_text(view)));
+    let message = quote_lines(&shorten(&messages::current_turn_user_text(view)));
     let question = match ask {
         ASK_INTENT_QUESTION => fill_template(
             include_str!("../../prompts/concierge/questions/intent.md"),
@@ -74,11 +74,11 @@ pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: 
         ),
         ASK_EXECUTION_QUESTION => fill_template(
             include_str!("../../prompts/concierge/questions/execution.md"),
-            &json!({"fields": describe_fields(BATCH_BLOCK, &EXECUTION_FIELDS), "guide": expert_prompt_guide()}),
+            &json!({"fields": describe_fields(BATCH_BLOCK, &EXECUTION_FIELDS), "guide": guide_for_writing_expert_prompts()}),
         ),
         ASK_STEPS_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/steps.md"), &()),
         ASK_PROGRESS_QUESTION => {
-            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_fenced).unwrap_or_default();
+            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_fenced_plan).unwrap_or_default();
             fill_template(
                 include_str!("../../prompts/concierge/questions/progress.md"),
                 &json!({"workflow": workflow, "message": message}),
@@ -103,7 +103,7 @@ pub(super) fn render_question(view: &ConciergeContext<'_>, ask: &str, metadata: 
 }
 
 /// Returns the guide for prompts to experts.
-pub(super) fn expert_prompt_guide() -> String {
+pub(super) fn guide_for_writing_expert_prompts() -> String {
     fill_template(include_str!("../../prompts/concierge/expert_prompt_guide.md"), &())
 }
 
@@ -197,7 +197,7 @@ pub(super) fn parse_intent_answer(answer: &str) -> Option<IntentHandoverAnswer> 
 /// Parses the answer to the question for an execution handover: the document and the prompt for the experts.
 pub(super) fn parse_execution_answer(answer: &str) -> Option<(HandoverDocument, Option<String>)> {
     let object = find_object(answer, &["goal", "prompt"])?;
-    let prompt = own_text(BATCH_BLOCK, "prompt", object.get("prompt"));
+    let prompt = text_unless_sample(BATCH_BLOCK, "prompt", object.get("prompt"));
     Some((parse_document(BATCH_BLOCK, &object, &EXECUTION_FIELDS), prompt))
 }
 
@@ -288,7 +288,7 @@ pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Optio
         _ => NeededPlanAction::Nothing,
     };
     let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
-    let blocker = own_text(BATCH_BLOCK, "blocker", object.get("blocker"));
+    let blocker = text_unless_sample(BATCH_BLOCK, "blocker", object.get("blocker"));
     Some(PlanProgressAnswer { done, current, needs, blocker })
 }
 
@@ -312,9 +312,9 @@ fn parse_document(
         let items = || match value {
             Some(Value::Array(items)) => {
                 let texts = items.iter().take(QUESTION_LIST_ITEMS_MAX);
-                texts.filter_map(|item| own_text(block, name, Some(item))).collect()
+                texts.filter_map(|item| text_unless_sample(block, name, Some(item))).collect()
             }
-            value => own_text(block, name, value).into_iter().collect::<Vec<String>>(),
+            value => text_unless_sample(block, name, value).into_iter().collect::<Vec<String>>(),
         };
         let field = match field_type {
             HandoverFieldType::Text => HandoverFieldValue::Text(items().join("; ")),
@@ -328,7 +328,7 @@ fn parse_document(
 }
 
 /// Returns a text that says something: not empty, and no repetition of the field's name or description.
-fn own_text(block: &str, name: &str, value: Option<&Value>) -> Option<String> {
+fn text_unless_sample(block: &str, name: &str, value: Option<&Value>) -> Option<String> {
     let text = value?.as_str()?.trim();
     let is_none = text.is_empty() || ["null", "none", "n/a"].contains(&text.to_lowercase().as_str());
     (!is_none && !sample_echo::is_sample_echo(block, name, text))
@@ -410,7 +410,7 @@ mod tests {
             let schema = answer_schema(ask, Some(&plan()));
             let members = schema["properties"].as_object().map(Map::len);
             assert_eq!(schema["required"].as_array().map(Vec::len), members, "{ask}");
-            assert!(is_question(ask), "{ask}");
+            assert!(is_private_question(ask), "{ask}");
         }
     }
 }

@@ -90,7 +90,7 @@ fn rehearse_concierge(
     form: SignalForm,
 ) -> String {
     let last_part = prompt.messages.last().and_then(|message| message.parts.last()).map_or("", |part| part);
-    let is_question = questions::is_question(call.ask.as_str());
+    let is_question = questions::is_private_question(call.ask.as_str());
     let quoted = is_question.then(|| last_quoted_lines(last_part));
     let user_text = quoted.as_deref().unwrap_or(last_part);
     // Read from the prompt instead of the state, because a past call may be recomputed.

@@ -49,27 +49,27 @@ pub(super) fn handle_concierge_reply(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    if questions::is_question(call.ask.as_str()) {
+    if questions::is_private_question(call.ask.as_str()) {
         let parsed = ParsedReply::default();
         return ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed }
             .handle_question_answer();
     }
     let parsed = parse_reply_blocks(flow, view, call, answered.text);
     let reply = ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed };
-    let mut steps = reply.record_complaints();
+    let mut steps = reply.record_block_complaints();
     let is_inline = settings.signal_form(call.signal_form) == SignalForm::Inline;
     match call.ask.as_str() {
         ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
         ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
-        _ if reply.repeats_last_reply() && view.state.empty_replies == 0 => {
+        _ if reply.is_repeat_of_last_reply() && view.state.empty_replies == 0 => {
             let notice = Some(render_notice("", "repeated", &[]));
             steps.push(ConciergeFact::EmptyReply { call: Some(call.call), notice }.into_step());
         }
         _ => {
             steps.extend(reply.send_reply());
             steps.extend(match reply.phase_name() {
-                _ if !is_inline => reply.ask_after_reply(),
+                _ if !is_inline => reply.ask_question_after_reply(),
                 STARTER_PHASE => reply.handle_starter_reply(),
                 EXPLORER_PHASE => reply.handle_explorer_reply(),
                 _ => reply.handle_executor_reply(),
@@ -92,7 +92,7 @@ pub(super) fn handle_concierge_failure(
         original_reply_text(call).unwrap_or(TextRef { body: segue_core::body::BodyId::hash_text(""), tokens: 0 });
     let reply = ConciergeReplyHandler { flow, view, settings, call, text, parsed: ParsedReply::default() };
     match call.ask.as_str() {
-        ask if questions::is_question(ask) => reply.handle_question_failure(),
+        ask if questions::is_private_question(ask) => reply.handle_question_failure(),
         ASK_REPAIR_INTENT => reply.hand_over_to_explorer(None),
         ASK_REPAIR_BATCH => reply.handle_repaired_batch_block(),
         ASK_REPAIR_STEPS => reply.handle_repaired_steps(),
@@ -150,7 +150,7 @@ impl ConciergeReplyHandler<'_> {
     }
 
     /// Records malformed and repeated blocks.
-    fn record_complaints(&self) -> Vec<FlowStep> {
+    fn record_block_complaints(&self) -> Vec<FlowStep> {
         let mut complaints: Vec<String> = self.parsed.complaints.iter().map(ToString::to_string).collect();
         for name in [HANDOVER_BLOCK, BATCH_BLOCK, STEPS_BLOCK] {
             if self.blocks_named(name).count() > 1 {
@@ -191,7 +191,7 @@ impl ConciergeReplyHandler<'_> {
     }
 
     /// Returns whether the reply says the same as the one before in this phase, as small models do.
-    fn repeats_last_reply(&self) -> bool {
+    fn is_repeat_of_last_reply(&self) -> bool {
         let visible = &self.parsed.visible_text;
         let last = self.view.state.visit.exchanges.last();
         self.parsed.blocks.is_empty()
@@ -241,7 +241,7 @@ impl ConciergeReplyHandler<'_> {
 
     /// Makes the intent handover and enters the explorer phase, or asks once more for a goal.
     fn hand_over_to_explorer(&self, document: Option<HandoverDocument>) -> Vec<FlowStep> {
-        let is_question = questions::is_question(self.call.ask.as_str());
+        let is_question = questions::is_private_question(self.call.ask.as_str());
         let (by_model, document, provenance) = match decide_handover(
             &self.flow.spec.handovers[INTENT_HANDOVER],
             document,
@@ -254,7 +254,7 @@ impl ConciergeReplyHandler<'_> {
             ExpectedHandoverAction::Accept(document, provenance) => {
                 (document.clone(), handovers::fill_exchange_fields(self.view, document), provenance)
             }
-            ExpectedHandoverAction::Synthesize(document) => return self.build_intent_and_move_on(document),
+            ExpectedHandoverAction::Synthesize(document) => return self.build_intent_handover_and_explore(document),
             ExpectedHandoverAction::RequestRepair { missing_fields } => {
                 let repair = match is_question {
                     true => self.ask_question_again(&["goal"]),
@@ -263,17 +263,17 @@ impl ConciergeReplyHandler<'_> {
                 return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), repair];
             }
         };
-        self.make_intent_and_move_on(&by_model, document, provenance)
+        self.make_intent_handover_and_explore(&by_model, document, provenance)
     }
 
     /// Builds the intent handover from the state and enters the explorer phase. Fields that the model wrote are kept.
-    fn build_intent_and_move_on(&self, parsed: HandoverDocument) -> Vec<FlowStep> {
+    fn build_intent_handover_and_explore(&self, parsed: HandoverDocument) -> Vec<FlowStep> {
         let document = handovers::build_intent_handover(self.view, parsed.clone());
-        self.make_intent_and_move_on(&parsed, document, HandoverProvenance::Built)
+        self.make_intent_handover_and_explore(&parsed, document, HandoverProvenance::Built)
     }
 
     /// Makes the handover and enters the explorer phase. `by_model` has the fields that the model wrote.
-    fn make_intent_and_move_on(
+    fn make_intent_handover_and_explore(
         &self,
         by_model: &HandoverDocument,
         document: HandoverDocument,
@@ -317,7 +317,7 @@ impl ConciergeReplyHandler<'_> {
                 steps.push(fact.into_step());
             }
             if count >= self.settings.plan_by_request {
-                steps.extend(self.demand_plan_request());
+                steps.extend(self.force_requested_plan());
                 return steps;
             }
         }
@@ -344,7 +344,7 @@ impl ConciergeReplyHandler<'_> {
 
     /// Makes a plan after the user has asked often enough: first the explorer is asked for its BATCH block, then the flow
     /// writes the request itself.
-    fn demand_plan_request(&self) -> Vec<FlowStep> {
+    fn force_requested_plan(&self) -> Vec<FlowStep> {
         match decide_handover(
             &self.flow.spec.handovers[EXECUTION_HANDOVER],
             None,
@@ -418,7 +418,7 @@ impl ConciergeReplyHandler<'_> {
                 self.request_plan_from_state(document, block.prompt.clone())
             }
             ExpectedHandoverAction::RequestRepair { missing_fields } => {
-                let repair = match questions::is_question(self.call.ask.as_str()) {
+                let repair = match questions::is_private_question(self.call.ask.as_str()) {
                     true => self.ask_question_again(&["goal"]),
                     false => self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields})),
                 };

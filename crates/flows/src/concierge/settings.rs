@@ -215,7 +215,7 @@ impl Settings {
         let mut complaints: Vec<String> =
             invalid.iter().map(|invalid| format!("{invalid}; the default is used")).collect();
         let settings: Self = serde_json::from_value(values).unwrap_or_default();
-        settings.push_conflicts(&mut complaints);
+        settings.push_conflict_complaints(&mut complaints);
         (settings, complaints)
     }
 
@@ -251,7 +251,7 @@ impl Settings {
     }
 
     /// Adds complaints about settings that are valid but do not fit together.
-    fn push_conflicts(&self, complaints: &mut Vec<String>) {
+    fn push_conflict_complaints(&self, complaints: &mut Vec<String>) {
         let answers = |expert: &ExpertSettings| usize::from(expert.samples.or(self.samples).unwrap_or(1));
         let total: usize = self.experts.iter().map(answers).sum();
         if total > EXPERT_ANSWERS_MAX {

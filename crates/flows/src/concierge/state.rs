@@ -385,7 +385,7 @@ impl ConciergeState {
     }
 
     fn apply_phase_entered(&mut self, entered: &PhaseEntered) {
-        if entered.graph_key.graph != *PHASE_GRAPH || !entered.transition.begins_visit() {
+        if entered.graph_key.graph != *PHASE_GRAPH || !entered.transition.is_visit_start() {
             return;
         }
         // Pending notices and findings were meant for the phase that has ended.

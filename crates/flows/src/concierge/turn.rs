@@ -24,9 +24,9 @@ use crate::template::fill_template;
 /// Handles the start of a turn: resolves a pending confirmation, resumes a failed batch, or answers the message.
 pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settings, is_retry: bool) -> Vec<FlowStep> {
     let state = view.state;
-    let message = messages::latest_user_text(view);
+    let message = messages::current_turn_user_text(view);
     match state.turn_command {
-        Some(ConciergeTurnCommand::ConfirmBatch) => return confirm_batch(view, settings),
+        Some(ConciergeTurnCommand::ConfirmBatch) => return start_confirmed_batch(view, settings),
         Some(ConciergeTurnCommand::MakePlan) => {
             let request = questions::question_request(view, settings, ASK_EXECUTION_QUESTION, json!({}));
             return vec![FlowStep::Call(request)];
@@ -66,7 +66,7 @@ pub(super) fn settle_confirmation(
     by_concierge: Option<ExpertBatchConsentAnswer>,
 ) -> Vec<FlowStep> {
     let state = view.state;
-    let message = messages::latest_user_text(view);
+    let message = messages::current_turn_user_text(view);
     let purpose = state.pending_confirmation.as_ref().map(|request| request.purpose);
     let by_wording = match purpose {
         Some(ExpertBatchPurpose::Plan) => consent::parse_plan_consent(&message),
@@ -74,7 +74,7 @@ pub(super) fn settle_confirmation(
     };
     let is_second = state.is_confirmation_unclear;
     let (fact, notice) = match consent::combine_consent(by_wording, by_concierge) {
-        Some(ExpertBatchConsentAnswer::Yes) => return confirm_batch(view, settings),
+        Some(ExpertBatchConsentAnswer::Yes) => return start_confirmed_batch(view, settings),
         Some(ExpertBatchConsentAnswer::No) => (ConciergeFact::BatchDeclined, "declined"),
         Some(ExpertBatchConsentAnswer::Unclear) | None if is_second => (ConciergeFact::BatchDeclined, "no_yes"),
         Some(ExpertBatchConsentAnswer::Unclear) => (ConciergeFact::ConfirmationUnclear, "unsettled"),
@@ -90,7 +90,7 @@ pub(super) fn settle_confirmation(
     steps
 }
 
-fn confirm_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+fn start_confirmed_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
     let Some(request) = view.state.pending_confirmation.clone() else {
         return vec![FlowStep::EndTurn(TurnOutcome::Done)];
     };
@@ -190,7 +190,7 @@ pub(super) fn handle_phase_entered(
 ) -> Vec<FlowStep> {
     let transition = &entered.transition;
     if entered.graph_key == concierge_phase_key()
-        && transition.begins_visit()
+        && transition.is_visit_start()
         && view.state.visit.received_handover.is_none()
     {
         return handovers::build_missing_handover(view, transition.to.as_str()).into_iter().collect();
@@ -198,7 +198,7 @@ pub(super) fn handle_phase_entered(
     let presents_plan = entered.graph_key == concierge_phase_key()
         && transition.to == *EXECUTOR_PHASE
         && transition.by == Proposer::Role(CONCIERGE_ROLE.into())
-        && transition.begins_visit()
+        && transition.is_visit_start()
         && view.state.plan_research.is_some()
         && view.session.current_turn.is_some();
     match settings.synthesis {
@@ -215,7 +215,8 @@ fn choose_stance_and_reply(
     settings: &Settings,
     result: &ExpertBatchResult,
 ) -> Vec<FlowStep> {
-    let choice = stance::choose_stance(settings.stance, &messages_text(view), None, batch_result_shape(view, result));
+    let choice =
+        stance::choose_stance(settings.stance, &unanswered_messages_text(view), None, batch_result_shape(view, result));
     let is_explicit = matches!(choice.reason, StanceReason::UserSetting | StanceReason::MessageCue(_));
     if !is_explicit && settings.signal_form(view.state.model_signal_form) == SignalForm::Structured {
         let request = questions::question_request(view, settings, ASK_STANCE_QUESTION, json!({}));
@@ -232,11 +233,11 @@ pub(super) fn reply_with_stance(
     by_concierge: Option<ReplyStance>,
 ) -> Vec<FlowStep> {
     let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
-    let choice = stance::choose_stance(settings.stance, &messages_text(view), by_concierge, shape);
+    let choice = stance::choose_stance(settings.stance, &unanswered_messages_text(view), by_concierge, shape);
     vec![record_stance(choice), call_concierge(view, settings)]
 }
 
-fn messages_text(view: &ConciergeContext<'_>) -> String {
+fn unanswered_messages_text(view: &ConciergeContext<'_>) -> String {
     let texts = view.state.unanswered_messages.iter().map(|(_, text)| view.read_text(*text).to_string());
     texts.collect::<Vec<_>>().join("\n\n")
 }

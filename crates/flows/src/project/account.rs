@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::facts::{AgentTurnEndKind, AskUserReason};
 use super::project_context::ProjectFlowContext;
-use super::text::{count_of, truncate_chars};
+use super::text::{count_with_noun, truncate_chars};
 use crate::limits::{ACCOUNT_FILES_MAX, ACCOUNT_LINES_MAX, ACCOUNT_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
@@ -39,21 +39,22 @@ fn verification_line(context: &ProjectFlowContext<'_>) -> String {
     }
     match (state.current_verdict(), &state.verdict) {
         (Some(verdict), _) if verdict.passed => {
-            format!("verified: {} passed on the current content", count_of(verdict.commands.len(), "check"))
+            format!("verified: {} passed on the current content", count_with_noun(verdict.commands.len(), "check"))
         }
         (Some(verdict), _) => {
-            let failed = verdict.commands.iter().filter(|command| !command.passed()).count();
-            let (checks, issues) = (count_of(failed, "failed check"), count_of(verdict.issues.len(), "reported issue"));
+            let failed = verdict.commands.iter().filter(|command| !command.has_passed()).count();
+            let (checks, issues) =
+                (count_with_noun(failed, "failed check"), count_with_noun(verdict.issues.len(), "reported issue"));
             format!("not verified: {checks}, {issues}")
         }
-        (None, _) if state.is_content_confirmed() => "confirmed by you; no check ran".to_owned(),
+        (None, _) if state.is_current_content_confirmed() => "confirmed by you; no check ran".to_owned(),
         (None, Some(_)) => "not verified: the content has changed since the checks ran".to_owned(),
         (None, None) => "not verified: no check ran".to_owned(),
     }
 }
 
 /// The data of an account.
-fn account_data(context: &ProjectFlowContext<'_>) -> Value {
+fn account_template_data(context: &ProjectFlowContext<'_>) -> Value {
     let state = context.state();
     let done =
         state.turns.iter().flat_map(|turn| turn.completions.iter().map(move |(agent, done)| (turn, agent, done)));
@@ -76,7 +77,7 @@ fn account_data(context: &ProjectFlowContext<'_>) -> Value {
     lines.drain(..left_out);
     let files: Vec<&String> = state.changed_files.keys().collect();
     let verdict = state.verdict.as_ref();
-    let failed = verdict.into_iter().flat_map(|verdict| &verdict.commands).filter(|command| !command.passed());
+    let failed = verdict.into_iter().flat_map(|verdict| &verdict.commands).filter(|command| !command.has_passed());
     let failed: Vec<Value> = failed.map(|command| json!({"command": command.command, "end": command.end})).collect();
     let issues = verdict.map(|verdict| verdict.issues.clone()).unwrap_or_default();
     let gates: Vec<String> =
@@ -96,7 +97,7 @@ fn account_data(context: &ProjectFlowContext<'_>) -> Value {
 
 /// Says why the flow stopped, what was done and what to do next.
 pub(super) fn render_stop(context: &ProjectFlowContext<'_>, why: AskUserReason) -> String {
-    let mut data = account_data(context);
+    let mut data = account_template_data(context);
     data["why"] = json!(why);
     data["plan"] = json!(context.state().plan.as_ref().map(|status| &status.plan));
     data["holder"] = json!(context.state().claim_wait.as_ref().map(|wait| &wait.holder));
@@ -106,14 +107,14 @@ pub(super) fn render_stop(context: &ProjectFlowContext<'_>, why: AskUserReason) 
 
 /// Says what was done when the flow has ended.
 pub(super) fn render_end(context: &ProjectFlowContext<'_>) -> String {
-    let mut data = account_data(context);
+    let mut data = account_template_data(context);
     data["early"] = json!(false);
     fill_template(include_str!("../../prompts/project/end.md"), &data)
 }
 
 /// Says what was done and what is not verified when the user ends the session early.
 pub(super) fn render_early_end(context: &ProjectFlowContext<'_>) -> String {
-    let mut data = account_data(context);
+    let mut data = account_template_data(context);
     data["early"] = json!(true);
     fill_template(include_str!("../../prompts/project/end.md"), &data)
 }
@@ -132,13 +133,13 @@ pub(super) fn render_rollback_reply(context: &ProjectFlowContext<'_>, visit: u32
 /// The result that a parent session or a script gets.
 pub(super) fn result_json(context: &ProjectFlowContext<'_>) -> Value {
     let state = context.state();
-    let data = account_data(context);
+    let data = account_template_data(context);
     json!({
         "phase": data["phase"],
         "files": data["files"],
         "verification": data["verification"],
         "verified": state.current_verdict().is_some_and(|verdict| verdict.passed),
-        "confirmed": state.is_content_confirmed(),
+        "confirmed": state.is_current_content_confirmed(),
         "issues": data["issues"],
         "open_gates": data["open_gates"],
         "work": data["lines"],

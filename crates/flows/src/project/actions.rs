@@ -26,7 +26,9 @@ use crate::workspace_tools::WorkspaceTool;
 use action_offer::{ActionOffer, AgentAction};
 use fenced_content::read_fenced_content;
 
-pub(super) use action_fragments::{render_action, render_content_request, render_result, render_situation};
+pub(super) use action_fragments::{
+    render_available_actions, render_content_request, render_text_run_result, render_workspace_status,
+};
 pub(super) use text_call::{TextToolCall, find_text_tool_call, text_before_tool_call};
 
 /// Returns the request of an agent's call in the form in which the agent chooses its actions.
@@ -43,14 +45,14 @@ pub(super) fn with_action_form(
     };
     let is_plain = [ASK_CONTENT, ASK_TALK].contains(&request.ask.as_str());
     if mode != ActionMode::Native && !is_plain {
-        request.output_schema = ActionOffer::new(context, agent).schema();
+        request.output_schema = ActionOffer::new(context, agent).choice_schema();
     }
     request
 }
 
 /// Returns whether an agent chooses an action before it answers the user.
 pub(super) fn chooses_before_answer(context: &ProjectFlowContext<'_>, agent: &AgentName) -> bool {
-    context.action_mode(agent) == ActionMode::Structured && !ActionOffer::new(context, agent).is_only_answer()
+    context.action_mode(agent) == ActionMode::Structured && !ActionOffer::new(context, agent).has_only_answer_action()
 }
 
 /// Handles an answer in which an agent has chosen an action.

@@ -24,7 +24,7 @@ use crate::limits::{
 use crate::template::fill_template;
 
 /// Opens a routing turn and calls its agents, all at the same time.
-pub(super) fn open_turn(context: &ProjectFlowContext<'_>, decision: &NextPhaseAndAgents) -> Vec<FlowStep> {
+pub(super) fn start_routing_turn(context: &ProjectFlowContext<'_>, decision: &NextPhaseAndAgents) -> Vec<FlowStep> {
     let turn = context.state().turns_total + 1;
     let ask_of = |agent: &AgentName| match context.phase().completion {
         CompletionMode::Answer if actions::chooses_before_answer(context, agent) => ASK_WORK,
@@ -41,7 +41,7 @@ pub(super) fn open_turn(context: &ProjectFlowContext<'_>, decision: &NextPhaseAn
 fn routing_turn_awaiting_agent(context: &ProjectFlowContext<'_>, call: &CallOpened, agent: &AgentName) -> Option<u32> {
     let turn = call.metadata.get("turn").and_then(Value::as_u64).and_then(|turn| u32::try_from(turn).ok())?;
     let open = context.state().open_turn().filter(|open| open.id == turn && open.is_waiting_for(agent))?;
-    context.is_about_current_turn().then_some(open.id)
+    context.is_event_of_current_turn().then_some(open.id)
 }
 
 /// Handles an agent's answer. An answer with tool calls is continued by the engine when the tools have ended.
@@ -194,7 +194,7 @@ fn handle_learn(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened, agent:
     match (text("title", PROJECT_LESSON_TITLE_CHARS_MAX), text("lesson", PROJECT_LESSON_TEXT_CHARS_MAX)) {
         (Some(title), Some(text)) => {
             let lesson = ProjectLesson { title, text };
-            let kept = lessons::store_lesson(context, agent, &lesson);
+            let kept = lessons::send_lesson_to_workspace(context, agent, &lesson);
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson }.into_step();
             let noted =
                 answer(ToolRunOutcome::Done, "noted; call `complete` when you have recorded what is worth keeping");
@@ -234,7 +234,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
             return [done].into_iter().chain(end_round("the same tool call was repeated")).collect();
         }
         if !work.warned_of_repetition {
-            return steer(
+            return steer_agent(
                 context,
                 (turn, agent),
                 MidWorkAgentMessageReason::RepeatedCall,
@@ -244,7 +244,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
     }
     let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
     if context.state().log.has_user_message_after(seen) {
-        return steer(
+        return steer_agent(
             context,
             (turn, agent),
             MidWorkAgentMessageReason::UserMessage,
@@ -254,7 +254,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
     if is_from_text { actions::continue_after_run(context, (turn, agent), opened) } else { Vec::new() }
 }
 
-fn steer(
+fn steer_agent(
     context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
     why: MidWorkAgentMessageReason,
@@ -266,7 +266,7 @@ fn steer(
 }
 
 /// Renders what an agent is told in the middle of its work, if there is something.
-pub(super) fn render_notice(
+pub(super) fn render_mid_work_notice(
     context: &ProjectFlowContext<'_>,
     ask: &str,
     metadata: &Value,

@@ -38,7 +38,7 @@ fn columns<const N: usize>(titles: [&str; N]) -> Vec<String> {
     titles.map(str::to_owned).into()
 }
 
-fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
+fn command_button(label: &str, command: &str, arguments: Value) -> ArtifactButton {
     ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
 }
 
@@ -48,17 +48,23 @@ fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         return context.state().claim_wait.as_ref().map(|wait| claim_wait_artifact(context, wait));
     };
     let (question, commands) = match why {
-        AskUserReason::PlanApproval => ("approve the plan?", vec![command("Approve", APPROVE_COMMAND, Value::Null)]),
-        AskUserReason::Confirmation => ("is the result right?", vec![command("Confirm", CONFIRM_COMMAND, Value::Null)]),
-        AskUserReason::Loop => ("the same step was repeated", vec![command("Continue", CONTINUE_COMMAND, Value::Null)]),
+        AskUserReason::PlanApproval => {
+            ("approve the plan?", vec![command_button("Approve", APPROVE_COMMAND, Value::Null)])
+        }
+        AskUserReason::Confirmation => {
+            ("is the result right?", vec![command_button("Confirm", CONFIRM_COMMAND, Value::Null)])
+        }
+        AskUserReason::Loop => {
+            ("the same step was repeated", vec![command_button("Continue", CONTINUE_COMMAND, Value::Null)])
+        }
         AskUserReason::Visits => {
-            ("the work was sent back too often", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+            ("the work was sent back too often", vec![command_button("Continue", CONTINUE_COMMAND, Value::Null)])
         }
         AskUserReason::WorkspaceClaim => {
-            ("another session works in the workspace", vec![command("Try again", CONTINUE_COMMAND, Value::Null)])
+            ("another session works in the workspace", vec![command_button("Try again", CONTINUE_COMMAND, Value::Null)])
         }
         AskUserReason::RoutingTurns | AskUserReason::PhaseLimit => {
-            ("a limit was reached", vec![command("Continue", CONTINUE_COMMAND, Value::Null)])
+            ("a limit was reached", vec![command_button("Continue", CONTINUE_COMMAND, Value::Null)])
         }
     };
     let row = ArtifactTableRow {
@@ -77,7 +83,7 @@ fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWa
     let row = ArtifactTableRow {
         id: "workspace".to_owned(),
         group: "waiting for another session".to_owned(),
-        cells: cells([wait.describe(), context.phase_name().to_string()]),
+        cells: cells([wait.describe_wait(), context.phase_name().to_string()]),
         why: String::new(),
         commands: Vec::new(),
     };
@@ -158,10 +164,10 @@ fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         group: group.to_owned(),
         cells: cells([
             run.command.clone(),
-            if run.passed() { "passed".to_owned() } else { serde_json::to_string(&run.end).unwrap_or_default() },
+            if run.has_passed() { "passed".to_owned() } else { serde_json::to_string(&run.end).unwrap_or_default() },
             format!("{} ms", run.duration_ms),
         ]),
-        why: if run.passed() { String::new() } else { run.output_tail.clone() },
+        why: if run.has_passed() { String::new() } else { run.output_tail.clone() },
         commands: Vec::new(),
     });
     let issues = verdict.issues.iter().enumerate().map(|(index, issue)| ArtifactTableRow {
@@ -231,7 +237,7 @@ fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         .rev()
         .map(|entry| {
             let is_current = state.content.digest() == Some(entry.checkpoint.as_str());
-            let restore = command("Restore files", RESTORE_COMMAND, json!({"checkpoint": entry.checkpoint}));
+            let restore = command_button("Restore files", RESTORE_COMMAND, json!({"checkpoint": entry.checkpoint}));
             ArtifactTableRow {
                 id: entry.checkpoint.clone(),
                 group: if is_current { "current content" } else { "earlier content" }.to_owned(),

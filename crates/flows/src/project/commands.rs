@@ -84,7 +84,7 @@ pub(super) fn check_command(context: &ProjectFlowContext<'_>, command: &str, arg
             if !context.definition.phases.iter().any(|phase| phase.plan) {
                 return Err("this flow makes no plans".to_owned());
             }
-            read_plan(context, arguments).map(|_| ()).and_then(|()| idle())
+            read_edited_plan(context, arguments).map(|_| ()).and_then(|()| idle())
         }
         CONFIRM_COMMAND => idle(),
         CHECK_COMMAND => {
@@ -115,7 +115,7 @@ pub(super) fn run_command(context: &ProjectFlowContext<'_>, command: &str, argum
         APPROVE_COMMAND => {
             vec![ProjectFact::PlanApproved { by: PlanApprover::User }.into_step(), FlowStep::StartTurn]
         }
-        PLAN_COMMAND => match read_plan(context, arguments) {
+        PLAN_COMMAND => match read_edited_plan(context, arguments) {
             Ok(plan) => vec![ProjectFact::PlanEdited(plan).into_step()],
             Err(why) => vec![reply_step(why)],
         },
@@ -131,7 +131,7 @@ pub(super) fn run_command(context: &ProjectFlowContext<'_>, command: &str, argum
             vec![ProjectFact::CheckConfirmed { command }.into_step(), FlowStep::StartTurn]
         }
         RESTORE_COMMAND => match find_checkpoint(context, arguments) {
-            Ok(checkpoint) => vec![evidence::restore_step(&checkpoint)],
+            Ok(checkpoint) => vec![evidence::restore_checkpoint_step(&checkpoint)],
             Err(why) => vec![reply_step(why)],
         },
         CONTINUE_COMMAND => vec![FlowStep::StartTurn],
@@ -162,7 +162,7 @@ fn end_early(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Reads the plan that the user wrote. What is missing is kept from the current plan.
-fn read_plan(context: &ProjectFlowContext<'_>, arguments: &Value) -> Result<ProjectPlan, String> {
+fn read_edited_plan(context: &ProjectFlowContext<'_>, arguments: &Value) -> Result<ProjectPlan, String> {
     let current = context.state().plan.as_ref().map(|status| &status.plan);
     let goal = arguments.get("goal").and_then(Value::as_str).map(str::to_owned);
     let goal = goal.or_else(|| current.map(|plan| plan.goal.clone())).unwrap_or_default();
@@ -209,7 +209,7 @@ fn find_checkpoint(context: &ProjectFlowContext<'_>, arguments: &Value) -> Resul
 /// Continues after files were restored at the user's request.
 pub(super) fn handle_user_restore(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     match context.view.session.current_turn {
-        Some(_) => turn::advance(context),
+        Some(_) => turn::advance_unless_waiting(context),
         None => vec![reply_step("The files are restored.".to_owned())],
     }
 }

@@ -9,7 +9,7 @@ use super::spec::VISITS_LEFT_PREFIX;
 /// Evaluates a condition by its name.
 pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -> ConditionVerdict {
     if let Some(phase) = name.strip_prefix(VISITS_LEFT_PREFIX) {
-        return verdict(has_visits_left(context, phase), || {
+        return condition_verdict(has_visits_left(context, phase), || {
             format!("`{phase}` was entered as often as allowed since the user's last message; the user must be asked")
         });
     }
@@ -18,33 +18,35 @@ pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -
     };
     let state = context.state();
     match condition {
-        FlowCondition::Completed => verdict(state.visit.completed, || {
+        FlowCondition::Completed => condition_verdict(state.visit.completed, || {
             "no agent has completed its work in this phase with `complete`".to_owned()
         }),
         FlowCondition::PlanApproved => {
             let approved = state.plan.as_ref().is_some_and(|plan| plan.approved_by.is_some());
-            verdict(approved, || match &state.plan {
+            condition_verdict(approved, || match &state.plan {
                 None => "there is no plan".to_owned(),
                 Some(_) => "the plan is not approved".to_owned(),
             })
         }
         FlowCondition::UserAsked => {
             let quoted = state.decision.as_ref().is_some_and(|decision| decision.user_words.is_some());
-            verdict(quoted, || "the user did not ask for it; quote the user's words in `user_words`".to_owned())
+            condition_verdict(quoted, || {
+                "the user did not ask for it; quote the user's words in `user_words`".to_owned()
+            })
         }
-        FlowCondition::ChecksPass => checks_pass(context),
+        FlowCondition::ChecksPass => evaluate_checks_condition(context),
         FlowCondition::AllReflected => {
             let waiting = state.agents_to_reflect();
             let names: Vec<&str> = waiting.iter().map(|agent| agent.as_str()).collect();
-            verdict(waiting.is_empty(), || format!("these agents have not reflected: {}", names.join(", ")))
+            condition_verdict(waiting.is_empty(), || format!("these agents have not reflected: {}", names.join(", ")))
         }
-        FlowCondition::UserConfirmed => {
-            verdict(state.visit.confirmed, || "the user has not confirmed it; the command is `confirm`".to_owned())
-        }
+        FlowCondition::UserConfirmed => condition_verdict(state.visit.confirmed, || {
+            "the user has not confirmed it; the command is `confirm`".to_owned()
+        }),
     }
 }
 
-fn verdict(holds: bool, why: impl FnOnce() -> String) -> ConditionVerdict {
+fn condition_verdict(holds: bool, why: impl FnOnce() -> String) -> ConditionVerdict {
     if holds { ConditionVerdict::Holds } else { ConditionVerdict::Fails(why()) }
 }
 
@@ -55,10 +57,10 @@ pub(super) fn has_visits_left(context: &ProjectFlowContext<'_>, phase: &str) -> 
     most.is_none_or(|most| visits < most)
 }
 
-fn checks_pass(context: &ProjectFlowContext<'_>) -> ConditionVerdict {
+fn evaluate_checks_condition(context: &ProjectFlowContext<'_>) -> ConditionVerdict {
     let state = context.state();
-    if context.known_checks().is_empty() {
-        return verdict(state.is_content_confirmed(), || {
+    if context.known_check_commands().is_empty() {
+        return condition_verdict(state.is_current_content_confirmed(), || {
             "no check is known, and the user has not confirmed this content; the command is `confirm`".to_owned()
         });
     }

@@ -19,74 +19,74 @@ pub(super) fn has_open_flow_run(context: &ProjectFlowContext<'_>) -> bool {
 }
 
 /// Describes and saves the content at the beginning of a turn.
-pub(super) fn prepare_turn(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn prepare_workspace_for_turn(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     if !context.has_workspace() || context.state().is_prepared {
         return None;
     }
     let label = context.state().turn.map_or_else(|| "turn".to_owned(), |turn| format!("turn {}", turn.0));
-    let own = [status_step(context), checkpoint_step(&label)];
+    let own = [workspace_status_step(context), create_checkpoint_step(&label)];
     Some(lessons::request_lessons(context).into_iter().chain(own).collect())
 }
 
-fn status_step(context: &ProjectFlowContext<'_>) -> FlowStep {
+fn workspace_status_step(context: &ProjectFlowContext<'_>) -> FlowStep {
     let since = context.state().checkpoints.front().map(|first| first.checkpoint.clone());
     WorkspaceToolRequest::Status(WorkspaceStatusArguments { since }).into_step(None)
 }
 
-fn checkpoint_step(label: &str) -> FlowStep {
+fn create_checkpoint_step(label: &str) -> FlowStep {
     WorkspaceToolRequest::CreateCheckpoint(CreateCheckpointArguments { label: label.to_owned() }).into_step(None)
 }
 
-fn checks_step(context: &ProjectFlowContext<'_>) -> FlowStep {
-    WorkspaceToolRequest::RunChecks(RunChecksArguments { confirmed: context.extra_checks() }).into_step(None)
+fn run_checks_step(context: &ProjectFlowContext<'_>) -> FlowStep {
+    WorkspaceToolRequest::RunChecks(RunChecksArguments { confirmed: context.extra_check_commands() }).into_step(None)
 }
 
 /// Restores the content of a checkpoint.
-pub(super) fn restore_step(checkpoint: &str) -> FlowStep {
+pub(super) fn restore_checkpoint_step(checkpoint: &str) -> FlowStep {
     WorkspaceToolRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.to_owned() })
         .into_step(None)
 }
 
 /// Does what must be done before the agents of a phase start: saves the content, and runs the checks.
-pub(super) fn prepare_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn prepare_workspace_for_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     if !context.has_workspace() {
         return None;
     }
     let (phase, visit) = (context.phase(), &context.state().visit);
     if visit.checkpoint.is_none() && !visit.checkpoint_failed {
-        return Some(vec![checkpoint_step(&format!("before {}", phase.name))]);
+        return Some(vec![create_checkpoint_step(&format!("before {}", phase.name))]);
     }
-    let runs_checks = phase.checks == CheckMoment::Before && !context.known_checks().is_empty();
+    let runs_checks = phase.checks == CheckMoment::Before && !context.known_check_commands().is_empty();
     if runs_checks && visit.entry_checks == WorkspaceCheckProgress::Pending {
-        return Some(vec![checks_step(context)]);
+        return Some(vec![run_checks_step(context)]);
     }
     None
 }
 
 /// Does what must be done after the agents of a phase have completed, before the next phase: runs the checks on the current
 /// content and derives the verdict, restores the content if a check failed, or asks the user.
-pub(super) fn finish_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+pub(super) fn check_workspace_after_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let (phase, state) = (context.phase(), context.state());
     if phase.checks == CheckMoment::Never || state.visit.turns_closed == 0 || !state.visit.completed {
         return None;
     }
     // A message of the user is routed before the user is asked again.
-    let may_ask = !context.has_new_message();
+    let may_ask = !context.has_unrouted_message();
     if !context.has_workspace() {
-        let waits = may_ask && !state.is_content_confirmed();
-        return waits.then(|| context.stop(AskUserReason::Confirmation));
+        let waits = may_ask && !state.is_current_content_confirmed();
+        return waits.then(|| context.stop_to_ask_user(AskUserReason::Confirmation));
     }
     if state.content.digest().is_none() && !state.visit.checkpoint_failed {
-        return Some(vec![checkpoint_step(&format!("after {}", phase.name))]);
+        return Some(vec![create_checkpoint_step(&format!("after {}", phase.name))]);
     }
-    if context.known_checks().is_empty() {
-        let waits = may_ask && !state.is_content_confirmed() && state.visit.issues.is_empty();
-        return waits.then(|| context.stop(AskUserReason::Confirmation));
+    if context.known_check_commands().is_empty() {
+        let waits = may_ask && !state.is_current_content_confirmed() && state.visit.issues.is_empty();
+        return waits.then(|| context.stop_to_ask_user(AskUserReason::Confirmation));
     }
     match phase.checks {
         CheckMoment::Never => None,
         CheckMoment::Before => finish_verification(context),
-        CheckMoment::After => finish_with_checks(context),
+        CheckMoment::After => run_exit_checks(context),
     }
 }
 
@@ -96,9 +96,9 @@ fn finish_verification(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>
     let checked = state.last_checks.as_ref().map(|checks| checks.content_digest_after.as_str());
     let is_stale = checked.is_none() || checked != state.content.digest();
     if is_stale && state.visit.exit_checks == WorkspaceCheckProgress::Pending {
-        return Some(vec![checks_step(context)]);
+        return Some(vec![run_checks_step(context)]);
     }
-    if let Some(rerun) = rerun_unstable_checks(context) {
+    if let Some(rerun) = rerun_checks_that_changed_files(context) {
         return Some(rerun);
     }
     let verdict = derive_verdict(context)?;
@@ -106,16 +106,16 @@ fn finish_verification(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>
 }
 
 /// The checks after a phase: if one fails, the content from before the phase is restored.
-fn finish_with_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+fn run_exit_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     if state.current_verdict().is_some_and(|verdict| verdict.passed) {
         return None;
     }
     match state.visit.exit_checks {
-        WorkspaceCheckProgress::Pending => Some(vec![checks_step(context)]),
+        WorkspaceCheckProgress::Pending => Some(vec![run_checks_step(context)]),
         WorkspaceCheckProgress::Running => None,
         WorkspaceCheckProgress::Done => {
-            if let Some(rerun) = rerun_unstable_checks(context) {
+            if let Some(rerun) = rerun_checks_that_changed_files(context) {
                 return Some(rerun);
             }
             let verdict = derive_verdict(context);
@@ -125,17 +125,17 @@ fn finish_with_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>>
             }
             let checkpoint = state.visit.checkpoint.as_deref()?;
             let is_restored = state.content.digest() == Some(checkpoint);
-            (!is_restored).then(|| vec![restore_step(checkpoint)])
+            (!is_restored).then(|| vec![restore_checkpoint_step(checkpoint)])
         }
     }
 }
 
 /// Runs the checks once more if they changed the content, because they are about another content then.
-fn rerun_unstable_checks(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+fn rerun_checks_that_changed_files(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     let checks = state.last_checks.as_ref()?;
     let changed = checks.passed && checks.content_digest != checks.content_digest_after;
-    (changed && !state.visit.checks_rerun).then(|| vec![checks_step(context)])
+    (changed && !state.visit.checks_rerun).then(|| vec![run_checks_step(context)])
 }
 
 /// Derives the verdict from the last run of the checks and the issues that agents reported in this visit.

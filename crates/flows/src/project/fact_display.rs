@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::definition::FlowDefinition;
 use super::facts::{AgentTurnEndKind, MidWorkAgentMessageReason, PlanApprover, ProjectFact, RoutedBy};
-use super::text::count_of;
+use super::text::count_with_noun;
 use crate::fact::parse_fact;
 
 /// Describes a fact.
@@ -68,10 +68,10 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
             FactDisplay::Detail(format!("{phase} with {} was routed {times} times", names(&agents)))
         }
         ProjectFact::PlanSubmitted(plan) => {
-            FactDisplay::Notice(format!("a plan with {} was made", count_of(plan.steps.len(), "step")))
+            FactDisplay::Notice(format!("a plan with {} was made", count_with_noun(plan.steps.len(), "step")))
         }
         ProjectFact::PlanEdited(plan) => {
-            FactDisplay::Notice(format!("you changed the plan: {}", count_of(plan.steps.len(), "step")))
+            FactDisplay::Notice(format!("you changed the plan: {}", count_with_noun(plan.steps.len(), "step")))
         }
         ProjectFact::PlanApproved { by: PlanApprover::User } => FactDisplay::Notice("you approved the plan".to_owned()),
         ProjectFact::PlanApproved { by: PlanApprover::Auto } => {
@@ -81,15 +81,15 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::ContentConfirmed { .. } => FactDisplay::Notice("you confirmed the content".to_owned()),
         ProjectFact::VisitConfirmed => FactDisplay::Detail("you confirmed the current phase".to_owned()),
         ProjectFact::VerdictReached(verdict) => {
-            let failed = verdict.commands.iter().filter(|command| !command.passed());
+            let failed = verdict.commands.iter().filter(|command| !command.has_passed());
             let failed: Vec<String> = failed.map(|command| format!("`{}`", command.command)).collect();
             let names = if failed.is_empty() { String::new() } else { format!(": {}", failed.join(", ")) };
             FactDisplay::Notice(match verdict.passed {
-                true => format!("verdict: passed ({})", count_of(verdict.commands.len(), "check")),
+                true => format!("verdict: passed ({})", count_with_noun(verdict.commands.len(), "check")),
                 false => format!(
                     "verdict: not passed ({}{names}, {})",
-                    count_of(failed.len(), "failed check"),
-                    count_of(verdict.issues.len(), "issue")
+                    count_with_noun(failed.len(), "failed check"),
+                    count_with_noun(verdict.issues.len(), "issue")
                 ),
             })
         }
@@ -100,7 +100,7 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         ProjectFact::LessonNotKept { why } => {
             FactDisplay::Notice(format!("the workspace did not keep the lesson: {why}"))
         }
-        ProjectFact::ClaimAwaited(wait) => FactDisplay::Notice(wait.describe()),
+        ProjectFact::ClaimAwaited(wait) => FactDisplay::Notice(wait.describe_wait()),
         ProjectFact::UserAsked { .. } => FactDisplay::Hidden,
         ProjectFact::EndedEarly { open_gates } => match open_gates.as_slice() {
             [] => FactDisplay::Detail("you ended the session".to_owned()),

@@ -196,7 +196,7 @@ pub enum AgentTurnEndKind {
 impl AgentTurnEndKind {
     /// Returns whether this can satisfy an exit condition.
     #[must_use]
-    pub fn is_proper(self) -> bool {
+    pub fn can_satisfy_exit_condition(self) -> bool {
         matches!(self, Self::Completed | Self::Answered)
     }
 }
@@ -282,7 +282,7 @@ impl ProjectFact {
     /// Returns the step that records the fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
-        fact::fact_step(&self)
+        fact::record_fact_step(&self)
     }
 
     /// Returns the fact in `event`, or `None` if it is not one of this flow.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::actions;
-use super::agents::render_notice;
+use super::agents::render_mid_work_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
 use super::project_context::ProjectFlowContext;
 use super::routing::{RouteOption, route_options};
@@ -38,33 +38,33 @@ pub(super) fn render_fragment(
     match (agent, name) {
         (None, INSTRUCTION_FRAGMENT) => render_router_instruction(context),
         (None, ROUTING_HISTORY_FRAGMENT) => render_routing_history(context),
-        (None, FEEDBACK_FRAGMENT) => render_feedback(context),
+        (None, FEEDBACK_FRAGMENT) => render_routing_feedback(context),
         (None, OPTIONS_FRAGMENT) => render_options(context),
         (None, UNSEEN_FRAGMENT) => render_recent_log(context),
-        (_, EVIDENCE_FRAGMENT) => render_evidence(context),
+        (_, EVIDENCE_FRAGMENT) => render_checks_and_issues(context),
         (_, MESSAGE_FRAGMENT) => render_message(context),
         (Some(agent), INSTRUCTION_FRAGMENT) => render_agent_instruction(context, agent),
-        (Some(_), GUIDE_FRAGMENT) => render_guide(context),
+        (Some(_), GUIDE_FRAGMENT) => render_workspace_guide(context),
         (Some(agent), LESSONS_FRAGMENT) => render_lessons(context, agent),
         (Some(agent), PHASE_FRAGMENT) => render_phase(context, agent),
-        (Some(_), HANDOFF_FRAGMENT) => render_handoff(context),
+        (Some(_), HANDOFF_FRAGMENT) => render_transition_summary(context),
         (Some(agent), UNSEEN_FRAGMENT) => render_unseen(context, agent),
         (Some(_), PLAN_FRAGMENT) => render_plan(context),
         (Some(_), FILES_FRAGMENT) => render_files(context),
         (Some(agent), TASK_FRAGMENT) => render_task(context, agent),
         (Some(agent), NOTICE_FRAGMENT) => render_notice_fragment(context, request, agent),
-        (Some(agent), RESULT_FRAGMENT) => actions::render_result(context, agent),
-        (Some(agent), SITUATION_FRAGMENT) => actions::render_situation(context, request, agent),
-        (Some(agent), ACTION_FRAGMENT) => actions::render_action(context, request, agent),
+        (Some(agent), RESULT_FRAGMENT) => actions::render_text_run_result(context, agent),
+        (Some(agent), SITUATION_FRAGMENT) => actions::render_workspace_status(context, request, agent),
+        (Some(agent), ACTION_FRAGMENT) => actions::render_available_actions(context, request, agent),
         (Some(agent), CONTENT_FRAGMENT) => actions::render_content_request(context, request, agent),
         (Some(_), COMPACTION_FRAGMENT) => render_compacted(context),
-        _ => omit("the flow has no such fragment"),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
 /// What replaces the oldest messages of an agent's thread when they no longer fit: an account from the state.
 fn render_compacted(context: &ProjectFlowContext<'_>) -> RenderedFragment {
-    let turns: Vec<Value> = context.state().turns.iter().map(turn_data).collect();
+    let turns: Vec<Value> = context.state().turns.iter().map(routing_turn_template_data).collect();
     let files: Vec<&String> = context.state().changed_files.keys().take(PROMPT_FILES_MAX).collect();
     render_from_state(
         prompt!("compacted"),
@@ -79,17 +79,17 @@ fn render_notice_fragment(
     agent: &AgentName,
 ) -> RenderedFragment {
     let (ask, metadata) = (request.call_request.ask.as_str(), &request.call_request.metadata);
-    match render_notice(context, ask, metadata, agent) {
+    match render_mid_work_notice(context, ask, metadata, agent) {
         Some(text) => RenderedFragment::New {
             text,
             source: FragmentSource::Template("project/notice".to_owned()),
             why: "what the agent must know before it continues".to_owned(),
         },
-        None => omit("there is nothing to point out"),
+        None => omit_fragment("there is nothing to point out"),
     }
 }
 
-fn omit(why: &str) -> RenderedFragment {
+fn omit_fragment(why: &str) -> RenderedFragment {
     RenderedFragment::Omitted(why.to_owned())
 }
 
@@ -109,7 +109,7 @@ fn render_from_state(prompt: (&str, &'static str), arguments: &impl Serialize, w
 }
 
 /// The definitions of all phases, which every participant is shown.
-fn phase_definitions(context: &ProjectFlowContext<'_>) -> Vec<Value> {
+fn phases_template_data(context: &ProjectFlowContext<'_>) -> Vec<Value> {
     let phases = context.definition.phases.iter().map(|phase| {
         json!({
             "name": phase.name, "purpose": phase.purpose, "entry": phase.entry, "criteria": phase.criteria,
@@ -119,7 +119,7 @@ fn phase_definitions(context: &ProjectFlowContext<'_>) -> Vec<Value> {
     phases.collect()
 }
 
-fn team(context: &ProjectFlowContext<'_>) -> Vec<Value> {
+fn team_template_data(context: &ProjectFlowContext<'_>) -> Vec<Value> {
     let agents = context.definition.agents.iter();
     agents.map(|agent| json!({"name": agent.name, "title": agent.display_name(), "skills": agent.skills})).collect()
 }
@@ -128,13 +128,13 @@ fn render_router_instruction(context: &ProjectFlowContext<'_>) -> RenderedFragme
     let arguments = json!({
         "description": context.definition.description,
         "instruction": context.definition.router.instruction.trim(),
-        "phases": phase_definitions(context),
-        "team": team(context),
+        "phases": phases_template_data(context),
+        "team": team_template_data(context),
     });
     render_template(prompt!("router"), &arguments, "the router's instruction")
 }
 
-fn turn_data(turn: &RoutingTurn) -> Value {
+fn routing_turn_template_data(turn: &RoutingTurn) -> Value {
     let agents = turn.decision.agents.iter().map(|agent| {
         let done = turn.completions.get(agent);
         json!({
@@ -154,17 +154,17 @@ fn turn_data(turn: &RoutingTurn) -> Value {
 fn render_routing_history(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     if state.turns.is_empty() {
-        return omit("nothing was routed yet");
+        return omit_fragment("nothing was routed yet");
     }
-    let turns: Vec<Value> = state.turns.iter().map(turn_data).collect();
+    let turns: Vec<Value> = state.turns.iter().map(routing_turn_template_data).collect();
     let arguments = json!({"turns": turns, "older": state.older_turns});
     render_from_state(prompt!("routing_history"), &arguments, "the last routing turns, and how often others occurred")
 }
 
-fn render_feedback(context: &ProjectFlowContext<'_>) -> RenderedFragment {
+fn render_routing_feedback(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     if state.feedback.is_empty() && state.router_lessons.is_empty() {
-        return omit("nothing was refused");
+        return omit_fragment("nothing was refused");
     }
     let lessons: Vec<&String> = state.router_lessons.iter().filter(|line| !state.feedback.contains(line)).collect();
     render_from_state(
@@ -200,12 +200,14 @@ fn needs_user_request(context: &ProjectFlowContext<'_>, option: &RouteOption) ->
 
 fn render_message(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let turn = context.view.session.current_turn.as_ref();
-    let Some(last) = turn.and_then(|turn| turn.messages.last()) else { return omit("the turn has no message") };
+    let Some(last) = turn.and_then(|turn| turn.messages.last()) else {
+        return omit_fragment("the turn has no message");
+    };
     let text = fill_template(prompt!("message").1, &json!({"text": wrap_in_code_fence(&context.user_text())}));
     RenderedFragment::New { text, source: FragmentSource::Message(last.message), why: "the user's message".to_owned() }
 }
 
-fn log_line(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> Value {
+fn log_entry_template_data(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> Value {
     let text = match &entry.text {
         LogText::Stored(text) => context.view.read_text(*text).to_string(),
         LogText::Inline(text) => text.clone(),
@@ -226,9 +228,9 @@ fn is_current_message(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> boo
 
 fn render_recent_log(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let entries = context.state().log.entries_after(0).filter(|entry| !is_current_message(context, entry));
-    let lines: Vec<Value> = entries.map(|entry| log_line(context, entry)).collect();
+    let lines: Vec<Value> = entries.map(|entry| log_entry_template_data(context, entry)).collect();
     if lines.is_empty() {
-        return omit("nothing was said before");
+        return omit_fragment("nothing was said before");
     }
     render_from_state(prompt!("log"), &json!({"lines": lines}), "what was said before")
 }
@@ -239,33 +241,35 @@ fn render_unseen(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Rendere
     let is_own = |entry: &LogEntry| entry.speaker == LogSpeaker::Agent(agent.clone());
     let entries =
         context.state().log.entries_after(seen).filter(|entry| !is_own(entry) && !is_current_message(context, entry));
-    let lines: Vec<Value> = entries.map(|entry| log_line(context, entry)).collect();
+    let lines: Vec<Value> = entries.map(|entry| log_entry_template_data(context, entry)).collect();
     if lines.is_empty() {
-        return omit("nothing happened that the agent has not seen");
+        return omit_fragment("nothing happened that the agent has not seen");
     }
     render_from_state(prompt!("unseen"), &json!({"lines": lines}), "what happened while the agent was away")
 }
 
 fn render_agent_instruction(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
-    let Some(agent) = context.definition.find_agent(agent.as_str()) else { return omit("the agent is not declared") };
+    let Some(agent) = context.definition.find_agent(agent.as_str()) else {
+        return omit_fragment("the agent is not declared");
+    };
     let arguments = json!({
         "name": agent.name,
         "title": agent.display_name(),
         "role": agent.role.trim(),
-        "phases": phase_definitions(context),
-        "team": team(context),
+        "phases": phases_template_data(context),
+        "team": team_template_data(context),
     });
     render_template(prompt!("agent"), &arguments, "the agent's role")
 }
 
-fn render_guide(context: &ProjectFlowContext<'_>) -> RenderedFragment {
+fn render_workspace_guide(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     match context.state().guide.as_deref().map(str::trim).filter(|guide| !guide.is_empty()) {
         Some(guide) => render_from_state(
             prompt!("guide"),
             &json!({"text": wrap_in_code_fence(guide)}),
             "the workspace's AGENTS.md",
         ),
-        None => omit("the workspace has no AGENTS.md"),
+        None => omit_fragment("the workspace has no AGENTS.md"),
     }
 }
 
@@ -274,7 +278,7 @@ fn render_lessons(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Render
         Some(lessons) => {
             render_from_state(prompt!("lessons"), &json!({"lessons": lessons}), "what the agent has learned here")
         }
-        None => omit("the agent has no lessons yet"),
+        None => omit_fragment("the agent has no lessons yet"),
     }
 }
 
@@ -304,13 +308,13 @@ fn render_phase(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Rendered
 }
 
 /// The summary of the newest transition, if it is recent.
-fn render_handoff(context: &ProjectFlowContext<'_>) -> RenderedFragment {
-    let Some(transition) = &context.state().last_transition else { return omit("there was no transition") };
+fn render_transition_summary(context: &ProjectFlowContext<'_>) -> RenderedFragment {
+    let Some(transition) = &context.state().last_transition else { return omit_fragment("there was no transition") };
     let opened_at = context.state().open_turn().map_or_else(|| context.now(), |turn| turn.opened_at);
     if opened_at.ms_since(transition.at) >= HANDOFF_WINDOW_MS {
-        return omit("the last transition is not recent");
+        return omit_fragment("the last transition is not recent");
     }
-    let Some(summary) = &transition.summary else { return omit("the last transition has no summary") };
+    let Some(summary) = &transition.summary else { return omit_fragment("the last transition has no summary") };
     let arguments = json!({
         "from": transition.from, "to": transition.to, "by": transition.by, "summary": wrap_in_code_fence(summary),
     });
@@ -323,7 +327,7 @@ fn render_plan(context: &ProjectFlowContext<'_>) -> RenderedFragment {
             let arguments = json!({"plan": status.plan, "approved": status.approved_by.is_some()});
             render_from_state(prompt!("plan"), &arguments, "the plan")
         }
-        None => omit("there is no plan"),
+        None => omit_fragment("there is no plan"),
     }
 }
 
@@ -331,13 +335,14 @@ fn render_files(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     let uses_files = phase_uses_files(context.phase());
     if !uses_files || !context.has_workspace() {
-        return omit("the phase does not use files");
+        return omit_fragment("the phase does not use files");
     }
     let changed: Vec<Value> =
         state.changed_files.values().map(|change| json!({"path": change.path, "kind": change.kind})).collect();
     let files: Vec<&String> = state.files.iter().take(PROMPT_FILES_MAX).collect();
     let left_out = state.files_total.saturating_sub(files.len() as u64);
-    let arguments = json!({"files": files, "left_out": left_out, "changed": changed, "checks": context.known_checks()});
+    let arguments =
+        json!({"files": files, "left_out": left_out, "changed": changed, "checks": context.known_check_commands()});
     render_from_state(prompt!("files"), &arguments, "the files of the workspace and what changed")
 }
 
@@ -346,7 +351,7 @@ fn phase_uses_files(phase: &PhaseDefinition) -> bool {
 }
 
 /// The results of the checks and the reported issues.
-fn render_evidence(context: &ProjectFlowContext<'_>) -> RenderedFragment {
+fn render_checks_and_issues(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let state = context.state();
     let Some(checks) = &state.last_checks else {
         return match state.verdict.as_ref().filter(|verdict| !verdict.issues.is_empty()) {
@@ -355,15 +360,15 @@ fn render_evidence(context: &ProjectFlowContext<'_>) -> RenderedFragment {
                 &json!({"commands": [], "issues": verdict.issues, "is_current": false}),
                 "the reported issues",
             ),
-            None => omit("no check ran yet"),
+            None => omit_fragment("no check ran yet"),
         };
     };
     let commands = checks.commands.iter().map(|command| {
         json!({
             "command": command.command,
-            "passed": command.passed(),
+            "passed": command.has_passed(),
             "end": command.end,
-            "output": if command.passed() { String::new() } else { last_chars(&command.output_tail, CHECK_OUTPUT_CHARS_MAX) },
+            "output": if command.has_passed() { String::new() } else { last_chars(&command.output_tail, CHECK_OUTPUT_CHARS_MAX) },
         })
     });
     let issues = state.verdict.as_ref().map(|verdict| verdict.issues.clone()).unwrap_or_default();
@@ -376,7 +381,7 @@ fn render_evidence(context: &ProjectFlowContext<'_>) -> RenderedFragment {
 }
 
 fn render_task(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
-    let Some(turn) = context.state().open_turn() else { return omit("no routing turn is open") };
+    let Some(turn) = context.state().open_turn() else { return omit_fragment("no routing turn is open") };
     let others: Vec<String> =
         turn.decision.agents.iter().filter(|other| *other != agent).map(|other| context.display_name(other)).collect();
     let arguments = json!({"reason": turn.decision.reason, "others": others, "phase": turn.decision.phase});

@@ -28,7 +28,7 @@ pub(super) fn request_lessons(context: &ProjectFlowContext<'_>) -> Option<FlowSt
 }
 
 /// Sends a lesson to the workspace, if the session has one.
-pub(super) fn store_lesson(
+pub(super) fn send_lesson_to_workspace(
     context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     lesson: &ProjectLesson,
@@ -55,7 +55,7 @@ pub(super) fn report_lost_lesson(
 
 impl ProjectState {
     /// Applies a question to the workspace or its end.
-    pub(super) fn apply_workspace_ask(&mut self, event: &Event) {
+    pub(super) fn apply_workspace_ask_event(&mut self, event: &Event) {
         match event {
             Event::AskSent(sent) => {
                 if sent.topic == LESSONS_TOPIC {

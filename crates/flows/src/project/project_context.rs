@@ -60,14 +60,16 @@ impl<'a> ProjectFlowContext<'a> {
     }
 
     /// Returns all commands that test the content, those of the workspace included.
-    pub(super) fn known_checks(&self) -> Vec<String> {
+    pub(super) fn known_check_commands(&self) -> Vec<String> {
         let mut checks = self.state().workspace_checks.clone();
-        checks.extend(self.extra_checks().into_iter().filter(|check| !self.state().workspace_checks.contains(check)));
+        checks.extend(
+            self.extra_check_commands().into_iter().filter(|check| !self.state().workspace_checks.contains(check)),
+        );
         checks
     }
 
     /// Returns the commands that the host does not know itself: those of the settings and those that the user named.
-    pub(super) fn extra_checks(&self) -> Vec<String> {
+    pub(super) fn extra_check_commands(&self) -> Vec<String> {
         let mut extra = self.settings.checks.clone();
         extra.extend(
             self.state().confirmed_checks.iter().filter(|check| !self.settings.checks.contains(check)).cloned(),
@@ -76,7 +78,7 @@ impl<'a> ProjectFlowContext<'a> {
     }
 
     /// Returns the phases that the router may choose now. Whether the user asked for something is left open.
-    pub(super) fn legal_phases(&self) -> Vec<PhaseName> {
+    pub(super) fn phases_router_may_choose(&self) -> Vec<PhaseName> {
         let evaluate = |condition: &str| match condition == super::definition::FlowCondition::UserAsked.as_str() {
             true if self.has_user_message() => ConditionVerdict::Holds,
             _ => conditions::evaluate_condition(self, condition),
@@ -90,7 +92,7 @@ impl<'a> ProjectFlowContext<'a> {
     }
 
     /// Returns whether the user has sent a message since the last routing turn was opened.
-    pub(super) fn has_new_message(&self) -> bool {
+    pub(super) fn has_unrouted_message(&self) -> bool {
         let last = self.state().turns.back().map_or(0, |turn| turn.id);
         self.has_user_message() && last < self.state().first_turn_since_message
     }
@@ -103,7 +105,7 @@ impl<'a> ProjectFlowContext<'a> {
     }
 
     /// Returns whether the event being handled belongs to the current turn.
-    pub(super) fn is_about_current_turn(&self) -> bool {
+    pub(super) fn is_event_of_current_turn(&self) -> bool {
         let turn = self.view.session.current_turn.as_ref().map(|turn| turn.id);
         turn.is_some() && self.view.subject.turn == turn
     }
@@ -128,7 +130,7 @@ impl<'a> ProjectFlowContext<'a> {
     }
 
     /// Stops to ask the user: says why, what was done and what to do next, and ends the turn.
-    pub(super) fn stop(&self, why: AskUserReason) -> Vec<FlowStep> {
+    pub(super) fn stop_to_ask_user(&self, why: AskUserReason) -> Vec<FlowStep> {
         let text = account::render_stop(self, why);
         vec![
             ProjectFact::UserAsked { why, text: text.clone() }.into_step(),

@@ -106,13 +106,13 @@ struct AgentRehearsal<'a> {
 impl AgentRehearsal<'_> {
     fn reply(&self) -> RehearsedReply {
         match self.phase.completion {
-            CompletionMode::Answer => self.talk(),
-            CompletionMode::Reflection => self.reflect(),
-            CompletionMode::Complete if self.phase.plan => self.plan(),
-            CompletionMode::Complete if self.phase.changes_required => self.execute(),
-            CompletionMode::Complete if self.phase.checks == CheckMoment::Before => self.verify(),
-            CompletionMode::Complete if self.phase.checks == CheckMoment::After => self.tidy(),
-            CompletionMode::Complete => self.complete("looked at the request", json!({})),
+            CompletionMode::Answer => self.rehearse_talk(),
+            CompletionMode::Reflection => self.rehearse_reflection(),
+            CompletionMode::Complete if self.phase.plan => self.rehearse_plan(),
+            CompletionMode::Complete if self.phase.changes_required => self.rehearse_execution(),
+            CompletionMode::Complete if self.phase.checks == CheckMoment::Before => self.rehearse_verification(),
+            CompletionMode::Complete if self.phase.checks == CheckMoment::After => self.rehearse_documentation(),
+            CompletionMode::Complete => self.rehearse_completion("looked at the request", json!({})),
         }
     }
 
@@ -133,18 +133,18 @@ impl AgentRehearsal<'_> {
         RehearsedReply { text: String::new(), tool_calls: calls.collect() }
     }
 
-    fn complete(&self, summary: &str, more: Value) -> RehearsedReply {
+    fn rehearse_completion(&self, summary: &str, more: Value) -> RehearsedReply {
         let mut arguments = more;
         arguments["summary"] = json!(format!("{summary} (rehearsal)"));
         self.call_tools(vec![(COMPLETE_TOOL, arguments)])
     }
 
-    fn talk(&self) -> RehearsedReply {
+    fn rehearse_talk(&self) -> RehearsedReply {
         let arguments = json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}"});
         fill_template(include_str!("../../prompts/project/rehearsal/talk.md"), &arguments).into()
     }
 
-    fn plan(&self) -> RehearsedReply {
+    fn rehearse_plan(&self) -> RehearsedReply {
         if self.may_use(WorkspaceTool::ListFiles) && self.last_tool().is_none() {
             return self.call_tools(vec![(WorkspaceTool::ListFiles.name(), json!({}))]);
         }
@@ -152,13 +152,16 @@ impl AgentRehearsal<'_> {
             {"title": "write the tool", "done_when": "the command prints a greeting"},
             {"title": "write a test", "done_when": "the test passes"},
         ]);
-        self.complete("made a plan", json!({"plan": {"goal": "a small command-line tool that greets", "steps": steps}}))
+        self.rehearse_completion(
+            "made a plan",
+            json!({"plan": {"goal": "a small command-line tool that greets", "steps": steps}}),
+        )
     }
 
     /// Writes a tool with a mistake and a test that finds it; after a failed check, corrects the mistake.
-    fn execute(&self) -> RehearsedReply {
+    fn rehearse_execution(&self) -> RehearsedReply {
         if !self.may_use(WorkspaceTool::WriteFile) {
-            return self.complete("there is no workspace to write in", json!({}));
+            return self.rehearse_completion("there is no workspace to write in", json!({}));
         }
         let write =
             |path: &str, content: &str| (WorkspaceTool::WriteFile.name(), json!({"path": path, "content": content}));
@@ -166,11 +169,11 @@ impl AgentRehearsal<'_> {
         let is_second_attempt = state.verdict.as_ref().is_some_and(|verdict| !verdict.passed);
         let has_changed = state.current_work(self.agent).changed;
         if state.files.iter().any(|file| file == TOOL_PATH) && !is_second_attempt {
-            return self.extend_tool(has_changed);
+            return self.rehearse_tool_extension(has_changed);
         }
         match (is_second_attempt, has_changed, self.last_tool().as_deref()) {
-            (_, true, _) if is_second_attempt => self.complete("corrected the greeting", json!({})),
-            (_, true, _) => self.complete("wrote the tool and its test", json!({})),
+            (_, true, _) if is_second_attempt => self.rehearse_completion("corrected the greeting", json!({})),
+            (_, true, _) => self.rehearse_completion("wrote the tool and its test", json!({})),
             (true, false, None) => self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))]),
             (true, false, Some(_)) => {
                 self.call_tools(vec![write(TOOL_PATH, include_str!("../../prompts/project/rehearsal/greet.sh"))])
@@ -179,40 +182,42 @@ impl AgentRehearsal<'_> {
                 write(TOOL_PATH, include_str!("../../prompts/project/rehearsal/greet_broken.sh")),
                 write(TEST_PATH, include_str!("../../prompts/project/rehearsal/test.sh")),
             ]),
-            (false, false, Some(_)) => self.complete("could not write the files", json!({})),
+            (false, false, Some(_)) => self.rehearse_completion("could not write the files", json!({})),
         }
     }
 
     /// Changes the tool of an earlier session.
-    fn extend_tool(&self, has_changed: bool) -> RehearsedReply {
+    fn rehearse_tool_extension(&self, has_changed: bool) -> RehearsedReply {
         match (has_changed, self.last_tool()) {
-            (true, _) => self.complete("described the tool better", json!({})),
+            (true, _) => self.rehearse_completion("described the tool better", json!({})),
             (false, None) => {
                 let arguments = json!({"path": TOOL_PATH, "old_text": OLD_COMMENT, "new_text": NEW_COMMENT});
                 self.call_tools(vec![(WorkspaceTool::EditFile.name(), arguments)])
             }
-            (false, Some(_)) => self.complete("the tool is already there, and nothing has to change", json!({})),
+            (false, Some(_)) => {
+                self.rehearse_completion("the tool is already there, and nothing has to change", json!({}))
+            }
         }
     }
 
-    fn verify(&self) -> RehearsedReply {
+    fn rehearse_verification(&self) -> RehearsedReply {
         if self.may_use(WorkspaceTool::ReadFile) && self.last_tool().is_none() {
             return self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))]);
         }
-        self.complete("looked at the result", json!({"issues": []}))
+        self.rehearse_completion("looked at the result", json!({"issues": []}))
     }
 
-    fn tidy(&self) -> RehearsedReply {
+    fn rehearse_documentation(&self) -> RehearsedReply {
         let is_documented = self.context.state().files.iter().any(|file| file == README_PATH);
         if self.may_use(WorkspaceTool::WriteFile) && self.last_tool().is_none() && !is_documented {
             let content = include_str!("../../prompts/project/rehearsal/readme.md");
             let arguments = json!({"path": README_PATH, "content": content});
             return self.call_tools(vec![(WorkspaceTool::WriteFile.name(), arguments)]);
         }
-        self.complete("documented the tool", json!({}))
+        self.rehearse_completion("documented the tool", json!({}))
     }
 
-    fn reflect(&self) -> RehearsedReply {
+    fn rehearse_reflection(&self) -> RehearsedReply {
         let knows_lesson = self.context.state().lessons.get(self.agent).is_some_and(|lessons| !lessons.is_empty());
         if self.last_tool().is_none() && !knows_lesson {
             let lesson = json!({
@@ -221,6 +226,6 @@ impl AgentRehearsal<'_> {
             });
             return self.call_tools(vec![(LEARN_TOOL, lesson)]);
         }
-        self.complete(if self.last_tool().is_some() { "reflected" } else { "no new lesson" }, json!({}))
+        self.rehearse_completion(if self.last_tool().is_some() { "reflected" } else { "no new lesson" }, json!({}))
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct RouteOption {
 
 impl RouteOption {
     /// Returns whether code can carry it out without asking.
-    fn is_determined(&self) -> bool {
+    fn needs_no_router_choice(&self) -> bool {
         self.all_agents || self.agents.len() <= 1
     }
 }
@@ -60,20 +60,20 @@ pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<RouteOption
     let stay = phase_option(context, phase);
     let reflects = phase.completion == CompletionMode::Reflection;
     // A phase that was entered is worked in before it is left.
-    let is_untouched = state.visit.turns_closed == 0 && !context.has_new_message();
+    let is_untouched = state.visit.turns_closed == 0 && !context.has_unrouted_message();
     if is_untouched && !is_talk_phase(phase) && !stay.agents.is_empty() {
         return vec![stay];
     }
     let may_stay = match phase.completion {
         CompletionMode::Answer => true,
         CompletionMode::Reflection => !stay.agents.is_empty(),
-        CompletionMode::Complete => !state.visit.completed || phase.agents.len() > 1 || context.has_new_message(),
+        CompletionMode::Complete => !state.visit.completed || phase.agents.len() > 1 || context.has_unrouted_message(),
     };
     if reflects && may_stay {
         return vec![stay];
     }
     let has_queued_messages = !context.view.session.queued_messages.is_empty();
-    let legal = context.legal_phases();
+    let legal = context.phases_router_may_choose();
     let next = context.definition.phases.iter().filter(|next| legal.contains(&next.name.as_str().into()));
     // A message that waits is answered before the session is closed.
     let next = next.filter(|next| next.kind == PhaseKindDefinition::Work || !has_queued_messages);
@@ -102,20 +102,20 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     {
         let option = phase_option(context, phase);
         let agents = option.agents.iter().take(if option.all_agents { usize::MAX } else { 1 }).cloned().collect();
-        return decide(context, option.phase, agents, "the user granted it", RoutedBy::User, None);
+        return record_routing_decision(context, option.phase, agents, "the user granted it", RoutedBy::User, None);
     }
     let options = route_options(context);
     if is_out_of_visits(context, &options) {
-        return context.stop(AskUserReason::Visits);
+        return context.stop_to_ask_user(AskUserReason::Visits);
     }
     if state.refused_decisions >= REFUSED_DECISIONS_MAX {
-        return route_by_default(context, "two proposals in a row were refused");
+        return route_to_default_agent(context, "two proposals in a row were refused");
     }
     match options.as_slice() {
-        [] => context.stop(AskUserReason::Loop),
-        [only] if only.is_determined() => {
+        [] => context.stop_to_ask_user(AskUserReason::Loop),
+        [only] if only.needs_no_router_choice() => {
             let agents = only.agents.clone();
-            decide(context, only.phase.clone(), agents, "the only possibility", RoutedBy::Code, None)
+            record_routing_decision(context, only.phase.clone(), agents, "the only possibility", RoutedBy::Code, None)
         }
         options => vec![FlowStep::Call(CallRequest {
             output_schema: routing_schema(options),
@@ -126,14 +126,14 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Has the default agent of the current phase work, because the router gave no usable answer.
-fn route_by_default(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
+fn route_to_default_agent(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
     let option = phase_option(context, context.phase());
     let agents: Vec<AgentName> =
         if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
     if agents.is_empty() {
-        return context.stop(AskUserReason::Loop);
+        return context.stop_to_ask_user(AskUserReason::Loop);
     }
-    decide(context, option.phase, agents, why, RoutedBy::Default, None)
+    record_routing_decision(context, option.phase, agents, why, RoutedBy::Default, None)
 }
 
 /// Returns the JSON schema of the router's answer.
@@ -158,7 +158,7 @@ pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
 }
 
 /// Records a decision and proposes its phase. The agents start when the phase was entered.
-fn decide(
+fn record_routing_decision(
     context: &ProjectFlowContext<'_>,
     phase: PhaseName,
     agents: Vec<AgentName>,
@@ -196,7 +196,7 @@ pub(super) fn handle_router_answer(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    if !context.is_about_current_turn() || context.state().open_turn().is_some() {
+    if !context.is_event_of_current_turn() || context.state().open_turn().is_some() {
         return Vec::new();
     }
     let options = route_options(context);
@@ -218,7 +218,14 @@ pub(super) fn handle_router_answer(
             return steps;
         }
     }
-    let decided = decide(context, parsed.phase, parsed.agents, &parsed.reason, RoutedBy::Router, parsed.user_words);
+    let decided = record_routing_decision(
+        context,
+        parsed.phase,
+        parsed.agents,
+        &parsed.reason,
+        RoutedBy::Router,
+        parsed.user_words,
+    );
     steps.into_iter().chain(decided).collect()
 }
 
@@ -232,14 +239,14 @@ fn reject_decision(context: &ProjectFlowContext<'_>, call: &CallOpened, complain
             ..CallRequest::new(ROUTER_ROLE, ASK_ROUTE)
         })]
     } else {
-        route_by_default(context, "the router gave no usable answer")
+        route_to_default_agent(context, "the router gave no usable answer")
     };
     std::iter::once(rejected).chain(next).collect()
 }
 
 /// Handles a call of the router that failed for good. The user can retry the turn.
 pub(super) fn handle_router_failure(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
-    if !context.is_about_current_turn() {
+    if !context.is_event_of_current_turn() {
         return Vec::new();
     }
     vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: format!("the router cannot be reached: {why}") })]

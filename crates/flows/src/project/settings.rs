@@ -50,7 +50,7 @@ pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<SettingSpec> {
         .with_default(json!(checks)),
         SettingSpec::new(
             ACTIONS_SETTING,
-            actions_type(definition),
+            action_modes_setting_type(definition),
             "how agents choose their actions: with the tool calls of their model or with a small schema; for all, or by agent",
         ),
         SettingSpec::new(WORKSPACE_SETTING, SettingType::Text, "the workspace in which agents work").with_default(""),
@@ -60,14 +60,14 @@ pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<SettingSpec> {
 }
 
 /// One mode for all agents, or a table with the modes of single agents.
-fn actions_type(definition: &FlowDefinition) -> SettingType {
+fn action_modes_setting_type(definition: &FlowDefinition) -> SettingType {
     let mode = || SettingType::Choice(ActionMode::ALL.map(|mode| mode.as_str().to_owned()).into());
     let agents = definition.agents.iter();
     let agents = agents.map(|agent| SettingSpec::new(&agent.name, mode(), "how this agent chooses its actions"));
     SettingType::OneOf(vec![mode(), SettingType::Table(agents.collect())])
 }
 
-fn parse_actions(definition: &FlowDefinition, value: &Value) -> BTreeMap<String, ActionMode> {
+fn parse_action_modes(definition: &FlowDefinition, value: &Value) -> BTreeMap<String, ActionMode> {
     let mode_of = |agent: &AgentDefinition| {
         let name = value.as_str().or_else(|| value.get(&agent.name)?.as_str())?;
         Some((agent.name.clone(), ActionMode::from_name(name)?))
@@ -89,7 +89,7 @@ impl Settings {
                 _ => PlanApprovalMode::User,
             },
             checks: checks.filter_map(|check| check.as_str().map(str::to_owned)).collect(),
-            actions: parse_actions(definition, &resolved[ACTIONS_SETTING]),
+            actions: parse_action_modes(definition, &resolved[ACTIONS_SETTING]),
         }
     }
 }

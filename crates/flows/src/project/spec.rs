@@ -18,7 +18,7 @@ use super::definition::{
     AgentDefinition, CompletionMode, FlowCondition, FlowDefinition, PhaseDefinition, PhaseKindDefinition, PhaseMemory,
 };
 use super::settings::setting_specs;
-use super::tools::{ROUTER_ROLE, agent_tools, complete_declaration, learn_declaration, phase_tools};
+use super::tools::{ROUTER_ROLE, agent_tools, complete_tool_declaration, learn_tool_declaration, phase_tools};
 use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
 use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, CONTENT_TOKENS_MAX, DECISION_TOKENS_MAX};
 use crate::workspace_tools::WorkspaceTool;
@@ -77,9 +77,9 @@ pub(super) fn agent_role(agent: &str, phase: &PhaseDefinition) -> RoleName {
 pub(super) fn definition_to_spec(definition: &FlowDefinition) -> FlowSpec {
     let mut spec = FlowSpec::new(&definition.name, &definition.description)
         .with_graph(phase_graph(definition))
-        .with_role(router_role())
-        .with_tool(complete_declaration())
-        .with_tool(learn_declaration());
+        .with_role(router_role_spec())
+        .with_tool(complete_tool_declaration())
+        .with_tool(learn_tool_declaration());
     for tool in WorkspaceTool::ALL {
         spec = spec.with_tool(tool.declaration());
     }
@@ -176,7 +176,7 @@ fn phase_spec(definition: &FlowDefinition, phase: &PhaseDefinition) -> PhaseSpec
     }
 }
 
-fn router_role() -> RoleSpec {
+fn router_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(ROUTER_ROLE, Scope::Fresh)
         .with_phase_graph(PHASES_GRAPH)
         .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))

@@ -344,7 +344,7 @@ impl ProjectState {
     }
 
     /// Returns whether the user confirmed the current content.
-    pub(super) fn is_content_confirmed(&self) -> bool {
+    pub(super) fn is_current_content_confirmed(&self) -> bool {
         self.confirmed_digest.is_some() && self.confirmed_digest.as_deref() == self.content.digest()
     }
 
@@ -355,7 +355,7 @@ impl ProjectState {
 
     /// Returns how often the routing of the newest turn occurred among the last turns since the user's message, and
     /// whether anything was achieved since it last occurred.
-    pub(super) fn count_repetitions(&self, window: usize) -> (u32, bool) {
+    pub(super) fn count_routing_repetitions(&self, window: usize) -> (u32, bool) {
         let Some(newest) = self.turns.back() else { return (0, true) };
         let recent = self.turns.iter().rev().take(window);
         let same: Vec<&RoutingTurn> = recent

@@ -15,6 +15,6 @@ pub(super) fn last_chars(text: &str, chars_max: usize) -> String {
 }
 
 /// Returns a number with its noun.
-pub(super) fn count_of(number: usize, noun: &str) -> String {
+pub(super) fn count_with_noun(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

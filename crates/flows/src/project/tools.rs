@@ -75,7 +75,7 @@ pub(super) fn phase_changes_files(phase: &PhaseDefinition) -> bool {
 }
 
 /// Returns the declaration of `complete`. What it must contain depends on the phase, and the flow checks it.
-pub(super) fn complete_declaration() -> FlowToolDeclaration {
+pub(super) fn complete_tool_declaration() -> FlowToolDeclaration {
     let text = |description: &str| json!({"type": "string", "description": description});
     let step = json!({
         "type": "object",
@@ -112,11 +112,11 @@ pub(super) fn complete_declaration() -> FlowToolDeclaration {
             },
         },
     });
-    flow_tool(COMPLETE_TOOL, include_str!("../../prompts/project/tool_complete.md"), parameters)
+    flow_tool_declaration(COMPLETE_TOOL, include_str!("../../prompts/project/tool_complete.md"), parameters)
 }
 
 /// Returns the declaration of `learn`.
-pub(super) fn learn_declaration() -> FlowToolDeclaration {
+pub(super) fn learn_tool_declaration() -> FlowToolDeclaration {
     let parameters = json!({
         "type": "object",
         "required": ["title", "lesson"],
@@ -125,10 +125,10 @@ pub(super) fn learn_declaration() -> FlowToolDeclaration {
             "lesson": {"type": "string", "description": "what to do differently next time in this project, and why"},
         },
     });
-    flow_tool(LEARN_TOOL, include_str!("../../prompts/project/tool_learn.md"), parameters)
+    flow_tool_declaration(LEARN_TOOL, include_str!("../../prompts/project/tool_learn.md"), parameters)
 }
 
-fn flow_tool(name: &str, description: &str, parameters: serde_json::Value) -> FlowToolDeclaration {
+fn flow_tool_declaration(name: &str, description: &str, parameters: serde_json::Value) -> FlowToolDeclaration {
     let spec = ModelToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
     FlowToolDeclaration {
         runner: ToolRunnerKind::Flow,

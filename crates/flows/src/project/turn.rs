@@ -24,7 +24,7 @@ pub(super) fn handle_turn_started(context: &ProjectFlowContext<'_>) -> Vec<FlowS
             let proposal = PhaseProposal::new(to.as_str(), Proposer::Engine);
             vec![FlowStep::ProposePhase { phase: phases_key(), proposal }]
         }
-        None => advance(context),
+        None => advance_unless_waiting(context),
     }
 }
 
@@ -38,13 +38,13 @@ fn is_waiting(context: &ProjectFlowContext<'_>) -> bool {
 }
 
 /// Decides what is next, if nothing is pending.
-pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+pub(super) fn advance_unless_waiting(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let (session, state) = (context.view.session, context.state());
     let is_idle = session.current_turn.is_none() || session.closed_reason.is_some();
     if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
         return Vec::new();
     }
-    if let Some(steps) = evidence::prepare_turn(context) {
+    if let Some(steps) = evidence::prepare_workspace_for_turn(context) {
         return steps;
     }
     let phase = context.phase();
@@ -52,34 +52,35 @@ pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
         if decision.phase.as_str() != phase.name {
             return Vec::new();
         }
-        let prepared = workspace_claim::request_claim(context).or_else(|| evidence::prepare_visit(context));
-        return prepared.unwrap_or_else(|| agents::open_turn(context, decision));
+        let prepared =
+            workspace_claim::request_claim(context).or_else(|| evidence::prepare_workspace_for_visit(context));
+        return prepared.unwrap_or_else(|| agents::start_routing_turn(context, decision));
     }
     if phase.kind != PhaseKindDefinition::Work {
-        return finish(context);
+        return finish_session(context);
     }
-    if let Some(steps) = decide_on_plan(context).or_else(|| finish_visit(context)) {
+    if let Some(steps) = request_plan_approval(context).or_else(|| finish_visit(context)) {
         return steps;
     }
     if is_talk_phase(phase) && state.answered_turn == session.current_turn.as_ref().map(|turn| turn.id) {
         return vec![FlowStep::EndTurn(TurnOutcome::Done)];
     }
     if state.turns_since_message >= context.definition.limits.routing_turns_max {
-        return context.stop(AskUserReason::RoutingTurns);
+        return context.stop_to_ask_user(AskUserReason::RoutingTurns);
     }
     route(context)
 }
 
 /// Does what must be done after the agents of a phase have completed. Work on the content needs the workspace's claim.
 fn finish_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
-    let steps = evidence::finish_visit(context)?;
+    let steps = evidence::check_workspace_after_visit(context)?;
     let uses_workspace = steps.iter().any(|step| matches!(step, FlowStep::RunTool { .. }));
     let claim = if uses_workspace { workspace_claim::request_claim(context) } else { None };
     Some(claim.unwrap_or(steps))
 }
 
 /// Has a submitted plan approved, by the user or by the setting.
-fn decide_on_plan(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+fn request_plan_approval(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let state = context.state();
     let waits = context.phase().plan && state.visit.plan_submitted && state.visit.completed;
     state.plan.as_ref().filter(|status| waits && status.approved_by.is_none())?;
@@ -87,24 +88,24 @@ fn decide_on_plan(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
         return Some(vec![ProjectFact::PlanApproved { by: PlanApprover::Auto }.into_step()]);
     }
     // A message of the user that is newer than the plan is feedback, which the agent works on first.
-    (!context.has_new_message()).then(|| context.stop(AskUserReason::PlanApproval))
+    (!context.has_unrouted_message()).then(|| context.stop_to_ask_user(AskUserReason::PlanApproval))
 }
 
 /// Reacts to a routing turn that was counted: notices loops, then continues.
-pub(super) fn handle_turn_counted(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+pub(super) fn notice_loop_or_advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let Some(turn) = state.turns.back().filter(|turn| turn.decision.phase == context.phase_name()) else {
         return Vec::new();
     };
-    let (times, has_progress) = state.count_repetitions(LOOP_WINDOW_TURNS);
+    let (times, has_progress) = state.count_routing_repetitions(LOOP_WINDOW_TURNS);
     if times < LOOP_TIMES_WARN || is_talk_phase(context.phase()) {
-        return advance(context);
+        return advance_unless_waiting(context);
     }
     let (phase, agents) = (turn.decision.phase.clone(), turn.decision.agents.clone());
     let noticed = ProjectFact::LoopNoticed { phase, agents, times }.into_step();
     if times >= LOOP_TIMES_MAX && !has_progress {
         // The flow has stopped before it reacts to the loop.
-        let mut steps = context.stop(AskUserReason::Loop);
+        let mut steps = context.stop_to_ask_user(AskUserReason::Loop);
         steps.insert(1, noticed);
         return steps;
     }
@@ -116,22 +117,26 @@ pub(super) fn handle_phase_entered(context: &ProjectFlowContext<'_>, entered: &P
     let transition = &entered.transition;
     let is_running = context.view.session.current_turn.is_some();
     match &transition.cause {
-        TransitionCause::Expired { .. } => handle_expired(context),
+        TransitionCause::Expired { .. } => handle_phase_limit_expired(context),
         TransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
         TransitionCause::RolledBack { to_visit } => {
             vec![reply_step(account::render_rollback_reply(context, *to_visit))]
         }
-        _ if context.state().decision.is_some() => carry_out(context),
-        _ if !transition.begins_visit() => Vec::new(),
+        _ if context.state().decision.is_some() => carry_out_decision(context),
+        _ if !transition.is_visit_start() => Vec::new(),
         _ if is_running && context.state().open_turn().is_some() => interrupt_turn(&transition.to),
-        _ if is_running => advance(context),
+        _ if is_running => advance_unless_waiting(context),
         _ => vec![FlowStep::StartTurn],
     }
 }
 
 /// Continues with the decision whose phase was entered.
-fn carry_out(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
-    if context.phase().kind != PhaseKindDefinition::Work { finish(context) } else { advance(context) }
+fn carry_out_decision(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+    if context.phase().kind != PhaseKindDefinition::Work {
+        finish_session(context)
+    } else {
+        advance_unless_waiting(context)
+    }
 }
 
 /// The user moved to another phase while agents worked: their work is cancelled, and the phase is worked in.
@@ -144,18 +149,18 @@ fn interrupt_turn(to: &PhaseName) -> Vec<FlowStep> {
     ]
 }
 
-fn handle_expired(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+fn handle_phase_limit_expired(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let is_running = context.view.session.current_turn.is_some();
     match (is_running, is_talk_phase(context.phase())) {
-        (true, true) => context.stop(AskUserReason::PhaseLimit),
-        (true, false) => advance(context),
+        (true, true) => context.stop_to_ask_user(AskUserReason::PhaseLimit),
+        (true, false) => advance_unless_waiting(context),
         (false, true) => vec![reply_step(account::render_stop(context, AskUserReason::PhaseLimit))],
         (false, false) => vec![FlowStep::StartTurn],
     }
 }
 
 /// Ends the session with an account of what was done.
-fn finish(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+fn finish_session(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     let reason =
         "the work has ended; start a new session, or fork this one to continue from an earlier point".to_owned();
     vec![

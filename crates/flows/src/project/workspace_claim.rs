@@ -11,7 +11,7 @@ use super::definition::{CheckMoment, PhaseDefinition};
 use super::facts::{AskUserReason, ProjectFact};
 use super::project_context::ProjectFlowContext;
 use super::state::ProjectState;
-use super::text::count_of;
+use super::text::count_with_noun;
 use super::tools::phase_changes_files;
 use crate::limits::{CLAIM_WAIT_MS, WORKSPACE_WAIT_MS};
 use crate::workspace::requests::{
@@ -34,10 +34,10 @@ pub struct WorkspaceClaimWait {
 impl WorkspaceClaimWait {
     /// Says for whom the session waits.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub fn describe_wait(&self) -> String {
         let others = match self.ahead {
             0 => String::new(),
-            ahead => format!(" and {} before this one", count_of(ahead, "session")),
+            ahead => format!(" and {} before this one", count_with_noun(ahead, "session")),
         };
         format!("waiting for session `{}`{others} to finish its work in this workspace", self.holder)
     }
@@ -83,7 +83,7 @@ pub(super) fn handle_claim_answer(context: &ProjectFlowContext<'_>, ask: AskId, 
     let topic = context.state().workspace_asks.get(&ask).map(String::as_str);
     match (topic, outcome) {
         (Some(CLAIM_TOPIC), AskOutcome::Refused { .. } | AskOutcome::Expired) => {
-            context.stop(AskUserReason::WorkspaceClaim)
+            context.stop_to_ask_user(AskUserReason::WorkspaceClaim)
         }
         (Some(CLAIM_STATUS_TOPIC), AskOutcome::Answered { body }) => {
             let waits = context.view.session.claim.as_ref().is_some_and(|claim| !claim.is_held);

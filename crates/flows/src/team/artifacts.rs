@@ -18,31 +18,31 @@ pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
     let state = context.state();
     let mut artifacts = Vec::new();
     if state.has_draft {
-        artifacts.push(spec_preview(state));
+        artifacts.push(spec_artifact(state));
     }
     if !state.escalations.is_empty() {
-        artifacts.push(needs_you(state));
+        artifacts.push(escalations_artifact(state));
     }
     if !state.stories.is_empty() {
-        artifacts.push(board(context));
-        artifacts.push(agents(context));
-        artifacts.push(progress(context));
+        artifacts.push(board_artifact(context));
+        artifacts.push(agents_artifact(context));
+        artifacts.push(progress_artifact(context));
     }
     if state.stories.values().any(|progress| !progress.reviews.is_empty()) {
-        artifacts.push(reviews(state));
+        artifacts.push(reviews_artifact(state));
     }
     if !state.knowledge.nodes.is_empty() {
-        artifacts.push(knowledge(state));
+        artifacts.push(knowledge_artifact(state));
     }
-    artifacts.extend(repository_notes(state));
+    artifacts.extend(repository_artifact(state));
     artifacts
 }
 
-fn command(label: &str, command: &str, arguments: Value) -> ArtifactButton {
+fn command_button(label: &str, command: &str, arguments: Value) -> ArtifactButton {
     ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
 }
 
-fn spec_preview(state: &TeamState) -> Artifact {
+fn spec_artifact(state: &TeamState) -> Artifact {
     let row = |id: &str, text: String| ArtifactTableRow {
         id: id.to_owned(),
         group: "spec".to_owned(),
@@ -59,19 +59,22 @@ fn spec_preview(state: &TeamState) -> Artifact {
         row("constraints", spec.constraints.join("\n")),
     ];
     if spec.missing_fields().is_empty() {
-        rows[0].commands.push(command("Start the team", "start", json!({})));
+        rows[0].commands.push(command_button("Start the team", "start", json!({})));
     }
     let columns = vec!["field".to_owned(), "value".to_owned()];
     Artifact::new("spec", "Spec", TypedArtifactContent::Table { columns, rows })
 }
 
-fn needs_you(state: &TeamState) -> Artifact {
+fn escalations_artifact(state: &TeamState) -> Artifact {
     let rows = state.escalations.iter().map(|need| {
         let is_story = state.stories.contains_key(&need.subject);
         let arguments = json!({"story": need.subject});
         let commands = match is_story {
             true => {
-                vec![command("Try again", "retry_story", arguments.clone()), command("Skip", "skip_story", arguments)]
+                vec![
+                    command_button("Try again", "retry_story", arguments.clone()),
+                    command_button("Skip", "skip_story", arguments),
+                ]
             }
             false => Vec::new(),
         };
@@ -87,7 +90,7 @@ fn needs_you(state: &TeamState) -> Artifact {
     Artifact::new("needs_you", "Needs you", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
-fn board(context: &TeamContext<'_>) -> Artifact {
+fn board_artifact(context: &TeamContext<'_>) -> Artifact {
     let state = context.state();
     let order = [
         StoryStatus::Escalated,
@@ -110,17 +113,20 @@ fn board(context: &TeamContext<'_>) -> Artifact {
 
 fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
     let story = &progress.story;
-    let coder = coder_of(context, progress);
+    let coder = coder_of_story(context, progress);
     let phase = coder.as_ref().map(|agent| context.phase(agent).to_string()).unwrap_or_default();
     let arguments = json!({"story": story.id});
     let commands = match progress.status {
         StoryStatus::InProgress => {
-            vec![command("Take over", "take_over", arguments.clone()), command("Skip", "skip_story", arguments)]
+            vec![
+                command_button("Take over", "take_over", arguments.clone()),
+                command_button("Skip", "skip_story", arguments),
+            ]
         }
-        StoryStatus::TakenOver => vec![command("Give back", "give_back", arguments)],
-        StoryStatus::Waiting => vec![command("Skip", "skip_story", arguments)],
+        StoryStatus::TakenOver => vec![command_button("Give back", "give_back", arguments)],
+        StoryStatus::Waiting => vec![command_button("Skip", "skip_story", arguments)],
         StoryStatus::Escalated | StoryStatus::Blocked | StoryStatus::Skipped => {
-            vec![command("Try again", "retry_story", arguments)]
+            vec![command_button("Try again", "retry_story", arguments)]
         }
         StoryStatus::Merged => Vec::new(),
     };
@@ -145,7 +151,7 @@ fn format_cost(microusd: u64) -> String {
     if microusd == 0 { String::new() } else { format!("${}.{:04}", microusd / 1_000_000, microusd % 1_000_000 / 100) }
 }
 
-fn agents(context: &TeamContext<'_>) -> Artifact {
+fn agents_artifact(context: &TeamContext<'_>) -> Artifact {
     let others = [PRODUCT_MANAGER_AGENT.into(), ARCHITECT_AGENT.into()];
     let rows = others.into_iter().chain(context.coders()).map(|agent| {
         let coder = context.coder(&agent);
@@ -167,7 +173,7 @@ fn agents(context: &TeamContext<'_>) -> Artifact {
     Artifact::new("agents", "Agents", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
-fn reviews(state: &TeamState) -> Artifact {
+fn reviews_artifact(state: &TeamState) -> Artifact {
     let mut rows = Vec::new();
     for progress in state.ordered_stories() {
         for given in &progress.reviews {
@@ -195,7 +201,7 @@ fn reviews(state: &TeamState) -> Artifact {
     Artifact::new("reviews", "Reviews", TypedArtifactContent::Table { columns, rows })
 }
 
-fn knowledge(state: &TeamState) -> Artifact {
+fn knowledge_artifact(state: &TeamState) -> Artifact {
     let graph = &state.knowledge;
     let nodes = graph.nodes.values().map(|node| ArtifactGraphNode {
         id: node.id.clone(),
@@ -225,7 +231,7 @@ fn knowledge(state: &TeamState) -> Artifact {
 }
 
 /// The stories and what is left for the user, beside the conversation.
-fn progress(context: &TeamContext<'_>) -> Artifact {
+fn progress_artifact(context: &TeamContext<'_>) -> Artifact {
     let state = context.state();
     let mut items: Vec<ArtifactChecklistItem> =
         state.ordered_stories().map(|story| story_item(context, story)).collect();
@@ -247,7 +253,7 @@ fn progress(context: &TeamContext<'_>) -> Artifact {
 }
 
 fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactChecklistItem {
-    let coder = coder_of(context, progress);
+    let coder = coder_of_story(context, progress);
     let detail = match (&coder, progress.status) {
         (Some(agent), StoryStatus::InProgress) => format!("{agent}: {}", context.phase(agent)),
         (_, StoryStatus::Waiting | StoryStatus::Merged) => String::new(),
@@ -269,7 +275,7 @@ fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactCh
 }
 
 /// Returns the coder that works on a story.
-fn coder_of(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<AgentName> {
+fn coder_of_story(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<AgentName> {
     let is_own = |agent: &AgentName| {
         context.state().assignment(agent).is_some_and(|assignment| assignment.story == progress.story.id)
     };
@@ -277,7 +283,7 @@ fn coder_of(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<Agent
 }
 
 /// Returns the warnings about the repository as notes.
-fn repository_notes(state: &TeamState) -> Option<Artifact> {
+fn repository_artifact(state: &TeamState) -> Option<Artifact> {
     let repository = state.repository.as_ref()?;
     let mut items: Vec<NotesArtifactItem> = Vec::new();
     let mut note =

@@ -16,7 +16,7 @@ use super::mail::{self, DISPATCHER, REQUEST_TOPIC, REQUEUE_TOPIC};
 use super::repository_tools::{RepositoryRequest, RepositoryTool};
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, TASK_ASK};
 use super::story::Story;
-use super::team_context::{TeamContext, propose};
+use super::team_context::{TeamContext, propose_agent_phase};
 use super::{merging, requests};
 use crate::limits::{BUDGET_REVIEWS_MAX, STORY_ATTEMPTS_MAX};
 
@@ -53,11 +53,11 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
             Some(CoderTask::Recheck) => commit_work(context, agent),
             _ => call_coder(context, agent),
         },
-        TESTING if is_knowledge_work(context, agent) => knowledge_is_valid(context, agent),
+        TESTING if is_knowledge_work(context, agent) => accept_knowledge_file(context, agent),
         TESTING => run(RepositoryTool::Test, &request),
         CODE_REVIEW if is_knowledge_work(context, agent) => {
             let to = if coder.files.is_empty() { graphs::DONE } else { AWAIT_MERGE };
-            vec![propose(agent, to, "code wrote and validated the file")]
+            vec![propose_agent_phase(agent, to, "code wrote and validated the file")]
         }
         CODE_REVIEW => {
             let kind =
@@ -68,7 +68,7 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
         graphs::BUDGET_REVIEW => {
             if coder.budget_reviews >= BUDGET_REVIEWS_MAX {
                 let why = format!("{BUDGET_REVIEWS_MAX} budget reviews did not lead to a result");
-                return fail(agent, why, TeamFailureKind::StoryInvalid);
+                return fail_attempt(agent, why, TeamFailureKind::StoryInvalid);
             }
             send_request(context, agent, CoderRequestKind::BudgetReview, None)
         }
@@ -76,7 +76,7 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
             let question = coder.prepared_request.as_ref().and_then(|(_, text)| *text);
             send_request(context, agent, CoderRequestKind::Question, question)
         }
-        AWAIT_MERGE => merging::continue_merging(context, agent),
+        AWAIT_MERGE => merging::rebase_if_first_in_merge_queue(context, agent),
         _ => Vec::new(),
     }
 }
@@ -99,7 +99,7 @@ fn send_request(
     let body = json!({"request": kind, "work": work});
     vec![
         TeamFact::RequestPrepared { agent: agent.clone(), work, request: kind, text }.into_step(),
-        mail::send(agent.as_str(), ARCHITECT_AGENT, REQUEST_TOPIC, &body, None),
+        mail::send_message_step(agent.as_str(), ARCHITECT_AGENT, REQUEST_TOPIC, &body, None),
     ]
 }
 
@@ -122,7 +122,7 @@ pub(super) fn handle_call_opened(context: &TeamContext<'_>, opened: &CallOpened)
     let reason = format!("{most} rounds are used up");
     vec![
         FlowStep::CancelCall { call: opened.call, reason: reason.clone() },
-        propose(agent, graphs::BUDGET_REVIEW, reason),
+        propose_agent_phase(agent, graphs::BUDGET_REVIEW, reason),
     ]
 }
 
@@ -147,7 +147,7 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
     match phase.as_str() {
         PLANNING => vec![
             TeamFact::PlanSubmitted { agent: agent.clone(), plan: answered.text }.into_step(),
-            propose(&agent, PLAN_REVIEW, "a plan was submitted"),
+            propose_agent_phase(&agent, PLAN_REVIEW, "a plan was submitted"),
         ],
         CODING => {
             let mut steps = vec![TeamFact::WorkReported { agent: agent.clone(), account: answered.text }.into_step()];
@@ -167,7 +167,7 @@ fn ask_question(agent: &AgentName, work: &str, answered: &CallAnswered, question
         request: CoderRequestKind::Question,
         text: Some(answered.text),
     };
-    vec![fact.into_step(), propose(&agent, graphs::QUESTION, reason)]
+    vec![fact.into_step(), propose_agent_phase(&agent, graphs::QUESTION, reason)]
 }
 
 pub(super) fn commit_work(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
@@ -178,32 +178,32 @@ pub(super) fn commit_work(context: &TeamContext<'_>, agent: &AgentName) -> Vec<F
 }
 
 /// Code wrote the knowledge file from a valid graph, so there is nothing to run.
-fn knowledge_is_valid(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+fn accept_knowledge_file(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let (Some(commit), Some(output)) = (coder.commit, coder.diff) else { return Vec::new() };
     let failure_digest = String::new();
     vec![
         TeamFact::TestsRan { agent: agent.clone(), commit, passed: true, output, failure_digest }.into_step(),
-        propose(agent, CODE_REVIEW, "the file is valid"),
+        propose_agent_phase(agent, CODE_REVIEW, "the file is valid"),
     ]
 }
 
 /// Gives a coder its next task and lets it work on it.
 pub(super) fn give_task(agent: &AgentName, task: CoderTask, to: &str, reason: &str) -> Vec<FlowStep> {
-    vec![TeamFact::TaskGiven { agent: agent.clone(), task }.into_step(), propose(agent, to, reason)]
+    vec![TeamFact::TaskGiven { agent: agent.clone(), task }.into_step(), propose_agent_phase(agent, to, reason)]
 }
 
 /// Ends an attempt. A phase without an edge to `ERROR` is left through `SUSPEND`.
-pub(super) fn fail(agent: &AgentName, reason: impl Into<String>, failure: TeamFailureKind) -> Vec<FlowStep> {
+pub(super) fn fail_attempt(agent: &AgentName, reason: impl Into<String>, failure: TeamFailureKind) -> Vec<FlowStep> {
     let reason = reason.into();
     vec![
         TeamFact::WorkFailed { agent: agent.clone(), reason: reason.clone(), failure }.into_step(),
-        propose(agent, ERROR, reason),
+        propose_agent_phase(agent, ERROR, reason),
     ]
 }
 
 /// Ends an attempt in any phase and stops its calls.
-pub(super) fn abort(
+pub(super) fn abort_attempt(
     context: &TeamContext<'_>,
     agent: &AgentName,
     reason: &str,
@@ -216,9 +216,9 @@ pub(super) fn abort(
     }
     let has_edge = !matches!(context.phase(agent).as_str(), PLANNING | WAITING);
     if !has_edge {
-        steps.push(propose(agent, SUSPEND, reason));
+        steps.push(propose_agent_phase(agent, SUSPEND, reason));
     }
-    steps.extend(fail(agent, reason, failure));
+    steps.extend(fail_attempt(agent, reason, failure));
     steps
 }
 
@@ -234,7 +234,11 @@ pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, 
     let coder = context.coder(agent);
     let Some(assignment) = coder.assignment else { return Vec::new() };
     if assignment.attempt >= STORY_ATTEMPTS_MAX {
-        return fail(agent, format!("{reason}, after {} attempts", assignment.attempt), TeamFailureKind::StoryInvalid);
+        return fail_attempt(
+            agent,
+            format!("{reason}, after {} attempts", assignment.attempt),
+            TeamFailureKind::StoryInvalid,
+        );
     }
     let last_good = coder.green_commit.or(coder.base);
     let next = StoryAssignment { attempt: assignment.attempt + 1, ..assignment };
@@ -250,7 +254,7 @@ pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, 
 /// Returns what follows when a coder enters a phase.
 pub(super) fn handle_phase_entered(context: &TeamContext<'_>, agent: &AgentName, to: &str) -> Vec<FlowStep> {
     match to {
-        WAITING => super::dispatcher::dispatch(context),
+        WAITING => super::dispatcher::begin_dispatch(context),
         SUSPEND => Vec::new(),
         graphs::DONE => end_story(context, agent),
         ERROR => requeue_or_escalate(context, agent),
@@ -260,7 +264,7 @@ pub(super) fn handle_phase_entered(context: &TeamContext<'_>, agent: &AgentName,
 
 fn end_story(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
-    let Some(assignment) = coder.assignment else { return vec![propose(agent, WAITING, "nothing to do")] };
+    let Some(assignment) = coder.assignment else { return vec![propose_agent_phase(agent, WAITING, "nothing to do")] };
     let is_merged =
         context.state().stories.get(&assignment.story).is_some_and(|progress| progress.status == StoryStatus::Merged);
     let mut steps = Vec::new();
@@ -269,22 +273,22 @@ fn end_story(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
         let commit = coder.base.unwrap_or_default();
         steps.push(TeamFact::Merged { agent: agent.clone(), story: assignment.story, commit }.into_step());
     }
-    steps.extend(release(agent));
+    steps.extend(release_coder(agent));
     steps
 }
 
-fn release(agent: &AgentName) -> Vec<FlowStep> {
+fn release_coder(agent: &AgentName) -> Vec<FlowStep> {
     vec![
         FlowStep::AssignWork { agent: agent.clone(), work: None },
         TeamFact::Unassigned { agent: agent.clone() }.into_step(),
-        propose(agent, WAITING, "ready for the next story"),
+        propose_agent_phase(agent, WAITING, "ready for the next story"),
     ]
 }
 
 /// Decides what becomes of a story whose attempt failed: it is rewritten and waits again once, then a person decides.
 fn requeue_or_escalate(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
-    let Some(progress) = context.state().story_of(agent) else { return release(agent) };
+    let Some(progress) = context.state().story_of(agent) else { return release_coder(agent) };
     let story = &progress.story;
     let (reason, failure) = coder.failure.unwrap_or(("the attempt failed".to_owned(), TeamFailureKind::StoryInvalid));
     let mut steps = Vec::new();
@@ -298,12 +302,18 @@ fn requeue_or_escalate(context: &TeamContext<'_>, agent: &AgentName) -> Vec<Flow
         let body = json!({"story": story.id, "reason": reason});
         steps.push(TeamFact::StoryChanged { story: rewritten }.into_step());
         steps.push(TeamFact::StoryRequeued { story: story.id.clone(), reason, failure }.into_step());
-        steps.push(mail::send(agent.as_str(), DISPATCHER, REQUEUE_TOPIC, &body, None));
+        steps.push(mail::send_message_step(agent.as_str(), DISPATCHER, REQUEUE_TOPIC, &body, None));
         steps.push(FlowStep::Receive { agent: DISPATCHER.into() });
         if story.kind.is_express() {
             // Express work returns to its channel.
             let again = json!({"story": story.id});
-            steps.push(mail::send(agent.as_str(), mail::EXPRESS_CHANNEL, mail::HOT_FIX_TOPIC, &again, None));
+            steps.push(mail::send_message_step(
+                agent.as_str(),
+                mail::EXPRESS_CHANNEL,
+                mail::HOT_FIX_TOPIC,
+                &again,
+                None,
+            ));
         }
     } else if !has_ended {
         let moved =
@@ -311,12 +321,12 @@ fn requeue_or_escalate(context: &TeamContext<'_>, agent: &AgentName) -> Vec<Flow
         steps.push(moved.into_step());
         steps.extend(requests::escalate(context, &story.id, reason, failure));
     }
-    steps.extend(release(agent));
+    steps.extend(release_coder(agent));
     steps
 }
 
 /// Returns the coder whose phase an event is about.
-pub(super) fn phase_event(event: &Event) -> Option<(&AgentName, &str, &str)> {
+pub(super) fn parse_agent_phase_event(event: &Event) -> Option<(&AgentName, &str, &str)> {
     let Event::PhaseEntered(entered) = event else { return None };
     let segue_core::event::PhaseStateOwner::Agent(agent) = &entered.graph_key.owner else { return None };
     Some((agent, entered.transition.to.as_str(), entered.transition.from.as_str()))

@@ -5,7 +5,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use serde_json::Value;
 
-use super::coder::{abort, cancel_calls, give_task};
+use super::coder::{abort_attempt, cancel_calls, give_task};
 use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{
     AWAIT_MERGE, CODE_REVIEW, CODING, DISPATCHING, MONITORING, PLAN_REVIEW, PREVIEW, SUSPEND, TESTING,
@@ -14,11 +14,11 @@ use super::mail;
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
 use super::repository_tools::{RepositoryRequest, RepositoryTool};
-use super::requests::architect_for;
+use super::requests::architect_name_for;
 use super::spec::ARCHITECT_ROLE;
 use super::state::StoryProgress;
 use super::story::{Story, story_graph_problems};
-use super::team_context::{TeamContext, propose, propose_architect, propose_product_manager};
+use super::team_context::{TeamContext, propose_agent_phase, propose_architect, propose_product_manager};
 use super::{express, outages};
 
 /// The phases in which a person can take a story over. From each of them an edge leads to `CODING`.
@@ -57,7 +57,7 @@ pub(super) fn check_command(context: &TeamContext<'_>, command: &str, arguments:
             StoryStatus::Escalated | StoryStatus::Blocked | StoryStatus::Skipped => Ok(()),
             other => Err(format!("the story is {}; only one that needs you, is blocked or was skipped can be tried again", other.as_str())),
         },
-        "take_over" => match (find_story(context, arguments)?.status, coder_of(context, arguments)) {
+        "take_over" => match (find_story(context, arguments)?.status, coder_of_named_story(context, arguments)) {
             (StoryStatus::InProgress, Some(agent)) if TAKE_OVER_PHASES.contains(&context.phase(&agent).as_str()) => Ok(()),
             (StoryStatus::InProgress, _) => Err("there is no approved plan yet; try again when there is".to_owned()),
             (other, _) => Err(format!("the story is {}; only one in progress can be taken over", other.as_str())),
@@ -92,7 +92,7 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
         "start" => accept_spec(context, state.draft.clone()),
         "edit_spec" => {
             let mut spec = state.draft.clone();
-            spec.update(ProductSpec::from_value(&arguments["spec"]));
+            spec.merge_newer(ProductSpec::from_value(&arguments["spec"]));
             let missing = spec.missing_fields();
             let mut steps = vec![
                 TeamFact::SpecDrafted { spec, missing }.into_step(),
@@ -107,10 +107,10 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
         "pause" => vec![TeamFact::Paused.into_step()],
         "resume" => vec![TeamFact::Resumed.into_step()],
         "edit_story" => edited_story(context, arguments).map(|story| change_story(context, story)).unwrap_or_default(),
-        "skip_story" => end_story(context, arguments),
+        "skip_story" => skip_story(context, arguments),
         "retry_story" => retry_story(context, arguments),
-        "take_over" => take_over(context, arguments),
-        "give_back" => give_back(context, arguments),
+        "take_over" => take_over_story(context, arguments),
+        "give_back" => give_back_story(context, arguments),
         "hot_fix" => {
             express::read_hot_fix(arguments).map(|fix| express::queue_hot_fix(context, fix, "user")).unwrap_or_default()
         }
@@ -120,7 +120,7 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
         "reset_context" => {
             let agent = AgentName::from(arguments["agent"].as_str().unwrap_or_default());
             let mut request = CallRequest::new(ARCHITECT_ROLE, super::spec::REQUEST_ASK);
-            request.agent = Some(architect_for(&agent));
+            request.agent = Some(architect_name_for(&agent));
             request.peer = Some(agent);
             vec![FlowStep::ResetThread { request, reason: "the user reset the context".to_owned() }]
         }
@@ -149,7 +149,7 @@ fn find_story<'c>(context: &'c TeamContext<'_>, arguments: &Value) -> Result<&'c
     })
 }
 
-fn coder_of(context: &TeamContext<'_>, arguments: &Value) -> Option<AgentName> {
+fn coder_of_named_story(context: &TeamContext<'_>, arguments: &Value) -> Option<AgentName> {
     let id = arguments["story"].as_str()?;
     context.coders().find(|agent| context.state().assignment(agent).is_some_and(|assignment| assignment.story == id))
 }
@@ -187,11 +187,11 @@ fn change_story(context: &TeamContext<'_>, story: Story) -> Vec<FlowStep> {
     match context.coders().find(is_own) {
         // Any change of an assignment opens new threads.
         Some(agent) => {
-            steps.extend(abort(context, &agent, "the user changed the story", TeamFailureKind::Superseded));
+            steps.extend(abort_attempt(context, &agent, "the user changed the story", TeamFailureKind::Superseded));
         }
         None => {
             steps.push(TeamFact::EscalationEnded { subject: story.id.clone() }.into_step());
-            steps.extend(reopen_spec(context));
+            steps.extend(resume_architect_monitoring(context));
         }
     }
     let reason = "the user changed the story".to_owned();
@@ -199,21 +199,21 @@ fn change_story(context: &TeamContext<'_>, story: Story) -> Vec<FlowStep> {
     steps
 }
 
-fn end_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+fn skip_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let reason = "the user skipped it".to_owned();
     let mut steps = vec![
         TeamFact::EscalationEnded { subject: story.clone() }.into_step(),
         TeamFact::StoryMoved { story, status: StoryStatus::Skipped, reason: reason.clone() }.into_step(),
     ];
-    if let Some(agent) = coder_of(context, arguments) {
-        steps.extend(abort(context, &agent, &reason, TeamFailureKind::Superseded));
+    if let Some(agent) = coder_of_named_story(context, arguments) {
+        steps.extend(abort_attempt(context, &agent, &reason, TeamFailureKind::Superseded));
     }
     steps
 }
 
 /// The architect watches again after the end of a spec.
-fn reopen_spec(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn resume_architect_monitoring(context: &TeamContext<'_>) -> Vec<FlowStep> {
     if context.state().spec_is_running {
         return Vec::new();
     }
@@ -225,7 +225,7 @@ fn retry_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Ok(progress) = find_story(context, arguments) else { return Vec::new() };
     let id = progress.story.id.clone();
     let mut steps = vec![TeamFact::EscalationEnded { subject: id.clone() }.into_step()];
-    steps.extend(reopen_spec(context));
+    steps.extend(resume_architect_monitoring(context));
     let note = arguments["note"].as_str().unwrap_or_default().trim();
     if !note.is_empty() {
         let description = format!("{}\n\nA note of the user: {note}", progress.story.description);
@@ -244,29 +244,29 @@ fn retry_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     }
     if progress.story.kind.is_express() {
         let body = serde_json::json!({"story": progress.story.id});
-        steps.push(mail::send("user", mail::EXPRESS_CHANNEL, mail::HOT_FIX_TOPIC, &body, None));
+        steps.push(mail::send_message_step("user", mail::EXPRESS_CHANNEL, mail::HOT_FIX_TOPIC, &body, None));
     }
     steps
 }
 
 /// Stops the coder and leaves its worktree to the user.
-fn take_over(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
-    let Some(agent) = coder_of(context, arguments) else { return Vec::new() };
+fn take_over_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+    let Some(agent) = coder_of_named_story(context, arguments) else { return Vec::new() };
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let mut steps = vec![TeamFact::TakenOver { story, agent: agent.clone() }.into_step()];
     steps.extend(cancel_calls(context, &agent, "the user took the story over"));
-    steps.push(propose(&agent, SUSPEND, "the user took the story over"));
+    steps.push(propose_agent_phase(&agent, SUSPEND, "the user took the story over"));
     steps
 }
 
 /// Tests what the user did, as if the coder had done it.
-fn give_back(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
-    let Some(agent) = coder_of(context, arguments) else { return Vec::new() };
+fn give_back_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+    let Some(agent) = coder_of_named_story(context, arguments) else { return Vec::new() };
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let back_to = context.coder(&agent).suspended_from.map_or_else(|| CODING.to_owned(), |phase| phase.to_string());
     let mut steps = vec![
         TeamFact::TaskGiven { agent: agent.clone(), task: CoderTask::Recheck }.into_step(),
-        propose(&agent, &back_to, "the user gave the story back"),
+        propose_agent_phase(&agent, &back_to, "the user gave the story back"),
     ];
     if back_to != CODING {
         // A plan or a review is no longer needed: what the user did is tested and reviewed as a whole.
@@ -278,7 +278,7 @@ fn give_back(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
 
 /// Continues the team after a pause, or after a story was given back.
 pub(super) fn continue_team(context: &TeamContext<'_>) -> Vec<FlowStep> {
-    let mut steps = outages::continue_all(context);
-    steps.extend(super::dispatcher::dispatch(context));
+    let mut steps = outages::continue_all_coders(context);
+    steps.extend(super::dispatcher::begin_dispatch(context));
     steps
 }

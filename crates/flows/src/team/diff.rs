@@ -246,30 +246,31 @@ fn weakened_test(file: &ChangedFile) -> Option<String> {
         return Some(format!("`{path}` contains tests and is deleted"));
     }
     let count = |lines: &[String], is_counted: fn(&str) -> bool| lines.iter().filter(|line| is_counted(line)).count();
-    if count(&file.removed, declares_test) > count(&file.added, declares_test) {
+    if count(&file.removed, is_test_declaration_line) > count(&file.added, is_test_declaration_line) {
         return Some(format!("`{path}`: a test is removed"));
     }
-    if file.is_test_file() && count(&file.removed, asserts) > count(&file.added, asserts) {
+    if file.is_test_file() && count(&file.removed, is_assertion_line) > count(&file.added, is_assertion_line) {
         return Some(format!("`{path}`: an assertion is removed"));
     }
-    (count(&file.added, skips_test) > count(&file.removed, skips_test)).then(|| format!("`{path}`: a test is skipped"))
+    (count(&file.added, is_test_skip_line) > count(&file.removed, is_test_skip_line))
+        .then(|| format!("`{path}`: a test is skipped"))
 }
 
-fn declares_test(line: &str) -> bool {
+fn is_test_declaration_line(line: &str) -> bool {
     let line = line.trim();
     ["#[test]", "#[tokio::test", "def test_", "func Test", "fn test_", "it(", "test(", "@Test", "describe("]
         .iter()
         .any(|start| line.starts_with(start) || line.starts_with(&format!("async {start}")))
 }
 
-fn asserts(line: &str) -> bool {
+fn is_assertion_line(line: &str) -> bool {
     let line = line.trim();
     ["assert", "expect(", "require.", "t.Error", "t.Fatal", "debug_assert", "self.assert", "[ ", "[[ ", "test "]
         .iter()
         .any(|start| line.starts_with(start))
 }
 
-fn skips_test(line: &str) -> bool {
+fn is_test_skip_line(line: &str) -> bool {
     let line = line.trim();
     [
         "#[ignore",

@@ -16,8 +16,8 @@ use super::story::{Story, StoryWorkflowKind, dependent_stories, startable_storie
 use super::team_context::{TeamContext, propose_architect, propose_product_manager};
 
 /// Begins to give out work, if there is any. Several events of one decision may ask for it; the first one gets it.
-pub(super) fn dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
-    if context.state().pending_dispatches > 0 || plan_dispatch(context).is_empty() {
+pub(super) fn begin_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
+    if context.state().pending_dispatches > 0 || dispatch_next_story(context).is_empty() {
         return Vec::new();
     }
     vec![TeamFact::DispatchBegun.into_step()]
@@ -28,22 +28,22 @@ pub(super) fn handle_dispatch_begun(context: &TeamContext<'_>) -> Vec<FlowStep> 
     if context.state().pending_dispatches > 1 {
         return Vec::new();
     }
-    let mut steps = plan_dispatch(context);
+    let mut steps = dispatch_next_story(context);
     steps.push(TeamFact::DispatchEnded.into_step());
     steps
 }
 
 /// Gives one story to one coder, or ends the spec if nothing is left.
-fn plan_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn dispatch_next_story(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
-    if !state.spec_is_running && state.updates.is_empty() && express_head(context).is_none() {
+    if !state.spec_is_running && state.updates.is_empty() && next_express_story(context).is_none() {
         return Vec::new();
     }
     // Work that starts in a turn of the product manager would end with it. The end of the turn dispatches.
     if state.is_paused || context.is_in_product_manager_turn() {
         return Vec::new();
     }
-    let blocked = newly_blocked(context);
+    let blocked = block_dependent_stories(context);
     if !blocked.is_empty() {
         return blocked;
     }
@@ -51,10 +51,10 @@ fn plan_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
         context.coders().find(|agent| context.phase(agent) == *WAITING && context.coder(agent).assignment.is_none());
     if let Some(agent) = idle {
         let in_progress: Vec<&Story> = in_progress_stories(context);
-        if let Some(story) = express_head(context)
-            && !in_progress.iter().any(|other| other.overlaps(story))
+        if let Some(story) = next_express_story(context)
+            && !in_progress.iter().any(|other| other.may_share_files_with(story))
         {
-            let mut steps = assign(context, &agent, story);
+            let mut steps = assign_story(context, &agent, story);
             steps.push(FlowStep::Receive { agent: EXPRESS_CHANNEL.into() });
             return steps;
         }
@@ -67,9 +67,9 @@ fn plan_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
             .collect();
         let merged = state.story_ids_with(StoryStatus::Merged);
         if let Some(story) = startable_stories(&waiting, &merged, &in_progress).first() {
-            let mut steps = assign(context, &agent, story);
+            let mut steps = assign_story(context, &agent, story);
             let body = json!({"story": story.id, "revision": story.revision});
-            steps.push(mail::send(DISPATCHER, agent.as_str(), STORY_TOPIC, &body, None));
+            steps.push(mail::send_message_step(DISPATCHER, agent.as_str(), STORY_TOPIC, &body, None));
             return steps;
         }
     }
@@ -83,20 +83,20 @@ fn in_progress_stories<'c>(context: &'c TeamContext<'_>) -> Vec<&'c Story> {
 }
 
 /// Returns the story of the next express work.
-fn express_head<'c>(context: &'c TeamContext<'_>) -> Option<&'c Story> {
+fn next_express_story<'c>(context: &'c TeamContext<'_>) -> Option<&'c Story> {
     let mail = context.view.session.next_inbox_message(&EXPRESS_CHANNEL.into())?;
     let body: serde_json::Value = serde_json::from_str(&context.view.read_text(mail.text)).ok()?;
     Some(&context.state().stories.get(body["story"].as_str()?)?.story)
 }
 
-fn assign(context: &TeamContext<'_>, agent: &AgentName, story: &Story) -> Vec<FlowStep> {
+fn assign_story(context: &TeamContext<'_>, agent: &AgentName, story: &Story) -> Vec<FlowStep> {
     let attempts = context.state().stories.get(&story.id).map_or(0, |progress| progress.attempts);
     let assignment = StoryAssignment {
         agent: agent.clone(),
         story: story.id.clone(),
         attempt: attempts + 1,
         revision: story.revision,
-        pack: build_knowledge_pack(&context.state().knowledge, &story.search_text()),
+        pack: build_knowledge_pack(&context.state().knowledge, &story.knowledge_search_text()),
     };
     assignment_steps(assignment)
 }
@@ -111,7 +111,7 @@ pub(super) fn assignment_steps(assignment: StoryAssignment) -> Vec<FlowStep> {
 }
 
 /// Marks the stories that need a story that will not be merged.
-fn newly_blocked(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn block_dependent_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let mut failed = state.story_ids_with(StoryStatus::Escalated);
     failed.extend(state.story_ids_with(StoryStatus::Skipped));
@@ -163,7 +163,7 @@ fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
 
 /// Returns the steps after the end of a spec: the account for the user, and the agents wait again.
 pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> Vec<FlowStep> {
-    let mut steps = vec![mail::send(
+    let mut steps = vec![mail::send_message_step(
         DISPATCHER,
         ARCHITECT_AGENT,
         SHUTDOWN_TOPIC,
@@ -206,7 +206,7 @@ pub(super) fn start_account_turn(context: &TeamContext<'_>) -> Vec<FlowStep> {
 /// Tells the user what is delivered and what is missing.
 pub(super) fn give_account(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let missing = context.state().ended_specs.last().map(|ended| ended.missing.as_slice()).unwrap_or_default();
-    let text = NewOrStoredReplyText::New(prompts::delivery_account(context, missing));
+    let text = NewOrStoredReplyText::New(prompts::render_delivery_account(context, missing));
     vec![FlowStep::Reply { text, role: None, call: None }, TeamFact::AccountGiven.into_step()]
 }
 

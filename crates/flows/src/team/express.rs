@@ -30,7 +30,7 @@ pub(super) fn queue_knowledge_update(context: &TeamContext<'_>, update: Knowledg
     let body = json!({"story": story.id, "entries": update.entries.len(), "file_path": update.file_path,
         "action": update.action});
     let fact = TeamFact::ExpressQueued { story, update: Some(update), by: by.to_owned() };
-    vec![mail::send(by, EXPRESS_CHANNEL, KNOWLEDGE_UPDATE_TOPIC, &body, None), fact.into_step()]
+    vec![mail::send_message_step(by, EXPRESS_CHANNEL, KNOWLEDGE_UPDATE_TOPIC, &body, None), fact.into_step()]
 }
 
 /// Queues a hot fix.
@@ -38,7 +38,7 @@ pub(super) fn queue_hot_fix(context: &TeamContext<'_>, fix: Story, by: &str) -> 
     let story = Story { id: format!("fix-{}", context.state().express_count + 1), ..fix };
     let body = json!({"story": story.id, "title": story.title});
     let fact = TeamFact::ExpressQueued { story, update: None, by: by.to_owned() };
-    vec![mail::send(by, EXPRESS_CHANNEL, HOT_FIX_TOPIC, &body, None), fact.into_step()]
+    vec![mail::send_message_step(by, EXPRESS_CHANNEL, HOT_FIX_TOPIC, &body, None), fact.into_step()]
 }
 
 /// Reads a hot fix from the arguments of a command or a tool.
@@ -116,13 +116,13 @@ pub(super) fn write_knowledge_file(
         Some(Ok(graph)) => graph,
         Some(Err(error)) => {
             let why = format!("`{}` is not valid and was left as it is: {error}", update.file_path);
-            return super::coder::fail(agent, why, super::facts::TeamFailureKind::Environment);
+            return super::coder::fail_attempt(agent, why, super::facts::TeamFailureKind::Environment);
         }
     };
     let refused = graph.merge_nodes(&update.entries, update.action);
     if let Some((id, problems)) = refused.first() {
         let why = format!("the entry `{id}` does not fit the file: {}", problems.join("; "));
-        return super::coder::fail(agent, why, super::facts::TeamFailureKind::StoryInvalid);
+        return super::coder::fail_attempt(agent, why, super::facts::TeamFailureKind::StoryInvalid);
     }
     let request = RepositoryRequest {
         path: Some(update.file_path.clone()),

@@ -232,7 +232,7 @@ impl TeamFact {
     /// Returns the step that records the fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
-        fact::fact_step(&self)
+        fact::record_fact_step(&self)
     }
 
     /// Returns the fact in an event, if it is one.

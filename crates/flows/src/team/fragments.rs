@@ -29,62 +29,62 @@ pub(super) fn render_fragment(
         ROLE_FRAGMENT => render_role(request),
         SPEC_FRAGMENT => match &state.spec {
             Some(spec) if call.peer.as_ref().is_none_or(|peer| *peer != *PRODUCT_MANAGER_AGENT) => {
-                from_state(prompts::spec_text(spec), "the spec of the whole work")
+                state_fragment(prompts::render_spec(spec), "the spec of the whole work")
             }
-            _ => omitted("the spec is part of the question"),
+            _ => omit_fragment("the spec is part of the question"),
         },
         PROJECT_FRAGMENT => match state.repository.as_ref().and_then(|repository| repository.instructions.as_deref()) {
-            Some(text) => from_state(prompts::project_instructions(text), "the project's own instructions"),
-            None => omitted("the project has no AGENTS.md"),
+            Some(text) => state_fragment(prompts::render_project_instructions(text), "the project's own instructions"),
+            None => omit_fragment("the project has no AGENTS.md"),
         },
         STORY_FRAGMENT => match agent.filter(|agent| **agent != *PRODUCT_MANAGER_AGENT) {
             Some(agent) => render_story(context, agent),
-            None => omitted("the product manager has no story"),
+            None => omit_fragment("the product manager has no story"),
         },
         KNOWLEDGE_FRAGMENT => match agent.and_then(|agent| state.assignment(agent)) {
             Some(assignment) if !assignment.pack.is_empty() => {
                 let why = format!("the knowledge pack of {}", assignment.work_item());
-                from_state(prompts::knowledge_text(assignment.pack.to_lines()), &why)
+                state_fragment(prompts::render_knowledge_prompt(assignment.pack.to_lines()), &why)
             }
-            Some(_) => omitted("nothing is known about this story"),
-            None => omitted("there is no assignment"),
+            Some(_) => omit_fragment("nothing is known about this story"),
+            None => omit_fragment("there is no assignment"),
         },
         HISTORY_FRAGMENT => match agent.and_then(|agent| state.story_of(agent)) {
             Some(progress) if !progress.reviews.is_empty() || !progress.reason.is_empty() => {
-                from_state(prompts::history_text(progress), "what was decided about this story so far")
+                state_fragment(prompts::render_story_history(progress), "what was decided about this story so far")
             }
-            _ => omitted("nothing was decided about this story yet"),
+            _ => omit_fragment("nothing was decided about this story yet"),
         },
         TASK_FRAGMENT => match call.agent.as_ref() {
-            Some(agent) => from_state(prompts::task_text(context, agent), "the coder's task"),
-            None => omitted("there is no coder"),
+            Some(agent) => state_fragment(prompts::render_coder_task(context, agent), "the coder's task"),
+            None => omit_fragment("there is no coder"),
         },
         REQUEST_FRAGMENT => render_request(context, request),
         REPAIR_FRAGMENT => render_repair(context, request),
-        DRAFT_FRAGMENT => from_state(prompts::draft_text(context), "the spec so far"),
-        STATUS_FRAGMENT => from_state(prompts::status_text(context), "how the work is going"),
+        DRAFT_FRAGMENT => state_fragment(prompts::render_spec_draft(context), "the spec so far"),
+        STATUS_FRAGMENT => state_fragment(prompts::render_team_status(context), "how the work is going"),
         MESSAGE_FRAGMENT => render_message(context),
         name => render_compaction_fragment(request, name),
     }
 }
 
-fn from_state(text: String, why: &str) -> RenderedFragment {
+fn state_fragment(text: String, why: &str) -> RenderedFragment {
     RenderedFragment::New { text, source: FragmentSource::State, why: why.to_owned() }
 }
 
-fn omitted(why: &str) -> RenderedFragment {
+fn omit_fragment(why: &str) -> RenderedFragment {
     RenderedFragment::Omitted(why.to_owned())
 }
 
 fn render_role(request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let call = request.call_request;
     let (file, text) = match call.role.as_str() {
-        PRODUCT_MANAGER_ROLE => ("role_product_manager", prompts::product_manager_role()),
-        CODER_ROLE => ("role_coder", prompts::coder_role(call.agent.as_ref().unwrap_or(&"coder".into()))),
+        PRODUCT_MANAGER_ROLE => ("role_product_manager", prompts::render_product_manager_role()),
+        CODER_ROLE => ("role_coder", prompts::render_coder_role(call.agent.as_ref().unwrap_or(&"coder".into()))),
         _ => {
             let peer = call.peer.clone().unwrap_or_else(|| PRODUCT_MANAGER_AGENT.into());
             let is_coder = peer != *PRODUCT_MANAGER_AGENT;
-            ("role_architect", prompts::architect_role(&peer, is_coder))
+            ("role_architect", prompts::render_architect_role(&peer, is_coder))
         }
     };
     let source = FragmentSource::Template(format!("team/{file}"));
@@ -95,12 +95,12 @@ fn render_story(context: &TeamContext<'_>, agent: &AgentName) -> RenderedFragmen
     match load_story(context, agent) {
         Ok((assignment, progress)) => {
             let why = format!("the story of {agent}, assigned as {}", assignment.work_item());
-            from_state(prompts::story_text(&progress.story, assignment.attempt), &why)
+            state_fragment(prompts::render_story_prompt(&progress.story, assignment.attempt), &why)
         }
         Err(why) => {
             let work = context.coder(agent).work_item().unwrap_or_else(|| "none".to_owned());
-            let text = prompts::minimal_story(agent, &work, &why);
-            from_state(text, "a minimal context, because the story could not be loaded")
+            let text = prompts::render_unloadable_story(agent, &work, &why);
+            state_fragment(text, "a minimal context, because the story could not be loaded")
         }
     }
 }
@@ -126,31 +126,31 @@ fn load_story<'c>(
 fn render_request(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     if metadata.get("stories").is_some() {
-        return from_state(prompts::stories_text(context), "the question for stories");
+        return state_fragment(prompts::render_stories_request(context), "the question for stories");
     }
     let id = request_id(metadata);
     match context.state().requests.get(&id) {
         Some(open) => RenderedFragment::New {
-            text: prompts::request_text(context, open),
+            text: prompts::render_coder_request(context, open),
             source: FragmentSource::Message(id),
-            why: prompts::request_why(open.kind),
+            why: prompts::describe_request_kind(open.kind),
         },
-        None => omitted("the request is no longer open"),
+        None => omit_fragment("the request is no longer open"),
     }
 }
 
 fn render_repair(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let reasons = context.state().last_refusal.clone();
     if request.call_request.metadata.get("stories").is_some() {
-        return from_state(prompts::repair_stories(&reasons), "what is wrong with the stories");
+        return state_fragment(prompts::render_stories_repair(&reasons), "what is wrong with the stories");
     }
-    from_state(prompts::repair_review(&reasons.join("; ")), "what is wrong with the answer")
+    state_fragment(prompts::render_review_repair(&reasons.join("; ")), "what is wrong with the answer")
 }
 
 fn render_message(context: &TeamContext<'_>) -> RenderedFragment {
-    let Some(turn) = &context.view.session.current_turn else { return omitted("no turn is running") };
+    let Some(turn) = &context.view.session.current_turn else { return omit_fragment("no turn is running") };
     match turn.messages.as_slice() {
-        [] => omitted("the turn has no message"),
+        [] => omit_fragment("the turn has no message"),
         [message] => RenderedFragment::Stored {
             text: message.text,
             source: FragmentSource::Message(message.message),

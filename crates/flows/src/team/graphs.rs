@@ -70,7 +70,7 @@ pub fn coder_graph() -> PhaseGraph {
         ERROR,
         SUSPEND,
     ];
-    let mut graph = graph(CODER_GRAPH, &phases, &edges);
+    let mut graph = agent_phase_graph(CODER_GRAPH, &phases, &edges);
     let condition = |name: &str| Guard::Condition(name.to_owned());
     graph.edges.push(edge(SETUP, PLANNING, condition(IS_ORDINARY)));
     graph.edges.push(edge(SETUP, CODING, condition(IS_EXPRESS)));
@@ -96,7 +96,7 @@ pub fn architect_graph() -> PhaseGraph {
         (ERROR, &[WAITING]),
     ];
     let phases = [WAITING, DISPATCHING, MONITORING, REQUEST, ESCALATED, DONE, ERROR, SUSPEND];
-    with_suspension(graph(ARCHITECT_GRAPH, &phases, &edges))
+    with_suspension(agent_phase_graph(ARCHITECT_GRAPH, &phases, &edges))
 }
 
 /// Returns the graph of the product manager.
@@ -112,10 +112,10 @@ pub fn product_manager_graph() -> PhaseGraph {
         (ERROR, &[WAITING, WORKING]),
     ];
     let phases = [WAITING, AWAIT_USER, WORKING, PREVIEW, AWAIT_ARCHITECT, DONE, ERROR, SUSPEND];
-    with_suspension(graph(PRODUCT_MANAGER_GRAPH, &phases, &edges))
+    with_suspension(agent_phase_graph(PRODUCT_MANAGER_GRAPH, &phases, &edges))
 }
 
-fn graph(name: &str, phases: &[&str], edges: &[(&str, &[&str])]) -> PhaseGraph {
+fn agent_phase_graph(name: &str, phases: &[&str], edges: &[(&str, &[&str])]) -> PhaseGraph {
     let each = |(from, to): &(&str, &[&str])| -> Vec<PhaseEdge> {
         to.iter().map(|to| edge(from, to, Guard::Always)).collect()
     };

@@ -211,7 +211,7 @@ impl KnowledgeGraph {
 
     /// Returns everything that is wrong with the graph.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validation_problems(&self) -> Vec<String> {
         let of_node = |node: &KnowledgeNode| {
             let mut problems = node_problems(node);
             problems.extend(self.relation_problems(node));

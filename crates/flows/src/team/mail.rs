@@ -28,7 +28,13 @@ pub const EXPRESS_CHANNEL: &str = "express";
 pub const DISPATCHER: &str = "dispatcher";
 
 /// Returns the step that sends a message.
-pub(super) fn send(from: &str, to: &str, topic: &str, body: &Value, in_reply_to: Option<MessageId>) -> FlowStep {
+pub(super) fn send_message_step(
+    from: &str,
+    to: &str,
+    topic: &str,
+    body: &Value,
+    in_reply_to: Option<MessageId>,
+) -> FlowStep {
     FlowStep::Send {
         from: from.into(),
         to: AgentName::from(to),

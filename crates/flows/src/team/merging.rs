@@ -5,16 +5,16 @@ use segue_core::body::TextRef;
 use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 
-use super::coder::{fail, give_task};
+use super::coder::{fail_attempt, give_task};
 use super::express::is_knowledge_work;
 use super::facts::{CoderTask, TeamFact, TeamFailureKind};
 use super::graphs::{CODING, DONE};
 use super::repository_tools::{RepositoryResult, RepositoryTool};
-use super::team_context::{TeamContext, propose};
+use super::team_context::{TeamContext, propose_agent_phase};
 use crate::limits::STORY_CONFLICTS_MAX;
 
 /// Starts or continues the merge of a coder's story, if it is the first in the queue.
-pub(super) fn continue_merging(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+pub(super) fn rebase_if_first_in_merge_queue(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     if context.state().merge_queue.first() != Some(agent) || context.is_busy(agent) {
         return Vec::new();
     }
@@ -24,11 +24,11 @@ pub(super) fn continue_merging(context: &TeamContext<'_>, agent: &AgentName) -> 
 /// Starts the merge of the next story.
 pub(super) fn start_next_merge(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let next = context.state().merge_queue.first().cloned();
-    next.map(|agent| continue_merging(context, &agent)).unwrap_or_default()
+    next.map(|agent| rebase_if_first_in_merge_queue(context, &agent)).unwrap_or_default()
 }
 
 /// Handles the end of a rebase.
-pub(super) fn handle_rebased(
+pub(super) fn handle_rebase_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
     result: RepositoryResult,
@@ -36,10 +36,10 @@ pub(super) fn handle_rebased(
 ) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     if result.conflicts {
-        return handle_conflict(context, agent, result);
+        return handle_merge_conflict(context, agent, result);
     }
     if Some(&result.commit) == coder.commit.as_ref() && coder.green_commit.as_ref() == Some(&result.commit) {
-        return merge(context, agent, &result.commit);
+        return merge_commit(context, agent, &result.commit);
     }
     let is_reviewed = coder.approved_diff.as_ref() == Some(&result.diff_digest) || is_knowledge_work(context, agent);
     let fact = TeamFact::Rebased {
@@ -51,7 +51,7 @@ pub(super) fn handle_rebased(
     };
     let mut steps = vec![fact.into_step()];
     if is_knowledge_work(context, agent) {
-        steps.extend(merge(context, agent, &result.commit));
+        steps.extend(merge_commit(context, agent, &result.commit));
     } else if is_reviewed {
         let request = super::repository_tools::RepositoryRequest {
             commit: Some(result.commit),
@@ -64,7 +64,7 @@ pub(super) fn handle_rebased(
     steps
 }
 
-fn handle_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryResult) -> Vec<FlowStep> {
+fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryResult) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let (story, files) = (progress.story.id.clone(), result.files);
     let mut steps = vec![
@@ -73,7 +73,7 @@ fn handle_conflict(context: &TeamContext<'_>, agent: &AgentName, result: Reposit
     ];
     if progress.conflicts + 1 >= STORY_CONFLICTS_MAX {
         let why = format!("{STORY_CONFLICTS_MAX} merge conflicts in {}", files.join(", "));
-        steps.extend(fail(agent, why, TeamFailureKind::StoryInvalid));
+        steps.extend(fail_attempt(agent, why, TeamFailureKind::StoryInvalid));
         return steps;
     }
     let task = match is_knowledge_work(context, agent) {
@@ -85,7 +85,7 @@ fn handle_conflict(context: &TeamContext<'_>, agent: &AgentName, result: Reposit
 }
 
 /// Merges exactly this commit.
-pub(super) fn merge(context: &TeamContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
+pub(super) fn merge_commit(context: &TeamContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
     let request = super::repository_tools::RepositoryRequest {
         commit: Some(commit.to_owned()),
         ..context.repository_request(agent)
@@ -94,11 +94,15 @@ pub(super) fn merge(context: &TeamContext<'_>, agent: &AgentName, commit: &str) 
 }
 
 /// Handles the end of a merge.
-pub(super) fn handle_merged(context: &TeamContext<'_>, agent: &AgentName, result: &RepositoryResult) -> Vec<FlowStep> {
+pub(super) fn handle_merge_result(
+    context: &TeamContext<'_>,
+    agent: &AgentName,
+    result: &RepositoryResult,
+) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let (story, commit) = (progress.story.id.clone(), result.commit.clone());
     vec![
         TeamFact::Merged { agent: agent.clone(), story, commit }.into_step(),
-        propose(agent, DONE, "merged into the integration branch"),
+        propose_agent_phase(agent, DONE, "merged into the integration branch"),
     ]
 }

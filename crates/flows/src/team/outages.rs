@@ -6,11 +6,11 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use segue_core::prompt::{CallFailure, FailureKind};
 
-use super::coder::{abort, continue_coder, fail};
+use super::coder::{abort_attempt, continue_coder, fail_attempt};
 use super::facts::TeamFailureKind;
 use super::graphs::{MONITORING, REQUEST, SUSPEND, WAITING};
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, PRODUCT_MANAGER_ROLE};
-use super::team_context::{TeamContext, propose, propose_architect};
+use super::team_context::{TeamContext, propose_agent_phase, propose_architect};
 use super::{planning, product_manager, requests};
 use crate::limits::{SUSPENDED_MS_MAX, SUSPENDED_RETRY_MS};
 
@@ -28,18 +28,20 @@ pub(super) fn handle_call_failed(
     }
     let is_outage = failure.is_none_or(|failure| is_outage(failure.kind));
     match (call.role.as_str(), call.agent.as_ref()) {
-        (CODER_ROLE, Some(agent)) if is_outage => suspend(agent, &why),
+        (CODER_ROLE, Some(agent)) if is_outage => suspend_agent(agent, &why),
         (CODER_ROLE, Some(agent)) => {
-            let mut steps = vec![propose(agent, SUSPEND, why.clone())];
-            steps.extend(fail(agent, why, TeamFailureKind::Environment));
+            let mut steps = vec![propose_agent_phase(agent, SUSPEND, why.clone())];
+            steps.extend(fail_attempt(agent, why, TeamFailureKind::Environment));
             steps
         }
-        (_, _) if call.metadata.get("stories").is_some() && !is_outage => planning::handle_not_inspected(context, &why),
-        _ if is_outage => suspend(&ARCHITECT_AGENT.into(), &why),
+        (_, _) if call.metadata.get("stories").is_some() && !is_outage => {
+            planning::handle_inspection_failure(context, &why)
+        }
+        _ if is_outage => suspend_agent(&ARCHITECT_AGENT.into(), &why),
         _ => {
             // The architect cannot answer this request; its story needs a person.
             let peer = call.peer.clone();
-            peer.map(|agent| abort(context, &agent, &why, TeamFailureKind::Environment)).unwrap_or_default()
+            peer.map(|agent| abort_attempt(context, &agent, &why, TeamFailureKind::Environment)).unwrap_or_default()
         }
     }
 }
@@ -48,9 +50,9 @@ fn is_outage(kind: FailureKind) -> bool {
     kind.is_transient()
 }
 
-fn suspend(agent: &AgentName, why: &str) -> Vec<FlowStep> {
+fn suspend_agent(agent: &AgentName, why: &str) -> Vec<FlowStep> {
     let timer = format!("{RETRY_TIMER_PREFIX}{agent}");
-    vec![propose(agent, SUSPEND, why), FlowStep::SetTimer { name: timer, after_ms: SUSPENDED_RETRY_MS }]
+    vec![propose_agent_phase(agent, SUSPEND, why), FlowStep::SetTimer { name: timer, after_ms: SUSPENDED_RETRY_MS }]
 }
 
 /// Tries again after a suspension, or asks a person if it has lasted too long.
@@ -77,24 +79,24 @@ pub(super) fn handle_timer(context: &TeamContext<'_>, name: &str) -> Vec<FlowSte
     let coder = context.coder(&agent);
     if has_lasted(coder.suspended_since) {
         let why = "the model has not answered for a quarter of an hour";
-        return fail(&agent, why, TeamFailureKind::Transient);
+        return fail_attempt(&agent, why, TeamFailureKind::Transient);
     }
     let back_to = coder.suspended_from.map_or_else(|| WAITING.to_owned(), |phase| phase.to_string());
-    vec![propose(&agent, &back_to, "tries again")]
+    vec![propose_agent_phase(&agent, &back_to, "tries again")]
 }
 
 /// The architect left its suspension: open requests are put to it again.
-pub(super) fn handle_architect_phase(context: &TeamContext<'_>, to: &str, from: &str) -> Vec<FlowStep> {
+pub(super) fn handle_architect_phase_entered(context: &TeamContext<'_>, to: &str, from: &str) -> Vec<FlowStep> {
     match (from, to) {
-        (SUSPEND, super::graphs::DISPATCHING) => planning::ask_for_stories(context),
+        (SUSPEND, super::graphs::DISPATCHING) => planning::ask_architect_for_stories(context),
         (SUSPEND, REQUEST) => requests::continue_requests(context),
-        (_, MONITORING) => super::dispatcher::dispatch(context),
+        (_, MONITORING) => super::dispatcher::begin_dispatch(context),
         _ => Vec::new(),
     }
 }
 
 /// Continues every coder that has something to do, after a pause.
-pub(super) fn continue_all(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn continue_all_coders(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let coders: Vec<AgentName> = context.coders().collect();
     coders.iter().flat_map(|agent| continue_coder(context, agent)).collect()
 }

@@ -29,7 +29,7 @@ pub(super) fn accept_spec(context: &TeamContext<'_>, spec: ProductSpec) -> Vec<F
         FlowStep::SetTitle(spec.title.clone()),
         TeamFact::SpecAccepted { number, spec }.into_step(),
         propose_product_manager(graphs::AWAIT_ARCHITECT, "the spec was accepted"),
-        mail::send(PRODUCT_MANAGER_AGENT, ARCHITECT_AGENT, SPEC_TOPIC, &body, None),
+        mail::send_message_step(PRODUCT_MANAGER_AGENT, ARCHITECT_AGENT, SPEC_TOPIC, &body, None),
     ]
 }
 
@@ -48,7 +48,7 @@ pub(super) fn handle_spec_received(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// The repository was looked at: its knowledge is imported, and the architect cuts the spec.
-pub(super) fn handle_inspected(context: &TeamContext<'_>, result: RepositoryResult) -> Vec<FlowStep> {
+pub(super) fn handle_inspection_result(context: &TeamContext<'_>, result: RepositoryResult) -> Vec<FlowStep> {
     let mut instructions = result.instructions;
     if let Some(text) = &mut instructions {
         text.truncate(text.floor_char_boundary(PROJECT_INSTRUCTIONS_BYTES_MAX));
@@ -73,12 +73,12 @@ pub(super) fn handle_inspected(context: &TeamContext<'_>, result: RepositoryResu
     };
     let mut steps = vec![TeamFact::RepositoryInspected(Box::new(repository)).into_step()];
     steps.extend(graph.map(|graph| TeamFact::KnowledgeImported { graph }.into_step()));
-    steps.push(FlowStep::Call(stories_request(context, STORIES_ASK)));
+    steps.push(FlowStep::Call(architect_stories_request(context, STORIES_ASK)));
     steps
 }
 
 /// The repository cannot be used: the user has to act.
-pub(super) fn handle_not_inspected(context: &TeamContext<'_>, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_inspection_failure(context: &TeamContext<'_>, why: &str) -> Vec<FlowStep> {
     let mut steps = vec![
         TeamFact::Escalated {
             subject: "repository".to_owned(),
@@ -99,12 +99,12 @@ pub(super) fn handle_not_inspected(context: &TeamContext<'_>, why: &str) -> Vec<
 }
 
 /// Asks the architect for the stories again, after an outage.
-pub(super) fn ask_for_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn ask_architect_for_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
     let ask = if context.state().stories_refused == 0 { STORIES_ASK } else { REPAIR_ASK };
-    vec![FlowStep::Call(stories_request(context, ask))]
+    vec![FlowStep::Call(architect_stories_request(context, ask))]
 }
 
-fn stories_request(context: &TeamContext<'_>, ask: &str) -> CallRequest {
+fn architect_stories_request(context: &TeamContext<'_>, ask: &str) -> CallRequest {
     let role = match context.settings.contexts {
         ArchitectThreadPartitioning::PerAssignment => ARCHITECT_ROLE,
         ArchitectThreadPartitioning::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
@@ -129,17 +129,17 @@ pub(super) fn handle_stories_answer(
         Ok(stories) => {
             let is_first = context.state().stories_refused == 0;
             let origin = if is_first { StoryPlanOrigin::Emitted } else { StoryPlanOrigin::Repaired };
-            plan_stories(context, stories, origin, Vec::new())
+            record_planned_stories(context, stories, origin, Vec::new())
         }
         Err(problems) if context.state().stories_refused == 0 => {
             vec![
                 TeamFact::StoriesRefused { problems }.into_step(),
-                FlowStep::Call(stories_request(context, REPAIR_ASK)),
+                FlowStep::Call(architect_stories_request(context, REPAIR_ASK)),
             ]
         }
         Err(problems) => {
             let spec = context.state().spec.clone().unwrap_or_default();
-            plan_stories(context, vec![single_story(&spec)], StoryPlanOrigin::SingleStory, problems)
+            record_planned_stories(context, vec![single_story(&spec)], StoryPlanOrigin::SingleStory, problems)
         }
     }
 }
@@ -158,7 +158,7 @@ fn single_story(spec: &ProductSpec) -> Story {
 }
 
 /// Records the stories. If the spec was changed in the middle of a run, only the stories that differ are affected.
-fn plan_stories(
+fn record_planned_stories(
     context: &TeamContext<'_>,
     mut stories: Vec<Story>,
     origin: StoryPlanOrigin,
@@ -186,7 +186,7 @@ fn plan_stories(
         let Some(assignment) = state.assignment(&agent) else { continue };
         let is_affected = removed.contains(&assignment.story) || changed.iter().any(|(id, _)| *id == assignment.story);
         if is_affected {
-            steps.extend(coder::abort(context, &agent, "the spec was changed", TeamFailureKind::Superseded));
+            steps.extend(coder::abort_attempt(context, &agent, "the spec was changed", TeamFailureKind::Superseded));
         }
     }
     steps.push(TeamFact::StoriesPlanned { stories, origin, problems }.into_step());

@@ -21,7 +21,7 @@ pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
     if !has_message {
         let mut steps = match state.account_is_due {
             true => dispatcher::give_account(context),
-            false => reply(&prompts::spec_preview(&state.draft, "")),
+            false => reply_as_product_manager(&prompts::render_spec_preview(&state.draft, "")),
         };
         steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         return steps;
@@ -34,7 +34,7 @@ pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
             return steps;
         }
         steps.push(TeamFact::SpecDrafted { spec: spec.clone(), missing: Vec::new() }.into_step());
-        steps.extend(reply(&prompts::spec_preview(&spec, "")));
+        steps.extend(reply_as_product_manager(&prompts::render_spec_preview(&spec, "")));
         steps.push(propose_product_manager(PREVIEW, "the spec is complete"));
         steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         return steps;
@@ -58,9 +58,9 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, _call: &CallOpened, answe
     }
     let newer = found.as_ref().and_then(|value| value.get("spec")).filter(|spec| spec.is_object());
     match newer {
-        Some(newer) => steps.extend(draft_spec(context, newer, &said)),
+        Some(newer) => steps.extend(update_spec_draft(context, newer, &said)),
         None => {
-            steps.extend(reply(&said));
+            steps.extend(reply_as_product_manager(&said));
             steps.push(propose_product_manager(AWAIT_USER, "the product manager answered"));
         }
     }
@@ -68,30 +68,30 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, _call: &CallOpened, answe
     steps
 }
 
-fn draft_spec(context: &TeamContext<'_>, newer: &Value, said: &str) -> Vec<FlowStep> {
+fn update_spec_draft(context: &TeamContext<'_>, newer: &Value, said: &str) -> Vec<FlowStep> {
     let state = context.state();
     let mut spec = if state.has_draft {
         state.draft.clone()
     } else {
         state.spec.clone().filter(|_| state.spec_is_running).unwrap_or_default()
     };
-    spec.update(ProductSpec::from_value(newer));
+    spec.merge_newer(ProductSpec::from_value(newer));
     let missing = spec.missing_fields();
     let mut steps = vec![TeamFact::SpecDrafted { spec: spec.clone(), missing: missing.clone() }.into_step()];
     match missing.first() {
         Some(field) => {
-            steps.extend(reply(&prompts::missing_field(said, *field)));
+            steps.extend(reply_as_product_manager(&prompts::render_missing_field(said, *field)));
             steps.push(propose_product_manager(AWAIT_USER, "a field of the spec is missing"));
         }
         None => {
-            steps.extend(reply(&prompts::spec_preview(&spec, said)));
+            steps.extend(reply_as_product_manager(&prompts::render_spec_preview(&spec, said)));
             steps.push(propose_product_manager(PREVIEW, "the spec is complete"));
         }
     }
     steps
 }
 
-pub(super) fn reply(text: &str) -> Vec<FlowStep> {
+pub(super) fn reply_as_product_manager(text: &str) -> Vec<FlowStep> {
     let role = Some(PRODUCT_MANAGER_ROLE.into());
     vec![FlowStep::Reply { text: NewOrStoredReplyText::New(text.to_owned()), role, call: None }]
 }

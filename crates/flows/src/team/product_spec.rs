@@ -83,7 +83,7 @@ impl ProductSpec {
     }
 
     /// Fills in what `newer` says. What it does not mention stays.
-    pub fn update(&mut self, newer: Self) {
+    pub fn merge_newer(&mut self, newer: Self) {
         let replace = |field: &mut Vec<String>, newer: Vec<String>| {
             if !newer.is_empty() {
                 *field = newer;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, UndeliveredStory};
 use super::product_spec::{ProductSpec, RequiredSpecField};
-use super::requests::{request_diff, review_parts};
+use super::requests::{count_review_parts, request_diff};
 use super::state::{CoderRequest, StoryProgress};
 use super::story::Story;
 use super::team_context::TeamContext;
@@ -21,7 +21,7 @@ macro_rules! render {
     };
 }
 
-pub(super) fn architect_role(agent: &AgentName, is_coder: bool) -> String {
+pub(super) fn render_architect_role(agent: &AgentName, is_coder: bool) -> String {
     #[derive(Serialize)]
     struct ArchitectRoleTemplateFields<'a> {
         agent: &'a str,
@@ -30,7 +30,7 @@ pub(super) fn architect_role(agent: &AgentName, is_coder: bool) -> String {
     render!("role_architect.md", &ArchitectRoleTemplateFields { agent: agent.as_str(), is_coder })
 }
 
-pub(super) fn coder_role(agent: &AgentName) -> String {
+pub(super) fn render_coder_role(agent: &AgentName) -> String {
     #[derive(Serialize)]
     struct CoderRoleTemplateFields<'a> {
         agent: &'a str,
@@ -38,7 +38,7 @@ pub(super) fn coder_role(agent: &AgentName) -> String {
     render!("role_coder.md", &CoderRoleTemplateFields { agent: agent.as_str() })
 }
 
-pub(super) fn product_manager_role() -> String {
+pub(super) fn render_product_manager_role() -> String {
     render!("role_product_manager.md", &())
 }
 
@@ -51,7 +51,7 @@ fn fence(text: &str) -> FencedText {
     FencedText { fenced: wrap_in_code_fence(text) }
 }
 
-pub(super) fn spec_text(spec: &ProductSpec) -> String {
+pub(super) fn render_spec(spec: &ProductSpec) -> String {
     render!("spec.md", &fence(&spec_lines(spec)))
 }
 
@@ -75,7 +75,7 @@ fn story_lines(story: &Story) -> String {
 }
 
 /// Renders the story of an assignment.
-pub(super) fn story_text(story: &Story, attempt: u32) -> String {
+pub(super) fn render_story_prompt(story: &Story, attempt: u32) -> String {
     #[derive(Serialize)]
     struct StoryTemplateFields {
         fenced: String,
@@ -89,7 +89,7 @@ pub(super) fn story_text(story: &Story, attempt: u32) -> String {
 }
 
 /// Renders what is left of a context whose story cannot be loaded.
-pub(super) fn minimal_story(agent: &AgentName, work: &str, why: &str) -> String {
+pub(super) fn render_unloadable_story(agent: &AgentName, work: &str, why: &str) -> String {
     #[derive(Serialize)]
     struct UnloadedStoryTemplateFields<'a> {
         agent: &'a str,
@@ -99,7 +99,7 @@ pub(super) fn minimal_story(agent: &AgentName, work: &str, why: &str) -> String 
     render!("minimal_story.md", &UnloadedStoryTemplateFields { agent: agent.as_str(), work, why })
 }
 
-pub(super) fn knowledge_text(lines: Vec<String>) -> String {
+pub(super) fn render_knowledge_prompt(lines: Vec<String>) -> String {
     #[derive(Serialize)]
     struct KnowledgeTemplateFields {
         lines: Vec<String>,
@@ -107,12 +107,12 @@ pub(super) fn knowledge_text(lines: Vec<String>) -> String {
     render!("knowledge.md", &KnowledgeTemplateFields { lines })
 }
 
-pub(super) fn project_instructions(text: &str) -> String {
+pub(super) fn render_project_instructions(text: &str) -> String {
     render!("project_instructions.md", &fence(text))
 }
 
 /// Renders the decisions about a story, for a new thread.
-pub(super) fn history_text(progress: &StoryProgress) -> String {
+pub(super) fn render_story_history(progress: &StoryProgress) -> String {
     #[derive(Serialize)]
     struct PastReviewTemplateFields<'a> {
         attempt: u32,
@@ -141,7 +141,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Renders the question for stories.
-pub(super) fn stories_text(context: &TeamContext<'_>) -> String {
+pub(super) fn render_stories_request(context: &TeamContext<'_>) -> String {
     #[derive(Serialize)]
     struct AskForStoriesTemplateFields<'a> {
         fenced: String,
@@ -159,7 +159,7 @@ pub(super) fn stories_text(context: &TeamContext<'_>) -> String {
     )
 }
 
-pub(super) fn repair_stories(problems: &[String]) -> String {
+pub(super) fn render_stories_repair(problems: &[String]) -> String {
     #[derive(Serialize)]
     struct RepairStoriesTemplateFields<'a> {
         problems: &'a [String],
@@ -167,7 +167,7 @@ pub(super) fn repair_stories(problems: &[String]) -> String {
     render!("repair_stories.md", &RepairStoriesTemplateFields { problems })
 }
 
-pub(super) fn repair_review(why: &str) -> String {
+pub(super) fn render_review_repair(why: &str) -> String {
     #[derive(Serialize)]
     struct RepairReviewTemplateFields<'a> {
         why: &'a str,
@@ -194,21 +194,21 @@ struct CoderRequestTemplateFields {
 }
 
 /// Renders a coder's request as a short message.
-pub(super) fn request_text(context: &TeamContext<'_>, request: &CoderRequest) -> String {
+pub(super) fn render_coder_request(context: &TeamContext<'_>, request: &CoderRequest) -> String {
     let coder = context.coder(&request.agent);
-    let parts = review_parts(context, request);
+    let parts = count_review_parts(context, request);
     let diff = match request_diff(context, request) {
         Some(diff) if parts > 1 => {
             diff.files.get(request.parts.len()).map(|file| file.text.clone()).unwrap_or_default()
         }
-        Some(_) => read(context, request.diff),
+        Some(_) => read_text_or_empty(context, request.diff),
         None => String::new(),
     };
     let streak = coder.streaks.get(&request.kind).copied().unwrap_or_default();
     let arguments = CoderRequestTemplateFields {
         kind: request.kind.as_str(),
         agent: request.agent.to_string(),
-        fenced: wrap_in_code_fence(read(context, request.text).trim()),
+        fenced: wrap_in_code_fence(read_text_or_empty(context, request.text).trim()),
         diff: wrap_in_code_fence(&diff),
         commit: request.commit.clone().unwrap_or_default(),
         part: if parts > 1 { request.parts.len() + 1 } else { 0 },
@@ -222,18 +222,18 @@ pub(super) fn request_text(context: &TeamContext<'_>, request: &CoderRequest) ->
             (Some(_), None) => "passed",
             (None, None) => "none yet",
         },
-        warning: warning(streak),
+        warning: streak_to_warn_about(streak),
         streak_max: REVIEW_STREAK_MAX,
     };
     render!("request.md", &arguments)
 }
 
 /// Returns how many reviews in a row asked for changes, if it is time to warn.
-fn warning(streak: u32) -> u32 {
+fn streak_to_warn_about(streak: u32) -> u32 {
     if streak >= REVIEW_STREAK_WARNING { streak } else { 0 }
 }
 
-fn read(context: &TeamContext<'_>, text: Option<TextRef>) -> String {
+fn read_text_or_empty(context: &TeamContext<'_>, text: Option<TextRef>) -> String {
     text.map(|text| context.view.read_text(text).to_string()).unwrap_or_default()
 }
 
@@ -253,16 +253,16 @@ struct CoderTaskTemplateFields<'a> {
 }
 
 /// Renders a coder's task.
-pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String {
+pub(super) fn render_coder_task(context: &TeamContext<'_>, agent: &AgentName) -> String {
     let coder = context.coder(agent);
     let mut arguments = CoderTaskTemplateFields { streak_max: REVIEW_STREAK_MAX, ..CoderTaskTemplateFields::default() };
     fn with_review<'a>(arguments: &mut CoderTaskTemplateFields<'a>, given: &'a ArchitectReview) {
         arguments.verdict = given.verdict.as_str();
         arguments.feedback.clone_from(&given.review.feedback);
         arguments.findings = &given.review.findings;
-        arguments.warning = warning(given.streak);
+        arguments.warning = streak_to_warn_about(given.streak);
     }
-    let plan = read(context, coder.plan);
+    let plan = read_text_or_empty(context, coder.plan);
     match &coder.task {
         None | Some(CoderTask::Plan) => arguments.task = "plan",
         Some(CoderTask::RevisePlan { review }) => {
@@ -279,7 +279,7 @@ pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String 
         }
         Some(CoderTask::FixTests { output }) => {
             arguments.task = "fix_tests";
-            let text = read(context, Some(*output));
+            let text = read_text_or_empty(context, Some(*output));
             let start = text.ceil_char_boundary(text.len().saturating_sub(TEST_OUTPUT_BYTES_MAX));
             arguments.output = wrap_in_code_fence(&text[start..]);
         }
@@ -290,7 +290,7 @@ pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String 
         Some(CoderTask::RedoOnNewBase { files }) => {
             arguments.task = "redo_on_new_base";
             arguments.files = files.join(", ");
-            arguments.diff = wrap_in_code_fence(&read(context, coder.diff));
+            arguments.diff = wrap_in_code_fence(&read_text_or_empty(context, coder.diff));
         }
         Some(CoderTask::Continue { review }) => {
             arguments.task = "continue";
@@ -305,7 +305,7 @@ pub(super) fn task_text(context: &TeamContext<'_>, agent: &AgentName) -> String 
     render!("task.md", &arguments)
 }
 
-pub(super) fn draft_text(context: &TeamContext<'_>) -> String {
+pub(super) fn render_spec_draft(context: &TeamContext<'_>) -> String {
     let state = context.state();
     let spec = if state.has_draft { Some(&state.draft) } else { state.spec.as_ref().filter(|_| state.spec_is_running) };
     let fenced = spec.map(|spec| wrap_in_code_fence(&spec_lines(spec))).unwrap_or_default();
@@ -320,7 +320,7 @@ struct StoryStatusLine<'a> {
     reason: &'a str,
 }
 
-pub(super) fn status_text(context: &TeamContext<'_>) -> String {
+pub(super) fn render_team_status(context: &TeamContext<'_>) -> String {
     #[derive(Serialize)]
     struct TeamStatusTemplateFields<'a> {
         running: bool,
@@ -347,7 +347,7 @@ pub(super) fn status_text(context: &TeamContext<'_>) -> String {
     render!("status.md", &arguments)
 }
 
-pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
+pub(super) fn render_spec_preview(spec: &ProductSpec, said: &str) -> String {
     #[derive(Serialize)]
     struct SpecPreviewFields<'a> {
         title: &'a str,
@@ -371,7 +371,7 @@ pub(super) fn spec_preview(spec: &ProductSpec, said: &str) -> String {
     render!("spec_preview.md", &SpecPreviewTemplateFields { spec, said })
 }
 
-pub(super) fn missing_field(said: &str, field: RequiredSpecField) -> String {
+pub(super) fn render_missing_field(said: &str, field: RequiredSpecField) -> String {
     #[derive(Serialize)]
     struct MissingFieldTemplateFields<'a> {
         said: &'a str,
@@ -381,7 +381,7 @@ pub(super) fn missing_field(said: &str, field: RequiredSpecField) -> String {
 }
 
 /// Renders the account of a delivery.
-pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
+pub(super) fn render_delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
     #[derive(Serialize)]
     struct UndeliveredStoryFields<'a> {
         story: &'a str,
@@ -420,6 +420,6 @@ pub(super) fn delivery_account(context: &TeamContext<'_>, missing: &[Undelivered
 }
 
 /// Returns a short name of a request for receipts.
-pub(super) fn request_why(kind: CoderRequestKind) -> String {
+pub(super) fn describe_request_kind(kind: CoderRequestKind) -> String {
     format!("the {}", kind.as_str())
 }

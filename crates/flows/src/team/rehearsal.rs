@@ -37,7 +37,7 @@ const GUIDE_LINE: u32 = 3;
 /// Returns the rehearsal model's answer to a call. The model itself fills in the mark.
 pub(super) fn rehearse_reply(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
     match call.role.as_str() {
-        PRODUCT_MANAGER_ROLE => Some(rehearse_interview(context).to_string().into()),
+        PRODUCT_MANAGER_ROLE => Some(rehearse_spec_interview(context).to_string().into()),
         CODER_ROLE => coder::rehearse_coder(context, call, prompt),
         ARCHITECT_ROLE | SINGLE_CONTEXT_ARCHITECT_ROLE if call.metadata.get("stories").is_some() => {
             Some(include_str!("../../prompts/team/rehearsal/stories.json").to_owned().into())
@@ -48,7 +48,7 @@ pub(super) fn rehearse_reply(context: &TeamContext<'_>, call: &CallOpened, promp
 }
 
 /// Writes each message of the user into the first field of the spec that is missing.
-fn rehearse_interview(context: &TeamContext<'_>) -> Value {
+fn rehearse_spec_interview(context: &TeamContext<'_>) -> Value {
     #[derive(Serialize)]
     struct RehearsalReplyTemplateFields<'a> {
         state: &'a str,
@@ -89,7 +89,7 @@ fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt
         return Some(call_tools(call, calls));
     }
     if request.kind == CoderRequestKind::Question {
-        return Some(feedback("answer").into());
+        return Some(render_review_feedback("answer").into());
     }
     Some(decide_review(request, &story, prompt).to_string().into())
 }
@@ -120,7 +120,7 @@ fn decide_review(request: &CoderRequest, story: &str, prompt: &Prompt) -> Value 
     let reviews = own.filter(|message| message.text().contains(needs_changes)).count();
     let asked = prompt.messages.iter().rev().find(|message| message.chat_role == ChatRole::User);
     let asked = asked.map(|message| message.text()).unwrap_or_default();
-    let verdict = |verdict: ReviewVerdict, decision: &str, findings: Value| json!({"verdict": verdict.as_str(), "feedback": feedback(decision), "findings": findings});
+    let verdict = |verdict: ReviewVerdict, decision: &str, findings: Value| json!({"verdict": verdict.as_str(), "feedback": render_review_feedback(decision), "findings": findings});
     match (request.kind, story) {
         (CoderRequestKind::BudgetReview, _) => verdict(ReviewVerdict::Approved, "go_on", json!([])),
         (CoderRequestKind::PlanReview, TIMER_STORY) if reviews == 0 => {
@@ -137,7 +137,7 @@ fn decide_review(request: &CoderRequest, story: &str, prompt: &Prompt) -> Value 
     }
 }
 
-fn feedback(decision: &str) -> String {
+fn render_review_feedback(decision: &str) -> String {
     let arguments = json!({"decision": decision, "mark": MARK});
     fill_template(include_str!("../../prompts/team/rehearsal/feedback.md"), &arguments)
 }

@@ -6,7 +6,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId, MessageId};
 use serde_json::json;
 
-use super::coder::{fail, give_task};
+use super::coder::{fail_attempt, give_task};
 use super::diff::{ParsedDiff, parse_diff};
 use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{self, AWAIT_MERGE, CODING, ESCALATED, MONITORING, PLANNING, REQUEST};
@@ -15,7 +15,7 @@ use super::review::{ParsedReview, ReviewVerdict, combine_reviews, parse_review};
 use super::settings::ArchitectThreadPartitioning;
 use super::spec::{ARCHITECT_AGENT, ARCHITECT_ROLE, REPAIR_ASK, REQUEST_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE};
 use super::state::CoderRequest;
-use super::team_context::{TeamContext, propose, propose_architect, request_id};
+use super::team_context::{TeamContext, propose_agent_phase, propose_architect, request_id};
 use crate::limits::{REVIEW_DIFF_BYTES_MAX, REVIEW_STREAK_MAX};
 
 /// Puts a received request to the architect.
@@ -30,7 +30,7 @@ pub(super) fn handle_request_received(context: &TeamContext<'_>, id: MessageId) 
 }
 
 /// Returns the architect's name in a conversation with an agent. A tool host shows it that agent's worktree, read-only.
-pub(super) fn architect_for(agent: &AgentName) -> AgentName {
+pub(super) fn architect_name_for(agent: &AgentName) -> AgentName {
     format!("{ARCHITECT_AGENT}@{agent}").as_str().into()
 }
 
@@ -42,7 +42,7 @@ fn architect_request(context: &TeamContext<'_>, agent: &AgentName, ask: &str) ->
     let mut request = CallRequest::new(role, ask);
     // With a single context, one agent plays the architect for everybody.
     request.agent = Some(match context.settings.contexts {
-        ArchitectThreadPartitioning::PerAssignment => architect_for(agent),
+        ArchitectThreadPartitioning::PerAssignment => architect_name_for(agent),
         ArchitectThreadPartitioning::Single => ARCHITECT_AGENT.into(),
     });
     request.peer = Some(agent.clone());
@@ -53,7 +53,7 @@ fn call_architect(context: &TeamContext<'_>, id: MessageId, request: &CoderReque
     let mut call = architect_request(context, &request.agent, ask);
     call.metadata = json!({"request": id.0, "work": request.work, "part": request.parts.len()});
     let mut steps = Vec::new();
-    if let Some(reason) = reset_reason(context, &call, ask) {
+    if let Some(reason) = thread_reset_reason(context, &call, ask) {
         steps.push(FlowStep::ResetThread { request: call.clone(), reason });
     }
     steps.push(FlowStep::Call(call));
@@ -61,7 +61,7 @@ fn call_architect(context: &TeamContext<'_>, id: MessageId, request: &CoderReque
 }
 
 /// Returns why the architect's thread must not be continued, beyond what its scope says.
-fn reset_reason(context: &TeamContext<'_>, call: &CallRequest, ask: &str) -> Option<String> {
+fn thread_reset_reason(context: &TeamContext<'_>, call: &CallRequest, ask: &str) -> Option<String> {
     if context.settings.contexts == ArchitectThreadPartitioning::Single {
         return (ask == REQUEST_ASK)
             .then(|| "each request has its own template, which resets the single context".to_owned());
@@ -103,19 +103,19 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
             findings: Vec::new(),
             dropped: Vec::new(),
         };
-        return give_review(context, id, request, review, Some(call.call));
+        return record_and_send_review(context, id, request, review, Some(call.call));
     }
     let diff = request_diff(context, request);
     match parse_review(&text, diff.as_ref()) {
         Ok(review) => {
-            let parts = review_parts(context, request);
+            let parts = count_review_parts(context, request);
             let mut all = request.parts.clone();
             all.push(review.clone());
             if all.len() < parts && review.verdict != ReviewVerdict::Rejected {
                 return vec![TeamFact::ReviewPartRead { request: id, review }.into_step()];
             }
             let review = combine_reviews(&all).unwrap_or(review);
-            give_review(context, id, request, review, Some(call.call))
+            record_and_send_review(context, id, request, review, Some(call.call))
         }
         Err(why) if request.refused_answers == 0 => {
             let mut steps = vec![TeamFact::ReviewRefused { request: id, call: call.call, why }.into_step()];
@@ -132,7 +132,7 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
                 TeamFact::StoryMoved { story: subject.clone(), status, reason: reason.clone() }.into_step(),
             ];
             steps.extend(escalate(context, &subject, reason.clone(), TeamFailureKind::Environment));
-            steps.extend(fail(&agent, reason, TeamFailureKind::Environment));
+            steps.extend(fail_attempt(&agent, reason, TeamFailureKind::Environment));
             steps
         }
     }
@@ -144,19 +144,19 @@ pub(super) fn request_diff(context: &TeamContext<'_>, request: &CoderRequest) ->
 }
 
 /// Returns into how many parts a request is divided: one for each file of a long diff.
-pub(super) fn review_parts(context: &TeamContext<'_>, request: &CoderRequest) -> usize {
+pub(super) fn count_review_parts(context: &TeamContext<'_>, request: &CoderRequest) -> usize {
     let Some(diff) = request.diff else { return 1 };
     let text = context.view.read_text(diff);
     if text.len() <= REVIEW_DIFF_BYTES_MAX { 1 } else { parse_diff(&text).files.len().max(1) }
 }
 
 /// Asks for the review of the next file.
-pub(super) fn handle_part_read(context: &TeamContext<'_>, id: MessageId) -> Vec<FlowStep> {
+pub(super) fn request_next_review_part(context: &TeamContext<'_>, id: MessageId) -> Vec<FlowStep> {
     let request = context.state().requests.get(&id);
     request.map(|request| call_architect(context, id, request, REQUEST_ASK)).unwrap_or_default()
 }
 
-fn give_review(
+fn record_and_send_review(
     context: &TeamContext<'_>,
     id: MessageId,
     request: &CoderRequest,
@@ -182,7 +182,7 @@ fn give_review(
     let body = json!({"verdict": verdict, "request": request.kind});
     vec![
         TeamFact::ReviewGiven(Box::new(given)).into_step(),
-        mail::send(ARCHITECT_AGENT, request.agent.as_str(), RESPONSE_TOPIC, &body, Some(id)),
+        mail::send_message_step(ARCHITECT_AGENT, request.agent.as_str(), RESPONSE_TOPIC, &body, Some(id)),
     ]
 }
 
@@ -209,7 +209,7 @@ fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: ArchitectR
             streak if streak >= REVIEW_STREAK_MAX => format!("{streak} reviews in a row asked for changes"),
             _ => given.review.feedback.clone(),
         };
-        return fail(agent, format!("{} rejected: {why}", given.kind.as_str()), TeamFailureKind::StoryInvalid);
+        return fail_attempt(agent, format!("{} rejected: {why}", given.kind.as_str()), TeamFailureKind::StoryInvalid);
     }
     let back_to = context.coder(agent).return_to.map_or_else(|| CODING.to_owned(), |phase| phase.to_string());
     let is_approved = given.verdict == ReviewVerdict::Approved;
@@ -224,8 +224,8 @@ fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: ArchitectR
         CoderRequestKind::PlanReview => {
             give_task(agent, CoderTask::RevisePlan { review: Box::new(given) }, PLANNING, &reason)
         }
-        CoderRequestKind::CodeReview if is_approved => vec![propose(agent, AWAIT_MERGE, reason)],
-        CoderRequestKind::CompletionReview if is_approved => vec![propose(agent, graphs::DONE, reason)],
+        CoderRequestKind::CodeReview if is_approved => vec![propose_agent_phase(agent, AWAIT_MERGE, reason)],
+        CoderRequestKind::CompletionReview if is_approved => vec![propose_agent_phase(agent, graphs::DONE, reason)],
         CoderRequestKind::CodeReview | CoderRequestKind::CompletionReview => {
             give_task(agent, CoderTask::FixReview { review: Box::new(given) }, CODING, &reason)
         }

@@ -63,20 +63,24 @@ const READING_TOOLS: [WorkspaceTool; 3] =
 pub fn team_flow_spec() -> FlowSpec {
     let description = "a product manager, an architect and coders build a spec in a git repository";
     let mut spec = FlowSpec::new("team", description)
-        .with_role(product_manager_role())
-        .with_role(architect_role(ARCHITECT_ROLE, Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)))
-        .with_role(architect_role(SINGLE_CONTEXT_ARCHITECT_ROLE, Scope::per_session()))
-        .with_role(coder_role())
-        .with_role(summariser_role())
+        .with_role(product_manager_role_spec())
+        .with_role(architect_role_spec(ARCHITECT_ROLE, Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)))
+        .with_role(architect_role_spec(SINGLE_CONTEXT_ARCHITECT_ROLE, Scope::per_session()))
+        .with_role(coder_role_spec())
+        .with_role(summariser_role_spec())
         .with_graph(coder_graph_with_tools())
         .with_graph(architect_graph())
         .with_graph(product_manager_graph())
-        .with_tool(flow_tool(
+        .with_tool(flow_tool_declaration(
             KNOWLEDGE_ADD_TOOL,
             include_str!("../../prompts/team/knowledge_add.md"),
             knowledge_add_schema(),
         ))
-        .with_tool(flow_tool(HOT_FIX_TOOL, include_str!("../../prompts/team/hot_fix.md"), hot_fix_schema()));
+        .with_tool(flow_tool_declaration(
+            HOT_FIX_TOOL,
+            include_str!("../../prompts/team/hot_fix.md"),
+            hot_fix_schema(),
+        ));
     for tool in WorkspaceTool::for_models() {
         spec = spec.with_tool(tool.declaration());
     }
@@ -88,7 +92,7 @@ pub fn team_flow_spec() -> FlowSpec {
     spec
 }
 
-fn flow_tool(name: &str, description: &str, parameters: Value) -> FlowToolDeclaration {
+fn flow_tool_declaration(name: &str, description: &str, parameters: Value) -> FlowToolDeclaration {
     let spec = ModelToolSpec { name: name.into(), description: description.trim().to_owned(), parameters };
     FlowToolDeclaration { runner: ToolRunnerKind::Flow, ..FlowToolDeclaration::for_host(spec) }
 }
@@ -118,7 +122,7 @@ fn coder_graph_with_tools() -> PhaseGraph {
     graph
 }
 
-fn limits() -> RoleLimits {
+fn team_role_limits() -> RoleLimits {
     RoleLimits {
         tool_rounds_max: TEAM_TOOL_ROUNDS_MAX,
         calls_per_turn_max: TEAM_CALLS_MAX,
@@ -134,11 +138,11 @@ fn text_fragment(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSp
 fn with_compaction(mut role: RoleSpec) -> RoleSpec {
     role.compaction.summarizer = Some(SummarizerRole { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
     role.compaction.summary_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
-    role.limits = limits();
+    role.limits = team_role_limits();
     role
 }
 
-fn product_manager_role() -> RoleSpec {
+fn product_manager_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(PRODUCT_MANAGER_ROLE, Scope::per_session())
         .with_opening_fragment(FragmentSpec::stable(ROLE_FRAGMENT, ContextLayer::Instruction))
         .with_ask(
@@ -186,7 +190,7 @@ fn with_story_opening(role: RoleSpec) -> RoleSpec {
         .with_opening_fragment(text_fragment(HISTORY_FRAGMENT, ContextLayer::Handover, 6_000))
 }
 
-fn architect_role(name: &str, scope: Scope) -> RoleSpec {
+fn architect_role_spec(name: &str, scope: Scope) -> RoleSpec {
     let mut role = with_story_opening(RoleSpec::new(name, scope))
         .with_ask(STORIES_ASK, [text_fragment(REQUEST_FRAGMENT, ContextLayer::Task, 12_000)])
         .with_ask(REQUEST_ASK, [text_fragment(REQUEST_FRAGMENT, ContextLayer::Task, 60_000)])
@@ -198,7 +202,7 @@ fn architect_role(name: &str, scope: Scope) -> RoleSpec {
     with_compaction(role)
 }
 
-fn coder_role() -> RoleSpec {
+fn coder_role_spec() -> RoleSpec {
     let scope = Scope::per_session().ended_by(ThreadEndTrigger::WorkItem);
     let mut role = with_story_opening(RoleSpec::new(CODER_ROLE, scope))
         .with_ask(TASK_ASK, [text_fragment(TASK_FRAGMENT, ContextLayer::Task, 24_000)])
@@ -211,12 +215,12 @@ fn coder_role() -> RoleSpec {
     with_compaction(role)
 }
 
-fn summariser_role() -> RoleSpec {
+fn summariser_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
         .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
         .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
     role.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
-    role.limits = limits();
+    role.limits = team_role_limits();
     role
 }
 

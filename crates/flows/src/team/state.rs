@@ -194,7 +194,7 @@ impl TeamState {
             Event::CallOpened(opened) => self.apply_call_opened(opened),
             Event::CallAnswered(answered) => {
                 let cost = answered.cost_microusd.unwrap_or_default();
-                self.end_suspension(answered.call);
+                self.end_suspension_after_answer(answered.call);
                 if let Some(story) = self.call_stories.remove(&answered.call).and_then(|id| self.stories.get_mut(&id)) {
                     story.cost_microusd = story.cost_microusd.saturating_add(cost);
                 }
@@ -217,7 +217,7 @@ impl TeamState {
     }
 
     /// An answer shows that the provider is back.
-    fn end_suspension(&mut self, call: CallId) {
+    fn end_suspension_after_answer(&mut self, call: CallId) {
         match self.call_workers.remove(&call) {
             Some(agent) if self.coders.contains_key(&agent) => {
                 self.change_coder(&agent, |coder| coder.suspended_since = None);
@@ -329,7 +329,7 @@ impl TeamState {
                 self.last_refusal = problems;
             }
             TeamFact::StoriesPlanned { stories, .. } => self.apply_planned_stories(stories),
-            TeamFact::StoryChanged { story } => self.put_story(story),
+            TeamFact::StoryChanged { story } => self.upsert_story(story),
             TeamFact::StoryMoved { story, status, reason } => {
                 // A story that waits again after the end of the spec opens the spec again.
                 self.spec_is_running |= status == StoryStatus::Waiting && self.spec.is_some();
@@ -353,7 +353,7 @@ impl TeamState {
                     self.unwritten.retain(|node| !update.entries.contains(node));
                     self.updates.insert(story.id.clone(), update);
                 }
-                self.put_story(story);
+                self.upsert_story(story);
             }
             TeamFact::Escalated { subject, reason, failure } => {
                 self.escalations.retain(|escalation| escalation.subject != subject);
@@ -495,14 +495,14 @@ impl TeamState {
     fn apply_planned_stories(&mut self, stories: Vec<Story>) {
         let order: Vec<String> = stories.iter().map(|story| story.id.clone()).collect();
         for story in stories {
-            self.put_story(story);
+            self.upsert_story(story);
         }
         // Stories of an earlier version of the spec stay visible after the new ones.
         let earlier: Vec<String> = self.story_order.iter().filter(|id| !order.contains(id)).cloned().collect();
         self.story_order = order.into_iter().chain(earlier).collect();
     }
 
-    fn put_story(&mut self, story: Story) {
+    fn upsert_story(&mut self, story: Story) {
         if !self.story_order.contains(&story.id) {
             self.story_order.push(story.id.clone());
         }

@@ -69,7 +69,7 @@ impl Story {
 
     /// Returns true if both stories may touch the same file.
     #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub fn may_share_files_with(&self, other: &Self) -> bool {
         if self.files.is_empty() || other.files.is_empty() {
             return true;
         }
@@ -78,7 +78,7 @@ impl Story {
 
     /// Returns the text from which the knowledge pack is built.
     #[must_use]
-    pub fn search_text(&self) -> String {
+    pub fn knowledge_search_text(&self) -> String {
         format!("{}\n{}\n{}\n{}", self.title, self.description, self.acceptance.join("\n"), self.files.join("\n"))
     }
 }
@@ -162,7 +162,7 @@ fn single_story_problems(story: &Story) -> Vec<String> {
     if story.title.is_empty() || story.title.chars().count() > STORY_TITLE_CHARS_MAX {
         problems.push(format!("`title` must have 1 to {STORY_TITLE_CHARS_MAX} characters"));
     }
-    if story.search_text().chars().count() > STORY_TEXT_CHARS_MAX {
+    if story.knowledge_search_text().chars().count() > STORY_TEXT_CHARS_MAX {
         problems.push(format!("the story has more than {STORY_TEXT_CHARS_MAX} characters"));
     }
     if story.acceptance.is_empty() || story.acceptance.len() > STORY_CRITERIA_MAX {
@@ -210,7 +210,7 @@ pub fn startable_stories<'s>(
     let mut started: Vec<&Story> = Vec::new();
     for story in waiting {
         let is_free = story.depends_on.iter().all(|dependency| merged.contains(dependency));
-        let overlaps = in_progress.iter().chain(&started).any(|other| other.overlaps(story));
+        let overlaps = in_progress.iter().chain(&started).any(|other| other.may_share_files_with(story));
         if is_free && !overlaps {
             started.push(story);
         }

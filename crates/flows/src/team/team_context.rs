@@ -103,7 +103,7 @@ pub(super) fn phase_key(agent: &AgentName) -> PhaseGraphKey {
 }
 
 /// Proposes a phase for an agent. The graph decides.
-pub(super) fn propose(agent: &AgentName, to: &str, reason: impl Into<String>) -> FlowStep {
+pub(super) fn propose_agent_phase(agent: &AgentName, to: &str, reason: impl Into<String>) -> FlowStep {
     let note = TransitionNote { reason: Some(reason.into()), ..TransitionNote::default() };
     FlowStep::ProposePhase {
         phase: phase_key(agent),
@@ -113,12 +113,12 @@ pub(super) fn propose(agent: &AgentName, to: &str, reason: impl Into<String>) ->
 
 /// Proposes a phase for the architect.
 pub(super) fn propose_architect(to: &str, reason: impl Into<String>) -> FlowStep {
-    propose(&ARCHITECT_AGENT.into(), to, reason)
+    propose_agent_phase(&ARCHITECT_AGENT.into(), to, reason)
 }
 
 /// Proposes a phase for the product manager.
 pub(super) fn propose_product_manager(to: &str, reason: impl Into<String>) -> FlowStep {
-    propose(&PRODUCT_MANAGER_AGENT.into(), to, reason)
+    propose_agent_phase(&PRODUCT_MANAGER_AGENT.into(), to, reason)
 }
 
 /// Returns the request that a call is about, from the value that the flow stored with it.

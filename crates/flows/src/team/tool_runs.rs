@@ -6,7 +6,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use serde_json::Value;
 
-use super::coder::{commit_work, fail, give_task, start_fresh_attempt};
+use super::coder::{commit_work, fail_attempt, give_task, start_fresh_attempt};
 use super::diff::{diff_problems, parse_diff};
 use super::express::{self, first_task, is_knowledge_work};
 use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
@@ -14,11 +14,11 @@ use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLANNING, TESTING};
 use super::repository_tools::{RepositoryResult, RepositoryTool};
 use super::spec::{ARCHITECT_AGENT, HOT_FIX_TOOL, KNOWLEDGE_ADD_TOOL};
 use super::story::StoryWorkflowKind;
-use super::team_context::{TeamContext, propose};
+use super::team_context::{TeamContext, propose_agent_phase};
 use super::{merging, planning};
 
 /// Answers a tool that the flow runs itself.
-pub(super) fn handle_opened(context: &TeamContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+pub(super) fn answer_flow_tool(context: &TeamContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
     let caller = opened.agent.clone().unwrap_or_else(|| ARCHITECT_AGENT.into());
     // The architect talks about the story of the agent that it talks to.
     let agent: AgentName = caller.as_str().split_once('@').map_or_else(|| caller.clone(), |(_, peer)| peer.into());
@@ -42,7 +42,7 @@ pub(super) fn handle_opened(context: &TeamContext<'_>, opened: &ToolRunOpened) -
 }
 
 /// Handles the end of a repository tool.
-pub(super) fn handle_ended(
+pub(super) fn handle_repository_tool_ended(
     context: &TeamContext<'_>,
     opened: &ToolRunOpened,
     outcome: ToolRunOutcome,
@@ -54,8 +54,8 @@ pub(super) fn handle_ended(
         value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
     let failed = (outcome != ToolRunOutcome::Done).then(|| context.view.read_text(text).to_string());
     match (tool, failed) {
-        (RepositoryTool::Inspect, None) => return planning::handle_inspected(context, result),
-        (RepositoryTool::Inspect, Some(why)) => return planning::handle_not_inspected(context, &why),
+        (RepositoryTool::Inspect, None) => return planning::handle_inspection_result(context, result),
+        (RepositoryTool::Inspect, Some(why)) => return planning::handle_inspection_failure(context, &why),
         (RepositoryTool::Land, None) => {
             let fact = TeamFact::Landed {
                 branch: result.branch.unwrap_or_default(),
@@ -81,12 +81,12 @@ pub(super) fn handle_ended(
     }
     if outcome != ToolRunOutcome::Done {
         let why = format!("{}: {}", tool.name(), context.view.read_text(text));
-        return fail(&agent, why, TeamFailureKind::Environment);
+        return fail_attempt(&agent, why, TeamFailureKind::Environment);
     }
-    handle_coder_tool(context, &agent, tool, text, result)
+    handle_coder_tool_result(context, &agent, tool, text, result)
 }
 
-fn handle_coder_tool(
+fn handle_coder_tool_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
     tool: RepositoryTool,
@@ -107,17 +107,17 @@ fn handle_coder_tool(
             express::write_knowledge_file(context, agent, present.as_deref())
         }
         RepositoryTool::Write => commit_work(context, agent),
-        RepositoryTool::Commit => handle_committed(context, agent, result, text),
-        RepositoryTool::Test => handle_tested(context, agent, result, text),
-        RepositoryTool::Rebase => merging::handle_rebased(context, agent, result, text),
-        RepositoryTool::Merge => merging::handle_merged(context, agent, &result),
-        RepositoryTool::Restore => vec![propose(agent, CODING, "a fresh attempt on the last good commit")],
+        RepositoryTool::Commit => handle_commit_result(context, agent, result, text),
+        RepositoryTool::Test => handle_test_result(context, agent, result, text),
+        RepositoryTool::Rebase => merging::handle_rebase_result(context, agent, result, text),
+        RepositoryTool::Merge => merging::handle_merge_result(context, agent, &result),
+        RepositoryTool::Restore => vec![propose_agent_phase(agent, CODING, "a fresh attempt on the last good commit")],
         RepositoryTool::Inspect | RepositoryTool::Land | RepositoryTool::UndoLanding => Vec::new(),
     }
 }
 
 /// The changes were committed: code checks them before anybody reads them.
-fn handle_committed(
+fn handle_commit_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
     result: RepositoryResult,
@@ -133,7 +133,7 @@ fn handle_committed(
     };
     let mut steps = vec![fact.into_step()];
     if result.files.is_empty() {
-        steps.push(propose(agent, CODE_REVIEW, "nothing was changed"));
+        steps.push(propose_agent_phase(agent, CODE_REVIEW, "nothing was changed"));
         return steps;
     }
     if !is_knowledge_work(context, agent) {
@@ -148,11 +148,11 @@ fn handle_committed(
             return steps;
         }
     }
-    steps.push(propose(agent, TESTING, "the changes were committed"));
+    steps.push(propose_agent_phase(agent, TESTING, "the changes were committed"));
     steps
 }
 
-fn handle_tested(
+fn handle_test_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
     result: RepositoryResult,
@@ -170,8 +170,8 @@ fn handle_tested(
     let mut steps = vec![fact.into_step()];
     let is_merging = context.phase(agent) == *AWAIT_MERGE;
     match (passed, is_merging) {
-        (true, true) => steps.extend(merging::merge(context, agent, &result.commit)),
-        (true, false) => steps.push(propose(agent, CODE_REVIEW, "the tests passed")),
+        (true, true) => steps.extend(merging::merge_commit(context, agent, &result.commit)),
+        (true, false) => steps.push(propose_agent_phase(agent, CODE_REVIEW, "the tests passed")),
         (false, _) if is_repeated => {
             steps.extend(start_fresh_attempt(context, agent, "the same tests failed twice in the same way"));
         }
@@ -181,7 +181,7 @@ fn handle_tested(
 }
 
 /// A coder that stays in its phase gets its next call here, after code refused its work.
-pub(super) fn handle_work_refused_task(
+pub(super) fn continue_after_refused_work(
     context: &TeamContext<'_>,
     agent: &AgentName,
     task: &CoderTask,

@@ -48,17 +48,17 @@ impl ExclusiveClaimTable {
         if let Some(status) = self.by_name.get_mut(claim).filter(|status| status.holder.as_ref() == Some(from)) {
             status.holder = None;
         }
-        self.drop_unused();
+        self.drop_unused_claims();
     }
 
     pub(super) fn withdraw(&mut self, claim: &str, by: &Claimant) {
         if let Some(status) = self.by_name.get_mut(claim) {
             status.waiting.retain(|waiting| waiting != by);
         }
-        self.drop_unused();
+        self.drop_unused_claims();
     }
 
-    fn drop_unused(&mut self) {
+    fn drop_unused_claims(&mut self) {
         self.by_name.retain(|_, status| status.holder.is_some() || !status.waiting.is_empty());
     }
 
@@ -71,7 +71,7 @@ impl ExclusiveClaimTable {
     }
 
     /// Says who holds a claim and who waits for it.
-    pub(super) fn describe(&self, claim: &str) -> WorkspaceClaimStatus {
+    pub(super) fn holder_and_waiters(&self, claim: &str) -> WorkspaceClaimStatus {
         let Some(status) = self.get(claim) else { return WorkspaceClaimStatus::default() };
         WorkspaceClaimStatus {
             holder: status.holder.as_ref().map(|holder| holder.session.clone()),

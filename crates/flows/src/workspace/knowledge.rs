@@ -22,7 +22,7 @@ pub(super) fn store_entries(
     request: KnowledgeEntriesToAdd,
     from: &SessionId,
 ) -> Result<WorkspaceFlowAnswer, String> {
-    check_count(request.entries.len())?;
+    check_knowledge_entry_count(request.entries.len())?;
     let mut named = BTreeSet::new();
     let mut entries = Vec::new();
     let (mut count, mut bytes) = (state.entries().count(), state.knowledge_bytes);
@@ -90,7 +90,7 @@ pub(super) fn remove_entries(
     request: &KnowledgeToRemove,
     from: &SessionId,
 ) -> Result<WorkspaceFlowAnswer, String> {
-    check_count(request.keys.len())?;
+    check_knowledge_entry_count(request.keys.len())?;
     let keys: BTreeSet<&String> = request.keys.iter().collect();
     let found = keys.into_iter().filter(|key| state.find_entry(&request.kind, key).is_some());
     let entries: Vec<KnowledgeCursor> =
@@ -121,7 +121,7 @@ pub(super) fn list_entries(state: &WorkspaceFlowState, query: &KnowledgeQuery) -
     Ok(WorkspaceFlowAnswer::new(None, &KnowledgePage { next, revision: state.revision, entries }))
 }
 
-fn check_count(count: usize) -> Result<(), String> {
+fn check_knowledge_entry_count(count: usize) -> Result<(), String> {
     if count == 0 || count > KNOWLEDGE_ENTRIES_PER_REQUEST_MAX {
         return Err(format!("a request must name 1 to {KNOWLEDGE_ENTRIES_PER_REQUEST_MAX} entries, not {count}"));
     }

@@ -77,7 +77,7 @@ pub(super) struct StoredKnowledgeDocument {
 }
 
 impl WorkspaceFlowState {
-    pub(super) fn apply(&mut self, recorded: &RecordedEvent) {
+    pub(super) fn apply_event(&mut self, recorded: &RecordedEvent) {
         if matches!(recorded.event, Event::SessionForked { .. }) {
             // The claims belong to the original workspace.
             self.claims = ExclusiveClaimTable::default();

@@ -88,7 +88,7 @@ pub struct CommandRun {
 impl CommandRun {
     /// Returns whether the command ended with exit code 0.
     #[must_use]
-    pub fn passed(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.end == CommandEnd::Exited { code: 0 }
     }
 }

@@ -335,7 +335,7 @@ fn a22_demotion_is_immediate_and_lasts_until_the_next_reference() {
     read_turn(&mut harness, "what can I cook?");
     let tier = |harness: &segue_testkit::SessionHarness| {
         let flow_state = flow_state(harness);
-        flow_state.entities.get("recipe_3").map(|entity| entity.tier(flow_state.current_turn_number()))
+        flow_state.entities.get("recipe_3").map(|entity| entity.relevance_tier(flow_state.current_turn_number()))
     };
     assert_eq!(tier(&harness), Some(EntityRelevanceTier::Active));
     let understood_no_cod = understood_with(
@@ -511,7 +511,7 @@ fn a28_draft_survives_turns_and_keeps_its_reference_when_saved() {
         talk_turn(&mut harness, said);
     }
     let draft = flow_state(&harness).entities.get("gen_recipe_1").cloned().expect("it is still there");
-    assert_eq!((draft.tier(6), draft.id.is_none()), (EntityRelevanceTier::Draft, true));
+    assert_eq!((draft.relevance_tier(6), draft.id.is_none()), (EntityRelevanceTier::Draft, true));
     start_planned_turn(
         &mut harness,
         "yes",

@@ -17,7 +17,7 @@ fn outcome(harness: &SessionHarness) -> Option<TurnOutcome> {
 }
 
 fn writes(harness: &SessionHarness) -> usize {
-    runs(harness).iter().filter(|run| tool_request(run).operation.is_write()).count()
+    runs(harness).iter().filter(|run| tool_request(run).operation.is_table_write()).count()
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn write_operations(harness: &SessionHarness) -> Vec<&'static str> {
     runs(harness)
         .iter()
         .map(|run| tool_request(run).operation)
-        .filter(|op| op.is_write())
+        .filter(|op| op.is_table_write())
         .map(|op| op.as_str())
         .collect()
 }

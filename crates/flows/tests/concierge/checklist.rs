@@ -290,7 +290,7 @@ fn s17_batch_block_is_parsed_into_type_handover_and_raw_prompt() {
 fn s18_workflow_runs_batch_mapper_and_analysis_and_enters_the_executor() {
     let mut harness = open();
     play_until_explorer(&mut harness);
-    harness.take_log();
+    harness.take_new_event_lines();
     harness.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     assert_eq!(phase(&harness).current, *"explorer", "until there is something to present");

@@ -25,9 +25,9 @@ fn missing_handover_is_requested_and_then_built() {
     play_first_turn(&mut harness);
     harness.send_message("I stay").answer_call("concierge", "Good.");
     assert_eq!(phase(&harness).current, *"starter");
-    harness.send_message("so?").take_log();
+    harness.send_message("so?").take_new_event_lines();
     harness.answer_call("concierge", "Buy, then.").answer_call("concierge", "I already told you.");
-    let log = harness.take_log();
+    let log = harness.take_new_event_lines();
     expect![[r#"
         c7 answered: Buy, then.
         reply by concierge: Buy, then.

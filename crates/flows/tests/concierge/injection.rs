@@ -2,7 +2,7 @@
 //! message of their author, fenced, or quoted; and the concierge can repeat them without sending a signal.
 
 use segue_core::prompt::ChatRole;
-use segue_testkit::{INJECTION_MARK, SessionHarness, injection_corpus, unconfined_lines};
+use segue_testkit::{INJECTION_MARK, SessionHarness, injection_corpus, unconfined_injection_lines};
 use serde_json::{Value, json};
 
 use super::support::*;
@@ -84,7 +84,7 @@ fn violations(harness: &SessionHarness, text: &str) -> Vec<String> {
                 // A model's own earlier answers, and the messages of the user.
                 let is_own = |part: &str| message.chat_role == ChatRole::Assistant || part.trim() == text.trim();
                 let parts = message.parts.iter().filter(|part| !is_own(part));
-                let lines = parts.flat_map(|part| unconfined_lines(part));
+                let lines = parts.flat_map(|part| unconfined_injection_lines(part));
                 found.extend(lines.map(|line| format!("{role} {}: {line}", opened.ask)));
             }
         }

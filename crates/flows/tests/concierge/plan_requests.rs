@@ -24,7 +24,7 @@ fn missing_batch_block_is_requested_once_and_then_built() {
     harness.send_message(ASKS).answer_call("concierge", "First tell me about the money.");
     assert!(harness.session().is_idle(), "the first request is the explorer's to judge");
     assert_eq!(facts(&harness, "plan_requested")[0]["phrase"], "give us a plan");
-    harness.send_message("Money is tight. Give us a plan.").take_log();
+    harness.send_message("Money is tight. Give us a plan.").take_new_event_lines();
     harness.answer_call("concierge", "A plan is a fine thing.");
     assert!(concierge_prompt(&harness).1.contains("asked for a plan, but your reply had no BATCH block"));
     harness.answer_call("concierge", "I said so already.");
@@ -37,7 +37,7 @@ fn missing_batch_block_is_requested_once_and_then_built() {
         c10 answered: I said so already.
         h2 handover execution (built)
     "#]]
-    .assert_eq(&harness.take_log().lines().take(7).map(|line| format!("{line}\n")).collect::<String>());
+    .assert_eq(&harness.take_new_event_lines().lines().take(7).map(|line| format!("{line}\n")).collect::<String>());
     let handover = execution(&harness);
     assert_eq!(
         (handover.provenance, handover.text_field("goal")),

@@ -27,7 +27,7 @@ const TABLE: [(&str, &[&str]); 7] = [
 #[test]
 fn t01_seven_phases_have_purpose_criteria_constraints_and_agents() {
     let flow = ProjectFlow::new();
-    let work = flow.definition_data().phases.iter().filter(|phase| phase.name != "end");
+    let work = flow.checked_definition().phases.iter().filter(|phase| phase.name != "end");
     let names: Vec<&str> = work.clone().map(|phase| phase.name.as_str()).collect();
     assert_eq!(names, WORK);
     for phase in work {
@@ -254,7 +254,13 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     project.settle();
     assert!(project.is_closed(), "{}", project.session.last_reply());
     let skipped = project.transitions().pop().expect("it ended");
-    assert!(skipped.warning().expect("a skip warns").contains("phase `verification` (gate `verified`)"), "{skipped:?}");
+    assert!(
+        skipped
+            .describe_skips_or_blocked_exit()
+            .expect("a skip warns")
+            .contains("phase `verification` (gate `verified`)"),
+        "{skipped:?}"
+    );
     // The account says that nothing was verified.
     assert!(project.session.last_reply().contains("not verified"), "{}", project.session.last_reply());
 }

@@ -2,7 +2,7 @@
 //! not move the work to another phase.
 
 use segue_core::prompt::ChatRole;
-use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
+use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 use serde_json::json;
 
 use crate::support::Project;
@@ -64,7 +64,7 @@ fn violations(project: &Project) -> Vec<String> {
                 continue;
             }
             for part in &message.parts {
-                let lines = unconfined_lines(part).into_iter();
+                let lines = unconfined_injection_lines(part).into_iter();
                 found.extend(lines.map(|line| format!("{call} {:?}: {line}", message.chat_role)));
             }
         }

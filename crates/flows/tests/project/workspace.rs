@@ -12,7 +12,7 @@ fn claims(project: &Project) -> Vec<String> {
     let events = project.session.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::ClaimRequested { workspace, name, .. } => Some(format!("requested {name} of {workspace}")),
         Event::ClaimReleased { reason, .. } => Some(format!("released: {reason}")),
-        Event::PhaseEntered(entered) if entered.transition.begins_visit() => Some(entered.transition.to.to_string()),
+        Event::PhaseEntered(entered) if entered.transition.is_visit_start() => Some(entered.transition.to.to_string()),
         _ => None,
     });
     events.collect()
@@ -114,7 +114,7 @@ fn session_without_the_claim_waits_and_says_for_whom() {
     assert_eq!((project.phase().as_str(), project.roles()), ("execute", Vec::new()));
     let waits = |fact: &ProjectFact| {
         matches!(fact, ProjectFact::ClaimAwaited(wait)
-            if wait.describe() == "waiting for session `other` to finish its work in this workspace")
+            if wait.describe_wait() == "waiting for session `other` to finish its work in this workspace")
     };
     assert_eq!(project.count_facts(waits), 1);
     // The other session has changed the content in the meantime.

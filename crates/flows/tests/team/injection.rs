@@ -7,7 +7,7 @@ use segue_core::tool::ToolResult;
 use segue_flows::team::facts::TeamFact;
 use segue_flows::team::repository_tools::{RepositoryResult, RepositoryTool};
 use segue_flows::team::review::ReviewVerdict;
-use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_lines};
+use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 use serde_json::{Value, json};
 
 use crate::support::{APPROVED, TestTeam, diff_of, story_json};
@@ -129,7 +129,7 @@ fn violations(team: &TestTeam, text: &str) -> Vec<String> {
                     ChatRole::System => false,
                 };
                 if !is_authors_message {
-                    let lines = unconfined_lines(part).into_iter();
+                    let lines = unconfined_injection_lines(part).into_iter();
                     found.extend(lines.map(|line| format!("{call} {:?}: {line}", message.chat_role)));
                 }
             }

@@ -57,7 +57,7 @@ impl CassetteReplayTransport {
 
     /// Returns the number of responses that have not been replayed.
     #[must_use]
-    pub fn remaining_count(&self) -> usize {
+    pub fn remaining_response_count(&self) -> usize {
         self.remaining.lock().unwrap_or_else(PoisonError::into_inner).outcomes.values().map(VecDeque::len).sum()
     }
 

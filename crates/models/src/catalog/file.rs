@@ -114,7 +114,7 @@ impl CatalogModelRow {
             return Err("token counts must be at least 1".to_owned());
         }
         if let Some(day) = &self.price_checked {
-            if !is_day(day) {
+            if !is_iso_date(day) {
                 return Err(format!("`price_checked` must be a day such as 2026-11-18, not `{day}`"));
             }
             if self.price.is_none() {
@@ -183,7 +183,7 @@ impl PriceRow {
 }
 
 /// Returns whether a text has the form of a date, such as `2026-11-18`.
-fn is_day(text: &str) -> bool {
+fn is_iso_date(text: &str) -> bool {
     let has_form =
         |(index, byte): (usize, u8)| if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() };
     text.len() == 10 && text.bytes().enumerate().all(has_form)

@@ -101,7 +101,7 @@ fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
     let mut cues: Vec<_> = content_words(template.lead).collect();
     cues.extend(content_words(template.name));
     for line in template.body.lines().map(BlockTemplateLine::parse) {
-        if line.key.is_some() && is_literal_value(line.value) {
+        if line.key.is_some() && is_verbatim_block_value(line.value) {
             cues.extend(content_words(&line.value.replace('_', " ")));
         }
     }
@@ -142,7 +142,7 @@ impl<'t> BlockTemplateLine<'t> {
 }
 
 /// Returns whether a value is sent unchanged, such as `WORKFLOW`: one word, not a description.
-fn is_literal_value(value: &str) -> bool {
+fn is_verbatim_block_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
@@ -156,7 +156,7 @@ fn fill_block_template(template: &BlockTemplate<'_>, prompt: &ParsedPrompt, rng:
             _ if line.value.is_empty() || line.value.chars().all(|letter| letter == '.' || letter == '…') => {
                 String::new()
             }
-            _ if is_literal_value(line.value) => line.value.to_owned(),
+            _ if is_verbatim_block_value(line.value) => line.value.to_owned(),
             key => fill_template_value(key.unwrap_or(key_above), line.value, index, prompt, rng),
         };
         key_above = line.key.unwrap_or(key_above);

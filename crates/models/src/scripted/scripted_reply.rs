@@ -204,7 +204,7 @@ impl ScriptedReply {
 
     /// Turns placeholders off.
     #[must_use]
-    pub fn raw(mut self) -> Self {
+    pub fn without_placeholders(mut self) -> Self {
         self.then.raw = true;
         self
     }

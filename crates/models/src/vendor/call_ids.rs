@@ -34,7 +34,7 @@ impl ModelEndpoint {
     }
 
     fn is_mistral(&self) -> bool {
-        let host = self.host().split(':').next().unwrap_or_default();
+        let host = self.host_and_port().split(':').next().unwrap_or_default();
         self.provider == "mistral" || host == "api.mistral.ai"
     }
 }

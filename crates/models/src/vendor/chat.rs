@@ -233,7 +233,7 @@ impl ChatStreamReader {
 
     pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none_or(Value::is_null) && body.pointer("/choices/0/message").is_none() {
-            return Err(self.context.unknown_format_failure());
+            return Err(self.context.unknown_reply_format_failure());
         }
         self.read_body(body, "/choices/0/message", out)?;
         self.stop.get_or_insert(StopReason::Done);
@@ -260,7 +260,7 @@ impl ChatStreamReader {
     fn read_delta(&mut self, delta: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         for key in ["/reasoning_content", "/reasoning"] {
             if let Some(reasoning) = nonempty_str_at(delta, key) {
-                self.think_splitter.expect_answer_first();
+                self.think_splitter.treat_start_as_answer();
                 out.push(ReplyChunk::Reasoning(reasoning.to_owned()));
                 self.reasoning.push_str(reasoning);
                 break;

@@ -138,7 +138,7 @@ impl OllamaStreamReader {
     /// Reads a reply that was not streamed.
     pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none() && body.get("message").is_none() {
-            return Err(self.context.unknown_format_failure());
+            return Err(self.context.unknown_reply_format_failure());
         }
         self.read_body(body, out)
     }

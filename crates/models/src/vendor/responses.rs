@@ -197,7 +197,7 @@ impl ResponsesStreamReader {
             return Err(self.context.classify_error(body));
         }
         let Some(items) = body.get("output").and_then(Value::as_array) else {
-            return Err(self.context.unknown_format_failure());
+            return Err(self.context.unknown_reply_format_failure());
         };
         for item in items {
             if item["type"] == "reasoning" {

@@ -104,12 +104,12 @@ impl SchemaCheckedReplyStream {
         let text = std::mem::take(&mut self.text);
         self.reply_stream = None;
         if self.has_tool_calls {
-            return Ok(self.emit_reply(text, finish));
+            return Ok(self.emit_checked_reply(text, finish));
         }
         let was_truncated = is_truncated(finish.stop);
         let found = find_json_where(&text, |value| self.describe_schema_errors(value).is_none());
         if let Some(value) = found.value.filter(|_| !was_truncated || found.complaints.is_empty()) {
-            return Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish));
+            return Ok(self.emit_checked_reply(preserve_or_serialize(&text, &value), finish));
         }
         let value = if was_truncated { None } else { find_json(&text).value };
         let first_value = match &mut self.rejected {
@@ -120,10 +120,10 @@ impl SchemaCheckedReplyStream {
             Some((first_value, _)) => first_value.take(),
         };
         match (value, first_value) {
-            (Some(value), _) => Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish)),
+            (Some(value), _) => Ok(self.emit_checked_reply(preserve_or_serialize(&text, &value), finish)),
             // The first reply is passed on, and that one was complete.
             (None, Some(value)) => {
-                Ok(self.emit_reply(value.to_string(), ReplyFinish { stop: StopReason::Done, ..finish }))
+                Ok(self.emit_checked_reply(value.to_string(), ReplyFinish { stop: StopReason::Done, ..finish }))
             }
             (None, None) => {
                 let message = match was_truncated {
@@ -135,7 +135,7 @@ impl SchemaCheckedReplyStream {
         }
     }
 
-    fn emit_reply(&mut self, text: String, finish: ReplyFinish) -> ReplyChunk {
+    fn emit_checked_reply(&mut self, text: String, finish: ReplyFinish) -> ReplyChunk {
         let finish = match self.rejected.take() {
             Some((_, used)) => ReplyFinish { usage: sum_usage(used, finish.usage), rejected_usage: used, ..finish },
             None => finish,

@@ -36,7 +36,7 @@ impl ThinkTagSplitter {
     }
 
     /// Treats the text as reply from the start, because the server separates reasoning itself.
-    pub(super) fn expect_answer_first(&mut self) {
+    pub(super) fn treat_start_as_answer(&mut self) {
         self.starts_in_thinking = false;
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let split = |text: &str, is_separated: bool| {
             let (mut splitter, mut out) = (ThinkTagSplitter::new(true), Vec::new());
             if is_separated {
-                splitter.expect_answer_first();
+                splitter.treat_start_as_answer();
             }
             text.chars().for_each(|letter| splitter.push(&letter.to_string(), &mut out));
             splitter.finish(&mut out);

@@ -14,7 +14,7 @@ pub(super) enum OpenAiToolChoiceApi {
 
 impl VendorRequestBuilder<'_> {
     /// Returns the rules to send: those of the prompt, but without a required tool if the vendor refuses to force one.
-    fn tool_use(&self) -> ToolUseRules {
+    fn effective_tool_use(&self) -> ToolUseRules {
         let rules = self.prompt.tool_use.clone();
         let is_refused = rules.required_tool().is_some() && !self.features.forced_tools;
         if is_refused { ToolUseRules { choice: ToolChoice::Auto, ..rules } } else { rules }
@@ -25,7 +25,7 @@ impl VendorRequestBuilder<'_> {
         if self.prompt.tools.is_empty() {
             return;
         }
-        let rules = self.tool_use();
+        let rules = self.effective_tool_use();
         match &rules.choice {
             ToolChoice::Auto => {}
             ToolChoice::None => body["tool_choice"] = json!("none"),
@@ -47,7 +47,7 @@ impl VendorRequestBuilder<'_> {
 
     /// Returns Anthropic's `tool_choice`, if it differs from the default. A model that thinks cannot be forced.
     pub(super) fn anthropic_tool_choice(&self, thinks: bool) -> Option<Value> {
-        let rules = self.tool_use();
+        let rules = self.effective_tool_use();
         if self.prompt.tools.is_empty() || rules.is_default() {
             return None;
         }
@@ -65,7 +65,7 @@ impl VendorRequestBuilder<'_> {
 
     /// Returns Gemini's `toolConfig`, if it differs from the default. The API has no rule for parallel calls.
     pub(super) fn gemini_tool_config(&self) -> Option<Value> {
-        let mode = match self.tool_use().choice {
+        let mode = match self.effective_tool_use().choice {
             _ if self.prompt.tools.is_empty() => return None,
             ToolChoice::Auto => return None,
             ToolChoice::None => json!({ "mode": "NONE" }),

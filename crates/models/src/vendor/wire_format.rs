@@ -244,8 +244,8 @@ impl VendorStreamReader {
         match self {
             Self::Chat(reader) => reader.read_whole_reply(body, out),
             Self::Responses(reader) => reader.read_whole_reply(body, out),
-            Self::Anthropic(reader) => reader.context.reject_whole_body(body),
-            Self::Gemini(reader) => reader.context.reject_whole_body(body),
+            Self::Anthropic(reader) => reader.context.reject_unstreamed_body(body),
+            Self::Gemini(reader) => reader.context.reject_unstreamed_body(body),
             Self::Ollama(reader) => reader.read_whole_reply(body, out),
         }
     }
@@ -278,13 +278,13 @@ impl VendorStreamReaderContext {
     }
 
     /// Handles an unstreamed body in a format where only errors come that way.
-    fn reject_whole_body(&self, body: &Value) -> Result<(), CallFailure> {
+    fn reject_unstreamed_body(&self, body: &Value) -> Result<(), CallFailure> {
         let is_error = body.get("error").or_else(|| body.get(0)?.get("error")).is_some();
-        Err(if is_error { self.classify_error(body) } else { self.unknown_format_failure() })
+        Err(if is_error { self.classify_error(body) } else { self.unknown_reply_format_failure() })
     }
 
     /// Returns the failure of a reply in an unknown format.
-    pub(super) fn unknown_format_failure(&self) -> CallFailure {
+    pub(super) fn unknown_reply_format_failure(&self) -> CallFailure {
         malformed_reply_failure(format!("{} answered in an unexpected format", self.endpoint.provider))
     }
 }

@@ -72,7 +72,7 @@ async fn recorded_responses_are_replayed_in_order() {
     let mut elsewhere = server.endpoint(WireFormat::Chat);
     elsewhere.base_url = "http://nowhere.invalid/v1".into();
     let (vendor, player) = folder.play(elsewhere);
-    assert_eq!((player.metadata(), player.remaining_count()), (&json!({"who": "me"}), 4));
+    assert_eq!((player.metadata(), player.remaining_response_count()), (&json!({"who": "me"}), 4));
     let limited = ask("b").send_to(&vendor).await.expect_err("as recorded");
     assert_eq!((limited.kind, limited.retry_after_ms), (FailureKind::RateLimit, Some(2_000)));
     assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "one");
@@ -80,7 +80,7 @@ async fn recorded_responses_are_replayed_in_order() {
     assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "three");
     let again = ask("a").send_to(&vendor).await.expect_err("used up");
     assert!(again.message.ends_with("it was sent more often than it was recorded"), "{again}");
-    assert_eq!(player.remaining_count(), 0);
+    assert_eq!(player.remaining_response_count(), 0);
     assert!(!folder.text().contains("who=me"), "cookies are left out");
 }
 

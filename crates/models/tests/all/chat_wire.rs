@@ -311,9 +311,9 @@ async fn the_description_names_model_provider_and_host() {
     assert!(described.label.starts_with("m-1 of acme at 127.0.0.1:"), "{}", described.label);
     assert_eq!(described.window_tokens, 100_000);
     let other = Server::new(vec![events(&HELLO)]).await;
-    let index = server.vendor(WireFormat::Chat).provider().map(str::to_owned);
-    assert_eq!(index, Some(format!("acme at {}", server.endpoint(WireFormat::Chat).host())));
-    assert_ne!(index.as_deref(), other.vendor(WireFormat::Chat).provider(), "two servers do not fail together");
+    let index = server.vendor(WireFormat::Chat).failure_domain().map(str::to_owned);
+    assert_eq!(index, Some(format!("acme at {}", server.endpoint(WireFormat::Chat).host_and_port())));
+    assert_ne!(index.as_deref(), other.vendor(WireFormat::Chat).failure_domain(), "two servers do not fail together");
 }
 
 #[tokio::test]

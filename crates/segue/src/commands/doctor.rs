@@ -311,7 +311,7 @@ async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &m
         let fallback = role_model.fallback.map(|model| format!(", fallback {model}")).unwrap_or_default();
         let (flow, role, model) = (&spec.name, &role_model.role, &role_model.model);
         findings.add_finding("role", CheckStatus::Passed, format!("{flow}/{role}{phase}: {model}{fallback}"));
-        match assigned.model_source(model) {
+        match assigned.model_kind(model) {
             Some(ModelKind::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
             Some(ModelKind::Vendor | ModelKind::Scripted) => {}
             None => findings.add_finding("role", CheckStatus::Failed, format!("there is no model `{model}`")),
@@ -390,7 +390,7 @@ fn describe_model(
     if card.price.is_none() {
         detail.push_str(", price unknown");
     }
-    if let Some((env, is_set)) = resolved.and_then(ResolvedModel::api_key_env) {
+    if let Some((env, is_set)) = resolved.and_then(ResolvedModel::api_key_env_with_presence) {
         if is_set {
             detail.push_str(&format!(", key from {env}"));
         } else {
@@ -403,7 +403,7 @@ fn describe_model(
 
 /// Makes one short call to each vendor model that a role uses.
 async fn call_each_model(assigned: &ConfiguredModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
-    for name in used.iter().filter(|name| assigned.model_source(name) == Some(ModelKind::Vendor)) {
+    for name in used.iter().filter(|name| assigned.model_kind(name) == Some(ModelKind::Vendor)) {
         let Ok(model) = assigned.models.get(name) else { continue };
         let started = Instant::now();
         let timeout = Duration::from_millis(TRIAL_CALL_MS_MAX);

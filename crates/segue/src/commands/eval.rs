@@ -60,7 +60,7 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
         is_interrupted = outcome.is_interrupted;
         let evaluation = ModelEvaluation { model: model.name, identity: model.identity, flows: outcome.flows };
         if let Some(identity) = evaluation.identity.as_ref().filter(|_| arguments.replay.is_none() && !is_interrupted) {
-            keep_results(identity, &evaluation.flows)?;
+            save_flow_evaluations(identity, &evaluation.flows)?;
         }
         evaluations.push(evaluation);
         if is_interrupted {
@@ -84,7 +84,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
     if let Some(file) = &arguments.replay {
         let (setup, models) = ResolvedModelSetup::load_cassette(file)?;
         let name = setup.default_model().clone();
-        return Ok(vec![ModelToEvaluate { identity: setup.identity(&name), name, models }]);
+        return Ok(vec![ModelToEvaluate { identity: setup.provider_model_name(&name), name, models }]);
     }
     for model in &arguments.model {
         setup::set_default_model(config, model)?;
@@ -97,17 +97,17 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
     let setup = ResolvedModelSetup::from_config(config).await?;
     let mut evaluated = Vec::new();
     for name in names {
-        let setup = setup.only_model(&name);
+        let setup = setup.with_only_model(&name);
         let models = match &arguments.record {
             Some(file) => setup.connect_recording(file)?,
             None => setup.connect()?,
         };
-        if models.model_source(&name) == Some(ModelKind::Rehearsal) {
+        if models.model_kind(&name) == Some(ModelKind::Rehearsal) {
             let warning =
                 "this is the rehearsal model, which gives canned replies; the result says nothing about a real model";
             print::write_stderr_line(&stderr_paint().warning(warning));
         }
-        evaluated.push(ModelToEvaluate { identity: setup.identity(&name), name, models });
+        evaluated.push(ModelToEvaluate { identity: setup.provider_model_name(&name), name, models });
     }
     Ok(evaluated)
 }
@@ -133,7 +133,7 @@ async fn evaluate_model(
         }
         let mut records: Vec<ConversationRecord> = Vec::new();
         for conversation in mine {
-            match factory.hold(conversation, flow, display).await? {
+            match factory.hold_in_new_engine(conversation, flow, display).await? {
                 Some(record) => {
                     display.show_finished(&record);
                     records.push(record);
@@ -221,7 +221,7 @@ fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversation>> {
 }
 
 /// Adds results to those in the data folder.
-fn keep_results(identity: &str, evaluations: &[ModelFlowEvaluation]) -> anyhow::Result<()> {
+fn save_flow_evaluations(identity: &str, evaluations: &[ModelFlowEvaluation]) -> anyhow::Result<()> {
     let dirs = UserDirs::from_env();
     let mut results = load_evaluation_results(&dirs)?;
     for evaluation in evaluations {

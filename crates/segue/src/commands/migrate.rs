@@ -52,13 +52,16 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     let sessions = list_all_sessions(&source).await?;
     for (index, entry) in sessions.iter().enumerate() {
         let migration = SessionCopyToPostgres { source: &source, target: &target, entry };
-        let records = migration.run().await.with_context(|| format!("cannot migrate session `{}`", entry.session))?;
+        let records = migration
+            .copy_and_compare()
+            .await
+            .with_context(|| format!("cannot migrate session `{}`", entry.session))?;
         match records {
             0 => report.unchanged += 1,
             _ => report.copied += 1,
         }
         report.records += records;
-        show_progress(global, index + 1, sessions.len());
+        show_migration_progress(global, index + 1, sessions.len());
     }
     ensure_source_unused(&source, arguments)?;
     ensure_same_heads(&source, &sessions).await?;
@@ -122,7 +125,7 @@ async fn ensure_same_heads(source: &SqliteStore, sessions: &[StoredSessionEntry]
 }
 
 /// Shows how far the migration is, on a terminal and at the end.
-fn show_progress(global: &GlobalArgs, done: usize, all: usize) {
+fn show_migration_progress(global: &GlobalArgs, done: usize, all: usize) {
     if !global.json && (done == all || (done.is_multiple_of(100) && std::io::stderr().is_terminal())) {
         print::write_stderr_line(&format!("{done} of {} copied and compared", format_plural(all as u64, "session")));
     }
@@ -144,7 +147,7 @@ struct JournalPartWithTexts {
 
 impl SessionCopyToPostgres<'_> {
     /// Copies what is missing, and compares everything. Returns the number of records that were copied.
-    async fn run(&self) -> anyhow::Result<u64> {
+    async fn copy_and_compare(&self) -> anyhow::Result<u64> {
         let StoredSessionEntry { session, uid, parent, head, .. } = self.entry;
         let adopted = self.target.adopt_session(session, *uid, *parent).await;
         let mut lease = adopted.context("the database has another session of this name or number")?;
@@ -153,7 +156,7 @@ impl SessionCopyToPostgres<'_> {
             bail!("the database has {old_head} events of it, the store only {head}: it was continued there");
         }
         // Another session may have this name and number by chance.
-        self.compare(old_head).await?;
+        self.compare_journals(old_head).await?;
         if old_head < *head {
             let entries = self.source.read_inbox(session, MIGRATED_INBOX_ENTRIES_MAX).await?;
             self.target.adopt_inbox_entries(session, &entries).await?;
@@ -161,7 +164,7 @@ impl SessionCopyToPostgres<'_> {
         let mut known = BTreeMap::new();
         let mut after = Seq(0);
         while after < *head {
-            let part = read_part(self.source, session, after..*head, &mut known).await?;
+            let part = read_journal_part(self.source, session, after..*head, &mut known).await?;
             let Some(last) = part.records.last().map(|record| record.seq) else { bail!("its journal is too short") };
             let is_missing = |seq: Seq| seq > lease.head;
             let commit = JournalCommit {
@@ -175,7 +178,7 @@ impl SessionCopyToPostgres<'_> {
             }
             after = last;
         }
-        self.compare(*head).await?;
+        self.compare_journals(*head).await?;
         if let Some(snapshot) = self.source.load_snapshot(session).await? {
             self.target.save_snapshot(session, snapshot).await?;
         }
@@ -184,13 +187,13 @@ impl SessionCopyToPostgres<'_> {
     }
 
     /// Compares the records up to `end`, and the texts to which they refer.
-    async fn compare(&self, end: Seq) -> anyhow::Result<()> {
+    async fn compare_journals(&self, end: Seq) -> anyhow::Result<()> {
         let session = &self.entry.session;
         let (mut known_at_source, mut known_at_target) = (BTreeMap::new(), BTreeMap::new());
         let mut after = Seq(0);
         while after < end {
-            let original = read_part(self.source, session, after..end, &mut known_at_source).await?;
-            let copy = read_part(self.target, session, after..end, &mut known_at_target).await?;
+            let original = read_journal_part(self.source, session, after..end, &mut known_at_source).await?;
+            let copy = read_journal_part(self.target, session, after..end, &mut known_at_target).await?;
             if original != copy {
                 bail!("the database has other events or texts after event {after} of it");
             }
@@ -202,7 +205,7 @@ impl SessionCopyToPostgres<'_> {
 }
 
 /// Reads the next records of a journal after the start of `range` and up to its end, and the texts that were not in `known`.
-async fn read_part(
+async fn read_journal_part(
     store: &dyn JournalReader,
     session: &SessionId,
     range: Range<Seq>,

@@ -82,7 +82,7 @@ impl<'m> ModelListRow<'m> {
         if config.models.get(name).is_some_and(|model| model.origin == ConfigValueOrigin::Discovered) {
             notes.push("discovered".to_owned());
         }
-        if let Some((env, false)) = model.api_key_env() {
+        if let Some((env, false)) = model.api_key_env_with_presence() {
             notes.push(format!("no key: {env} is not set"));
         }
         let (provider, card) = match model {
@@ -141,7 +141,7 @@ async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str)
     let spec = resolve_vendor_model_spec(config, name);
     let provider = spec.provider.as_str();
     let connection = config.catalog.resolve_model(&spec, &read_env_var)?.endpoint;
-    let server = match connection.host() {
+    let server = match connection.host_and_port() {
         host if host.contains(provider) => provider.to_owned(),
         host => format!("{provider} at {host}"),
     };

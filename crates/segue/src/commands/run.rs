@@ -201,7 +201,7 @@ impl UnattendedRunMonitor<'_> {
                 let is_over = self.budget_microusd.is_some_and(|budget| self.spent_microusd > budget);
                 if is_over && !self.is_over_budget {
                     self.is_over_budget = true;
-                    self.apply(OperatorCommand::Cancel { turn: None }).await;
+                    self.apply_if_turn_runs(OperatorCommand::Cancel { turn: None }).await;
                 }
             }
             Event::ToolRunHeld { run, reason: ToolRunHoldReason::Approval, .. } => {
@@ -216,7 +216,7 @@ impl UnattendedRunMonitor<'_> {
                         OperatorCommand::Deny { run: *run, reason: "nobody is there to approve it".to_owned() }
                     }
                 };
-                self.apply(command).await;
+                self.apply_if_turn_runs(command).await;
             }
             _ => {}
         }
@@ -224,7 +224,7 @@ impl UnattendedRunMonitor<'_> {
     }
 
     /// Applies a command. If the turn has ended in the meantime, there is nothing left to do.
-    async fn apply(&self, command: OperatorCommand) {
+    async fn apply_if_turn_runs(&self, command: OperatorCommand) {
         if let Err(error) = self.engine.apply_command(self.session, command).await {
             tracing::debug!(session = %self.session, %error, "the command came too late");
         }

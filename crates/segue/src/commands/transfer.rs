@@ -15,13 +15,13 @@ use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, print, setup};
 
 /// Starts an engine that makes no calls.
-fn passive_start() -> EngineStartOptions<'static> {
+fn passive_start_options() -> EngineStartOptions<'static> {
     EngineStartOptions { recovery: SessionResumePolicy::Never, ..EngineStartOptions::default() }
 }
 
 pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
-    let engine = start_engine(global, passive_start()).await?.engine;
+    let engine = start_engine(global, passive_start_options()).await?.engine;
     let from = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let at = match &arguments.at {
         Some(at) => Some(resolve_fork_point(&engine, &from, at).await?),
@@ -111,7 +111,7 @@ pub(crate) async fn import_session(global: &GlobalArgs, arguments: ImportArgs) -
             .and_then(|mut file| file.read_to_end(&mut bytes))
             .with_context(read_error)?;
     }
-    let engine = start_engine(global, passive_start()).await?.engine;
+    let engine = start_engine(global, passive_start_options()).await?.engine;
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
     let imported = engine.import_session(lines, arguments.name.map(Into::into)).await;
     engine.shutdown().await;

@@ -30,7 +30,7 @@ fn show_trust(global: &GlobalArgs) -> anyhow::Result<()> {
             trust.iter().flat_map(|trust| &trust.requests).map(|it| it.description.as_str()).collect();
         return print::print_json(&json!({
             "file": trust.as_ref().map(|trust| &trust.file),
-            "status": trust.as_ref().map(|trust| status_name(trust.status)),
+            "status": trust.as_ref().map(|trust| trust_status_name(trust.status)),
             "wants": wants,
             "folders": folders,
         }));
@@ -43,7 +43,7 @@ fn show_trust(global: &GlobalArgs) -> anyhow::Result<()> {
     print::write_stdout(&text)
 }
 
-fn status_name(status: ConfigTrustStatus) -> &'static str {
+fn trust_status_name(status: ConfigTrustStatus) -> &'static str {
     match status {
         ConfigTrustStatus::NotNeeded => "not_needed",
         ConfigTrustStatus::Trusted => "trusted",
@@ -88,11 +88,11 @@ fn add_trust(global: &GlobalArgs, yes: bool) -> anyhow::Result<()> {
         if !std::io::stdin().is_terminal() {
             bail!("refusing to trust {file} without confirmation (use --yes)");
         }
-        if !trust.confirm()? {
+        if !trust.ask_for_trust()? {
             return print::write_stdout("not trusted\n");
         }
     }
-    trust.remember(&UserDirs::from_env())?;
+    trust.remember_trust(&UserDirs::from_env())?;
     if global.json {
         return print::print_json(&json!({ "trusted": trust.file }));
     }

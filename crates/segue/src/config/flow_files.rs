@@ -40,7 +40,7 @@ pub(super) fn read_flow_file(
         |reason: String| table.error_at(table.key_offset(FLOW_FILE_KEY), format!("`flows.{name}.file`: {reason}"));
     let source = read_file(&path).map_err(error)?;
     let definition = FlowDefinition::parse(&source).map_err(|errors| {
-        error(format!("the flow file has mistakes\n{}", errors.render(&path.display().to_string())))
+        error(format!("the flow file has mistakes\n{}", errors.render_with_file_name(&path.display().to_string())))
     })?;
     if definition.name != name.as_str() {
         let reason = format!("the file declares flow `{}`; the table must be [flows.{0}]", definition.name);

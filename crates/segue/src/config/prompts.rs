@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_flows::prompt_overrides::{PROMPTS_SETTING, find_prompt_problems};
+use segue_flows::prompt_overrides::{PROMPTS_SETTING, find_prompt_override_problems};
 use serde_json::Value;
 
 use super::table_reader::ConfigError;
@@ -30,7 +30,7 @@ pub(super) fn load_prompt_files(
             *value = Value::String(text);
         }
         let settings = serde_json::json!({ PROMPTS_SETTING: setting.value.value });
-        if let Some(problem) = find_prompt_problems(flow.as_str(), &settings).into_iter().next() {
+        if let Some(problem) = find_prompt_override_problems(flow.as_str(), &settings).into_iter().next() {
             return Err(mistake(format!("`flows.{flow}.{PROMPTS_SETTING}`: {problem}")));
         }
     }

@@ -99,7 +99,7 @@ pub(crate) struct WorkspaceSessionPlacement {
 }
 
 impl SessionPlacement for WorkspaceSessionPlacement {
-    fn find_other_place(&self, opened: &SessionOpened) -> Option<String> {
+    fn describe_permitted_holders(&self, opened: &SessionOpened) -> Option<String> {
         let label = self.elsewhere.get(opened.settings.get(WORKSPACE_SETTING)?.as_str()?)?;
         Some(format!("a node with the placement `{label}`"))
     }
@@ -115,7 +115,7 @@ impl Config {
     }
 
     /// Returns which sessions a node with these labels may hold; `None` if it may hold all.
-    pub(crate) fn workspace_placement(&self, labels: &[String]) -> Option<WorkspaceSessionPlacement> {
+    pub(crate) fn session_placement_for_labels(&self, labels: &[String]) -> Option<WorkspaceSessionPlacement> {
         let labelled = self.workspaces.iter().filter_map(|(name, workspace)| {
             let label = workspace.value.placement.clone()?;
             Some((name.clone(), label)).filter(|(_, label)| !labels.contains(label))

@@ -24,7 +24,7 @@ use super::screen::{Screen, TerminalOrPipedOutput};
 use super::session_entry::{OpenedChatSession, TerminalChatOptions, open_or_resume_session};
 use super::slash_command::{self, MessageOrSlashCommand};
 use super::terminal_mode::TerminalModeGuard;
-use super::turn_display::{SpeakerNameVisibility, TurnDisplay, TurnEndStatus, decision_hint};
+use super::turn_display::{SpeakerNameVisibility, TurnDisplay, TurnEndStatus, unknown_outcome_hint};
 use crate::SilentExit;
 use crate::follow::write_failure_message;
 use crate::limits::EVENTS_BATCH_MAX;
@@ -134,8 +134,8 @@ impl<'e> ChatLoop<'e> {
     ) -> anyhow::Result<Self> {
         let OpenedChatSession { session, flow, state, .. } = session;
         let updates = backend.subscribe(&session, state.session.last_seq).await?;
-        let mut display = TurnDisplay::new(speaker_names_for(&*flow));
-        state.session.open_calls.values().for_each(|open| display.call_opened(&open.opened));
+        let mut display = TurnDisplay::new(speaker_name_visibility(&*flow));
+        state.session.open_calls.values().for_each(|open| display.record_call_speaker(&open.opened));
         Ok(Self {
             backend,
             engine: backend.engine(),
@@ -205,7 +205,7 @@ impl<'e> ChatLoop<'e> {
             let label = call_label(&open.opened);
             self.screen.print_warning(&format!(
                 "{label} was interrupted and may have been billed; {}",
-                decision_hint(*call)
+                unknown_outcome_hint(*call)
             ))?;
         }
         Ok(())
@@ -306,7 +306,7 @@ impl<'e> ChatLoop<'e> {
     pub(super) async fn switch_session(&mut self, session: SessionId) -> anyhow::Result<()> {
         let (flow, state) = self.engine.load_session(&session).await?;
         self.updates = self.backend.subscribe(&session, state.session.last_seq).await?;
-        self.display = TurnDisplay::new(speaker_names_for(&*flow));
+        self.display = TurnDisplay::new(speaker_name_visibility(&*flow));
         (self.session, self.flow, self.state) = (session, flow, state);
         self.sent_messages.clear();
         Ok(())
@@ -389,7 +389,7 @@ impl<'e> ChatLoop<'e> {
     }
 
     fn update_spinner(&mut self, from: UnixMillis) -> io::Result<()> {
-        self.display.retract_if_unsent(&mut self.screen)?;
+        self.display.retract_unrecorded_reply(&mut self.screen)?;
         match self.engine.pending_write_error(&self.session) {
             Some(error) if !self.has_warned => {
                 self.has_warned = true;
@@ -489,7 +489,7 @@ pub(crate) fn now_millis() -> UnixMillis {
 }
 
 /// Speaker names are shown if more than one role is visible to the user.
-fn speaker_names_for(flow: &dyn DynFlow) -> SpeakerNameVisibility {
+fn speaker_name_visibility(flow: &dyn DynFlow) -> SpeakerNameVisibility {
     let visible =
         flow.spec().roles.values().filter(|role| matches!(role.visibility, RoleAnswerVisibility::User { .. })).count();
     if visible > 1 { SpeakerNameVisibility::Shown } else { SpeakerNameVisibility::Hidden }

@@ -86,7 +86,7 @@ impl TurnDisplay {
     }
 
     /// Records the speaker of a call.
-    pub(crate) fn call_opened(&mut self, opened: &CallOpened) {
+    pub(crate) fn record_call_speaker(&mut self, opened: &CallOpened) {
         self.speakers.insert(opened.call, speaker_name(opened).to_owned());
     }
 
@@ -113,7 +113,7 @@ impl TurnDisplay {
     }
 
     /// Erases an answer that was not recorded as a reply some time after its call ended: it never will be.
-    pub(crate) fn retract_if_unsent(&mut self, screen: &mut Screen) -> io::Result<()> {
+    pub(crate) fn retract_unrecorded_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
         match &self.active_reply {
             Some(active) if active.status == DisplayedReplyStatus::Answered => self.retract_reply(screen),
             Some(_) | None => Ok(()),
@@ -140,7 +140,7 @@ impl TurnDisplay {
         match self.active_reply.take() {
             Some(active) if Some(active.call) == call => {
                 self.reconcile_reply(screen, &active, text)?;
-                self.release_active_reply(screen)
+                self.show_deferred_output(screen)
             }
             Some(active) if active.status == DisplayedReplyStatus::Streaming => {
                 self.active_reply = Some(active);
@@ -170,7 +170,7 @@ impl TurnDisplay {
         recorded: &RecordedEvent,
     ) -> io::Result<()> {
         match &recorded.event {
-            Event::CallOpened(opened) => self.call_opened(opened),
+            Event::CallOpened(opened) => self.record_call_speaker(opened),
             Event::CallAnswered(answered) => {
                 self.partial_replies.remove(&answered.call);
                 if let Some(active) = self.active_reply.as_mut().filter(|active| active.call == answered.call) {
@@ -192,7 +192,7 @@ impl TurnDisplay {
 
     /// Shows how a turn ended.
     pub(crate) fn end_turn(&mut self, screen: &mut Screen, outcome: &TurnOutcome) -> io::Result<TurnEndStatus> {
-        self.retract_if_unsent(screen)?;
+        self.retract_unrecorded_reply(screen)?;
         // A call that still streams is not part of this turn, and its answer starts again below.
         self.active_reply = None;
         self.speakers.clear();
@@ -223,7 +223,7 @@ impl TurnDisplay {
         if self.active_reply.as_ref().is_some_and(|active| active.call == call) {
             self.active_reply = None;
             screen.end_line()?;
-            return self.release_active_reply(screen);
+            return self.show_deferred_output(screen);
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl TurnDisplay {
         {
             screen.print_note("— the text above is not part of the reply —")?;
         }
-        self.release_active_reply(screen)
+        self.show_deferred_output(screen)
     }
 
     /// Replaces the streamed text by the recorded reply.
@@ -253,7 +253,7 @@ impl TurnDisplay {
     }
 
     /// Shows the deferred output, then the next answer that is streaming in.
-    fn release_active_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
+    fn show_deferred_output(&mut self, screen: &mut Screen) -> io::Result<()> {
         screen.end_line()?;
         for output in std::mem::take(&mut self.deferred) {
             match output {
@@ -303,7 +303,7 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
                 RetryDecision::Retry { at } => {
                     retry_note(&label, *attempt, recorded.at, *at, &failure.kind.to_string())
                 }
-                RetryDecision::AwaitOperator => format!("{label}: {failure}; {}", decision_hint(*call)),
+                RetryDecision::AwaitOperator => format!("{label}: {failure}; {}", unknown_outcome_hint(*call)),
                 RetryDecision::GiveUp if *attempt > 1 => format!("{label}: failed after {attempt} attempts: {failure}"),
                 RetryDecision::GiveUp => format!("{label}: {failure}"),
             }
@@ -317,7 +317,7 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
             let interrupted = format!("{} was interrupted by a crash and may have been billed", label(call));
             match next {
                 RetryDecision::Retry { .. } => format!("{interrupted}; retrying"),
-                RetryDecision::AwaitOperator => format!("{interrupted}; {}", decision_hint(*call)),
+                RetryDecision::AwaitOperator => format!("{interrupted}; {}", unknown_outcome_hint(*call)),
                 RetryDecision::GiveUp => format!("{interrupted}; not retried"),
             }
         }
@@ -328,7 +328,7 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
         Event::ThreadReset { slot, .. } => format!("— {} starts a new thread at its next call —", slot.role),
         Event::PhaseEntered(entered) => return phase_change_note(entered),
         Event::PhaseTransitionRefused(refused) => format!("— refused: {} —", refused.refusal),
-        Event::SkipGranted { grant, .. } => format!("— granted: {} —", grant.warning()),
+        Event::SkipGranted { grant, .. } => format!("— granted: {} —", grant.describe_permitted_skips()),
         Event::HandoverCreated(handover) => format!("— handover: {} —", handover.kind),
         Event::ToolRunEnded {
             run,
@@ -352,7 +352,7 @@ fn retry_note(label: &str, attempt: u32, now: UnixMillis, at: UnixMillis, reason
 
 /// Returns how to decide about a call with an unknown outcome.
 #[must_use]
-pub(crate) fn decision_hint(call: CallId) -> String {
+pub(crate) fn unknown_outcome_hint(call: CallId) -> String {
     format!("/retry {call} makes it again, /fail {call} gives up")
 }
 
@@ -367,7 +367,8 @@ fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
         PhaseStateOwner::Agent(name) => format!("{name}: "),
     };
     let back = if matches!(transition.cause, TransitionCause::RolledBack { .. }) { "back: " } else { "" };
-    let warning = transition.warning().map(|warning| format!("\n  {warning}")).unwrap_or_default();
+    let warning =
+        transition.describe_skips_or_blocked_exit().map(|warning| format!("\n  {warning}")).unwrap_or_default();
     Some(format!("— {owner}{back}{} → {} —{warning}", transition.from, transition.to))
 }
 

@@ -46,14 +46,14 @@ pub(crate) async fn stream_combined(
     let permit = StreamPermit::acquire(&app, &caller)?;
     let mut combined: SelectAll<BoxStream<'static, StreamMessage>> = SelectAll::new();
     if params.changes == Some(true) {
-        combined.push(with_channel(None, session_change_messages(&app, caller.clone())).boxed());
+        combined.push(tag_messages_with_session(None, session_change_messages(&app, caller.clone())).boxed());
     }
     for (name, after) in sessions {
         combined.push(match session_messages(&app, &caller, &name, after).await {
-            Ok(messages) => with_channel(Some(name), messages).boxed(),
+            Ok(messages) => tag_messages_with_session(Some(name), messages).boxed(),
             Err(problem) => {
                 let message = StreamMessage::new("problem", None, &problem.to_details());
-                with_channel(Some(name), stream::iter([message])).boxed()
+                tag_messages_with_session(Some(name), stream::iter([message])).boxed()
             }
         });
     }
@@ -80,7 +80,7 @@ async fn session_messages(
 }
 
 /// Adds the session to the data of each message. Sequence numbers of several sessions cannot be ids of one stream.
-fn with_channel(
+fn tag_messages_with_session(
     session: Option<String>,
     messages: impl Stream<Item = StreamMessage> + Send + 'static,
 ) -> impl Stream<Item = StreamMessage> + Send + 'static {

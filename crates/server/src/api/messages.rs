@@ -107,14 +107,14 @@ pub(crate) async fn send_message(
     let engine = &session_ref.app.engine;
     let content_if_keyed = message.idempotency_key.is_some().then(|| UserMessageHashes::from_message(&message));
     let check_message = async |message| match &content_if_keyed {
-        Some(content) => content.check_recorded_message(&session_ref, message).await,
+        Some(content) => content.check_same_message_for_key(&session_ref, message).await,
         None => Ok(()),
     };
     if format == HttpResponseFormat::EventStream {
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
         check_message(message).await?;
-        let (after, head) = seq_before_message(&session_ref, message).await?;
+        let (after, head) = seq_before_message_and_head(&session_ref, message).await?;
         let until = StreamEndCondition::TurnEnded(message);
         return EventStreamRequest {
             session_ref,
@@ -131,7 +131,7 @@ pub(crate) async fn send_message(
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
         check_message(message).await?;
-        let (after, _) = seq_before_message(&session_ref, message).await?;
+        let (after, _) = seq_before_message_and_head(&session_ref, message).await?;
         let accepted =
             AcceptedMessage { session: session_ref.public_name(), message: message.to_string(), after: after.0 };
         return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
@@ -162,7 +162,7 @@ impl UserMessageHashes {
     ///
     /// # Errors
     /// The key was used for another message.
-    pub(crate) async fn check_recorded_message(
+    pub(crate) async fn check_same_message_for_key(
         &self,
         session_ref: &CallerSessionRef,
         message: MessageId,
@@ -192,7 +192,7 @@ pub(crate) fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<Ide
 }
 
 /// Returns the sequence number before a message, and the last one of the session.
-async fn seq_before_message(
+async fn seq_before_message_and_head(
     session_ref: &CallerSessionRef,
     message: MessageId,
 ) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), HttpProblem> {

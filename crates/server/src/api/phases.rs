@@ -196,7 +196,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
             event.cause = Some(serialized_name(&transition.cause));
             event.summary =
                 format!("entered {} from {}, proposed by {}", transition.to, transition.from, transition.by);
-            event.warning = transition.warning();
+            event.warning = transition.describe_skips_or_blocked_exit();
             event.reason.clone_from(&transition.note.reason);
         }
         PhaseEventKind::Refused(refusal) => {
@@ -207,7 +207,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
         PhaseEventKind::Granted(grant) => {
             event.kind = "granted".to_owned();
             event.summary = format!("{} granted the entry of {} once", grant.by, grant.to);
-            event.warning = Some(grant.warning());
+            event.warning = Some(grant.describe_permitted_skips());
         }
     }
     event
@@ -274,7 +274,7 @@ fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
     let grant = |grant: &segue_core::phase::SkipGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
-        warning: grant.warning(),
+        warning: grant.describe_permitted_skips(),
     };
     CurrentPhaseView {
         phase: now.current.to_string(),
@@ -311,7 +311,7 @@ impl PhaseGraphHistory {
         }];
         for entry in &entries {
             let PhaseEventKind::Entered(transition) = &entry.kind else { continue };
-            if !transition.begins_visit() {
+            if !transition.is_visit_start() {
                 continue;
             }
             let visit = u32::try_from(visits.len()).unwrap_or(u32::MAX).saturating_add(1);

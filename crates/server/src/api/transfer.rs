@@ -61,7 +61,7 @@ pub(crate) async fn fork_session(
         Some(ForkPoint::Event(at)) => Some(check_fork_seq(&session_ref, at).await?),
         Some(ForkPoint::Turn(turn)) => Some(turn_end_seq(&session_ref, extract::parse_numbered_id(&turn)?).await?),
     };
-    let branch = branch_session(&session_ref, at, fork.session.as_deref()).await?;
+    let branch = create_fork(&session_ref, at, fork.session.as_deref()).await?;
     if let Some(title) = title {
         let engine = &session_ref.app.engine;
         engine
@@ -76,7 +76,7 @@ pub(crate) async fn fork_session(
 ///
 /// # Errors
 /// The engine refuses.
-pub(crate) async fn branch_session(
+pub(crate) async fn create_fork(
     session_ref: &CallerSessionRef,
     at: Option<Seq>,
     name: Option<&str>,

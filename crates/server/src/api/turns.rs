@@ -195,7 +195,7 @@ pub(crate) async fn list_turns(
         let queued_messages: Vec<UserMessageHistoryEntry> =
             history.messages.values().filter(|entry| entry.turn.is_none()).cloned().collect();
         let turns: Vec<TurnWithoutTexts> =
-            entries.into_iter().map(|entry| collect_turn(history, entry, &spec)).collect();
+            entries.into_iter().map(|entry| build_turn_without_texts(history, entry, &spec)).collect();
         (turns, first.filter(|_| has_more), queued_messages, history.last_seq)
     });
     let (turns, next, queued_messages, seq) = page.await?;
@@ -222,7 +222,7 @@ pub(crate) async fn get_turn(
     let turn: TurnId = extract::parse_numbered_id(&turn)?;
     let (at, spec) = (at.to_seq()?, read_flow_spec(&session_ref).await?);
     let turn_view = with_session_history(&session_ref, at, |history| {
-        history.turns.get(&turn).map(|entry| collect_turn(history, entry, &spec))
+        history.turns.get(&turn).map(|entry| build_turn_without_texts(history, entry, &spec))
     });
     let none = || HttpProblem::not_found(format!("the session has no turn {turn}"));
     let turn_view = turn_view.await?.ok_or_else(none)?;
@@ -240,7 +240,7 @@ struct TurnWithoutTexts {
     tool_ends: Vec<Option<ToolRunEndHistoryEntry>>,
 }
 
-fn collect_turn(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
+fn build_turn_without_texts(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
     let messages: Vec<UserMessageHistoryEntry> =
         entry.messages.iter().filter_map(|message| history.messages.get(message).cloned()).collect();
     let first = messages.iter().map(|message| message.position.seq).min();

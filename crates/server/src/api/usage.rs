@@ -85,5 +85,5 @@ pub(crate) async fn get_usage(
         });
     }
     let day = UtcDay::from_time(now);
-    Ok(Json(UsageReportView { day: day.to_string(), resets_at: day.end().0, keys }))
+    Ok(Json(UsageReportView { day: day.to_string(), resets_at: day.end_time().0, keys }))
 }

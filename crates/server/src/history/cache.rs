@@ -76,7 +76,7 @@ async fn fold_new_events(
     while history.last_seq < to {
         let left = usize::try_from(to.0 - history.last_seq.0).unwrap_or(usize::MAX);
         let events = engine.read_events(session, history.last_seq, left.min(READ_EVENTS_MAX)).await?;
-        events.iter().for_each(|event| history.apply(event));
+        events.iter().for_each(|event| history.apply_event(event));
         if events.len() < READ_EVENTS_MAX {
             break;
         }

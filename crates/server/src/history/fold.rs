@@ -19,7 +19,7 @@ use super::{
 
 impl SessionHistory {
     /// Applies the next event.
-    pub(crate) fn apply(&mut self, recorded: &RecordedEvent) {
+    pub(crate) fn apply_event(&mut self, recorded: &RecordedEvent) {
         if self.first_event.is_none() {
             self.first_event = Some(Box::new(recorded.clone()));
         }
@@ -103,12 +103,12 @@ impl SessionHistory {
                     turn.facts.push(number);
                 }
             }
-            event => self.apply_outcome(event, position),
+            event => self.apply_attempt_or_tool_event(event, position),
         }
     }
 
     /// Applies the events of attempts, tool runs and calls that end without a regular answer.
-    fn apply_outcome(&mut self, event: &Event, position: EventSeqAndTime) {
+    fn apply_attempt_or_tool_event(&mut self, event: &Event, position: EventSeqAndTime) {
         let summary = || event.summary_line(&|_| String::new());
         match event {
             Event::CallFailed { call, attempt, failure, next } => {

@@ -36,7 +36,7 @@ impl TimeoutTcpStream {
     }
 
     /// Stops the timer of the first bytes if the HTTP version is known after these bytes.
-    fn check_first_bytes(&mut self, bytes: &[u8]) {
+    fn update_first_byte_timer(&mut self, bytes: &[u8]) {
         let rest = &HTTP2_PREFACE[self.preface_bytes_read..];
         if !bytes.is_empty() && (bytes.len() >= rest.len() || !rest.starts_with(bytes)) {
             self.first_bytes_timer = None;
@@ -79,7 +79,7 @@ impl AsyncRead for TimeoutTcpStream {
         if poll.is_pending() && timer.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        self.check_first_bytes(&buffer.filled()[filled_before..]);
+        self.update_first_byte_timer(&buffer.filled()[filled_before..]);
         poll
     }
 }

@@ -33,7 +33,7 @@ impl RequestedToolsAndFormat {
         let tool_use = ToolUseRules { choice, is_single_call };
         let output_schema = parse_format(self.format.as_ref(), self.format_field)?;
         let options = TurnOptions { tools, tool_use, output_schema };
-        options.validate().map_err(|why| invalid("tools", why))?;
+        options.validate().map_err(|why| invalid_option_problem("tools", why))?;
         Ok(options)
     }
 }
@@ -52,10 +52,13 @@ pub(crate) fn check_flow_accepts(
         return Ok(());
     }
     if !options.tools.is_empty() {
-        return Err(invalid("tools", format!("the flow `{flow}` uses its own tools; omit `tools`, or use `chat`")));
+        return Err(invalid_option_problem(
+            "tools",
+            format!("the flow `{flow}` uses its own tools; omit `tools`, or use `chat`"),
+        ));
     }
     let detail = format!("the flow `{flow}` decides the format of its replies; omit `{format_field}`, or use `chat`");
-    Err(invalid(format_field, detail))
+    Err(invalid_option_problem(format_field, detail))
 }
 
 /// Returns whether a role of the flow accepts the client's tools and format.
@@ -69,10 +72,14 @@ pub(crate) fn flow_accepts_options(app: &AppState, flow: &FlowName) -> bool {
 fn parse_tool(tool: &Value) -> Result<ModelToolSpec, HttpProblem> {
     if tool["type"] != "function" {
         let kind = tool["type"].as_str().unwrap_or_default();
-        return Err(invalid("tools", format!("tools of the type `{kind}` are not supported; send functions")));
+        return Err(invalid_option_problem(
+            "tools",
+            format!("tools of the type `{kind}` are not supported; send functions"),
+        ));
     }
     let function = tool.get("function").unwrap_or(tool);
-    let name = function["name"].as_str().ok_or_else(|| invalid("tools", "a tool has no `name`".to_owned()))?;
+    let name =
+        function["name"].as_str().ok_or_else(|| invalid_option_problem("tools", "a tool has no `name`".to_owned()))?;
     let parameters = match &function["parameters"] {
         Value::Null => json!({ "type": "object", "properties": {} }),
         parameters => parameters.clone(),
@@ -84,7 +91,7 @@ fn parse_tool(tool: &Value) -> Result<ModelToolSpec, HttpProblem> {
 fn parse_tool_choice(choice: Option<&Value>) -> Result<ToolChoice, HttpProblem> {
     let unsupported = || {
         let detail = "`tool_choice` must be `auto`, `none`, `required`, or name a function".to_owned();
-        Err(invalid("tool_choice", detail))
+        Err(invalid_option_problem("tool_choice", detail))
     };
     match choice {
         None | Some(Value::Null) => Ok(ToolChoice::Auto),
@@ -112,14 +119,17 @@ fn parse_format(format: Option<&Value>, field: &str) -> Result<Option<Value>, Ht
         Some("json_object") => Ok(Some(json!({ "type": "object" }))),
         Some("json_schema") => {
             let schema = format.get("json_schema").unwrap_or(format).get("schema");
-            let missing = || invalid(field, format!("`{field}` has no `schema`"));
+            let missing = || invalid_option_problem(field, format!("`{field}` has no `schema`"));
             schema.cloned().map(Some).ok_or_else(missing)
         }
-        _ => Err(invalid(field, format!("the type of `{field}` must be `text`, `json_object` or `json_schema`"))),
+        _ => Err(invalid_option_problem(
+            field,
+            format!("the type of `{field}` must be `text`, `json_object` or `json_schema`"),
+        )),
     }
 }
 
-fn invalid(field: &str, detail: String) -> HttpProblem {
+fn invalid_option_problem(field: &str, detail: String) -> HttpProblem {
     HttpProblem::bad_request(detail).with_extension("field", field)
 }
 

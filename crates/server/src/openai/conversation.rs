@@ -311,7 +311,7 @@ pub(crate) struct ConversationPrefix<'h> {
 impl<'h> ConversationPrefix<'h> {
     /// Returns whether the session's first message is the client's first message.
     #[must_use]
-    pub(crate) fn is_whole(self) -> bool {
+    pub(crate) fn is_from_first_message(self) -> bool {
         self.start == 0
     }
 

@@ -40,16 +40,16 @@ impl ConversationFingerprint {
 
     /// Returns the fingerprint as an id. Fingerprints of different owners or flows never have the same id.
     #[must_use]
-    pub(crate) fn id(self) -> BodyId {
+    pub(crate) fn to_body_id(self) -> BodyId {
         self.owner_and_flow.chain_hash(BodyId::hash_bytes(&self.messages.to_le_bytes()))
     }
 }
 
 fn append_hash(messages: u128, hash: BodyId) -> u128 {
-    messages.wrapping_mul(MULTIPLIER).wrapping_add(hash_value(hash))
+    messages.wrapping_mul(MULTIPLIER).wrapping_add(hash_to_u128(hash))
 }
 
-fn hash_value(hash: BodyId) -> u128 {
+fn hash_to_u128(hash: BodyId) -> u128 {
     hash.0.first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
 }
 
@@ -80,7 +80,7 @@ impl ConversationHashes {
             powers[index] = powers[index - 1].wrapping_mul(MULTIPLIER);
         }
         for index in (0..prior).rev() {
-            let value = hash_value(messages[index].1.content_hash());
+            let value = hash_to_u128(messages[index].1.content_hash());
             suffixes[index] = value.wrapping_mul(powers[prior - 1 - index]).wrapping_add(suffixes[index + 1]);
         }
         Self { flattened, suffixes, powers }
@@ -96,7 +96,7 @@ impl ConversationHashes {
     #[must_use]
     pub(crate) fn fingerprint_from(&self, start: usize, caller: &Caller, flow: &FlowName) -> ConversationFingerprint {
         let later_count = self.flattened.len().saturating_sub(start + 2);
-        let first = hash_value(self.flattened[start]).wrapping_mul(self.powers[later_count]);
+        let first = hash_to_u128(self.flattened[start]).wrapping_mul(self.powers[later_count]);
         let messages = first.wrapping_add(self.suffixes[start + 1]);
         ConversationFingerprint { messages, ..ConversationFingerprint::empty(caller, flow) }
     }

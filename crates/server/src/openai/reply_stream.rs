@@ -184,7 +184,7 @@ impl TurnReplyStream {
     /// Records that the reply was delivered.
     pub(crate) fn mark_delivered(&self, reply: &ClientMessageContent) {
         let conversation =
-            self.prior_fingerprint.map(|prior| prior.extend(self.content_hash, reply.content_hash()).id());
+            self.prior_fingerprint.map(|prior| prior.extend(self.content_hash, reply.content_hash()).to_body_id());
         self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.point);
     }
 }

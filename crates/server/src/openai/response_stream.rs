@@ -41,7 +41,7 @@ impl ResponsesEndpointStream {
             sequence_number: 0,
             is_finished: false,
         };
-        let in_progress = json!(events.template.in_progress());
+        let in_progress = json!(events.template.build_in_progress());
         events.queue_event("response.created", json!({ "response": in_progress }));
         events.queue_event("response.in_progress", json!({ "response": in_progress }));
         events
@@ -53,7 +53,7 @@ impl ResponsesEndpointStream {
             return;
         }
         self.has_message_item = true;
-        let item = self.template.output_item(None);
+        let item = self.template.build_message_item(None);
         self.queue_event("response.output_item.added", json!({ "output_index": 0, "item": item }));
         let part = self.with_content_position(json!({ "part": output_text_part("") }));
         self.queue_event("response.content_part.added", part);
@@ -65,7 +65,7 @@ impl ResponsesEndpointStream {
         self.queue_event("response.output_text.done", done);
         let part = self.with_content_position(json!({ "part": output_text_part(&text) }));
         self.queue_event("response.content_part.done", part);
-        let item = self.template.output_item(Some(&text));
+        let item = self.template.build_message_item(Some(&text));
         self.queue_event("response.output_item.done", json!({ "output_index": 0, "item": item }));
     }
 
@@ -96,7 +96,7 @@ impl ResponsesEndpointStream {
         for (index, call) in calls.iter().enumerate() {
             self.queue_tool_call(index + usize::from(self.has_message_item), call);
         }
-        let response = self.template.completed(reply);
+        let response = self.template.build_completed(reply);
         let kind = format!("response.{}", response.status);
         self.queue_event(&kind, json!({ "response": response }));
     }

@@ -19,7 +19,7 @@ use super::transcript::{ExchangeTranscript, ReplyKey};
 use super::transcript_match::input_matches;
 use super::{OpenAiJson, OpenAiRejection, SessionRequestHeaders, flow_for_model};
 use crate::api::session_view::with_session_history;
-use crate::api::transfer::branch_session;
+use crate::api::transfer::create_fork;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::extract::CallerSessionRef;
@@ -177,7 +177,7 @@ pub(crate) async fn create_response(
     while let Some(update) = reply.next_update().await? {
         let ReplyUpdate::Finished(ended) = update else { continue };
         reply.mark_delivered(&ended.content);
-        let mut response = Json(template.completed(&ended)).into_response();
+        let mut response = Json(template.build_completed(&ended)).into_response();
         set_session_header(&mut response, &session);
         return Ok(response);
     }
@@ -209,7 +209,7 @@ pub(crate) async fn get_response(
         previous_response_id: None,
     };
     let reply = read_client_reply(&session_ref, point).await?;
-    Ok(Json(reply.map_or_else(|| template.in_progress(), |reply| template.completed(&reply))))
+    Ok(Json(reply.map_or_else(|| template.build_in_progress(), |reply| template.build_completed(&reply))))
 }
 
 fn check_response_request(request: &CreateResponseRequest) -> Result<(), HttpProblem> {
@@ -251,7 +251,7 @@ async fn continue_from_response(
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let (session_ref, point) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {
-        let exchanges = ExchangeTranscript::list(history);
+        let exchanges = ExchangeTranscript::list_of_session(history);
         let index = exchanges.iter().position(|exchange| exchange.point == Some(point))?;
         let end = exchanges[index].end_seq?;
         Some((end, !exchanges[index].tool_calls.is_empty(), exchanges[index + 1..].to_vec()))
@@ -281,8 +281,7 @@ async fn continue_from_response(
         // The request is repeated, and its first response was not delivered.
         return Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, Some(point.message)));
     }
-    let session_ref =
-        if later.is_empty() { session_ref } else { branch_session(&session_ref, Some(end), None).await? };
+    let session_ref = if later.is_empty() { session_ref } else { create_fork(&session_ref, Some(end), None).await? };
     Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None))
 }
 
@@ -326,7 +325,7 @@ pub(crate) struct OpenAiResponseMetadata {
 impl OpenAiResponseMetadata {
     /// Builds the response while the turn is running.
     #[must_use]
-    pub(crate) fn in_progress(&self) -> OpenAiCompatResponse {
+    pub(crate) fn build_in_progress(&self) -> OpenAiCompatResponse {
         OpenAiCompatResponse {
             id: self.id.clone(),
             object: "response".to_owned(),
@@ -352,7 +351,7 @@ impl OpenAiResponseMetadata {
 
     /// Builds the response after the reply is complete.
     #[must_use]
-    pub(crate) fn completed(&self, reply: &ReplyToClient) -> OpenAiCompatResponse {
+    pub(crate) fn build_completed(&self, reply: &ReplyToClient) -> OpenAiCompatResponse {
         let ClientMessageContent { text, tool_calls, .. } = &reply.content;
         let usage = reply.usage;
         let incomplete_reason = match reply.finish_reason {
@@ -360,7 +359,7 @@ impl OpenAiResponseMetadata {
             "content_filter" => Some("content_filter"),
             _ => None,
         };
-        let message = (tool_calls.is_empty() || !text.is_empty()).then(|| self.output_item(Some(text)));
+        let message = (tool_calls.is_empty() || !text.is_empty()).then(|| self.build_message_item(Some(text)));
         let calls = tool_calls.iter().map(|call| function_call_item(call, Some(&call.arguments)));
         OpenAiCompatResponse {
             status: if incomplete_reason.is_none() { "completed" } else { "incomplete" }.to_owned(),
@@ -378,13 +377,13 @@ impl OpenAiResponseMetadata {
                 "turn": reply.turn.to_string(),
                 "message": reply.point.message.to_string(),
             }),
-            ..self.in_progress()
+            ..self.build_in_progress()
         }
     }
 
     /// Builds the message item of the reply; without content while the turn is running.
     #[must_use]
-    pub(crate) fn output_item(&self, text: Option<&str>) -> Value {
+    pub(crate) fn build_message_item(&self, text: Option<&str>) -> Value {
         let content: Vec<Value> = text.map(output_text_part).into_iter().collect();
         json!({
             "type": "message",

@@ -20,7 +20,7 @@ use super::transcript::{
 use super::transcript_match::{content_matches, input_matches, read_joined_text, reply_matches};
 use crate::api::session_view::with_session_history;
 use crate::api::sessions::open_new_session;
-use crate::api::transfer::branch_session;
+use crate::api::transfer::create_fork;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::extract::CallerSessionRef;
@@ -89,7 +89,7 @@ pub(crate) async fn resolve_request(
     conversation: &ClientConversation,
     hints: &SessionRequestHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
-    let instruction = session_instruction(app, flow, conversation);
+    let instruction = client_instruction_setting(app, flow, conversation);
     let separated = instruction.is_some().then(|| conversation.without_instructions());
     let conversation = separated.as_ref().unwrap_or(conversation);
     let target = &RequestedFlow { name: flow, instruction };
@@ -103,7 +103,7 @@ pub(crate) async fn resolve_request(
     if conversation.has_prior_messages() {
         for prefix in conversation.possible_prefixes() {
             let fingerprint = prefix.fingerprint(caller, flow);
-            for session in app.conversation_cache.find_sessions(fingerprint.id()) {
+            for session in app.conversation_cache.find_sessions(fingerprint.to_body_id()) {
                 let Some(candidate) = CandidateSession::load(app, caller, target, session).await? else { continue };
                 if let Some(resolved) = match_session(candidate, flow, prefix, conversation, hints).await? {
                     return Ok(resolved);
@@ -118,7 +118,7 @@ pub(crate) async fn resolve_request(
     {
         return Ok(resolved);
     }
-    check_has_calls(conversation)?;
+    check_results_have_calls(conversation)?;
     let session_ref = open_flow_session(app, caller, target, None).await?;
     let content = conversation.flattened_message();
     let empty = ConversationFingerprint::empty(caller, flow);
@@ -127,7 +127,7 @@ pub(crate) async fn resolve_request(
 }
 
 /// Refuses a new conversation that begins with tool results.
-fn check_has_calls(conversation: &ClientConversation) -> Result<(), HttpProblem> {
+fn check_results_have_calls(conversation: &ClientConversation) -> Result<(), HttpProblem> {
     if conversation.has_prior_messages() || !conversation.ends_with_tool_results() {
         return Ok(());
     }
@@ -151,7 +151,7 @@ impl RequestedFlow<'_> {
 }
 
 /// Returns the client's instructions as a setting of the flow; `None` if there are none, or the flow does not accept them.
-fn session_instruction(app: &AppState, flow: &FlowName, conversation: &ClientConversation) -> Option<String> {
+fn client_instruction_setting(app: &AppState, flow: &FlowName, conversation: &ClientConversation) -> Option<String> {
     let text = Some(&conversation.instructions).filter(|text| !text.trim().is_empty())?;
     let spec = app.engine.flows().map(|known| known.spec()).find(|spec| spec.name == *flow)?;
     let has_setting = spec.settings.iter().any(|setting| setting.name == INSTRUCTION_SETTING);
@@ -181,7 +181,7 @@ async fn resolve_named_session(
         Err(problem) => return Err(problem),
     };
     let Some((session_ref, session_flow_name)) = found else {
-        check_has_calls(conversation)?;
+        check_results_have_calls(conversation)?;
         let session_ref = open_flow_session(app, caller, target, Some(name)).await?;
         let (content, key) = (conversation.flattened_message(), hints.idempotency_key.clone());
         return Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None));
@@ -230,7 +230,7 @@ pub(crate) async fn resolve_results_in_session(
     content: ClientMessageContent,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let content_hash = content.content_hash();
-    let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list).await?;
+    let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list_of_session).await?;
     for exchange in exchanges.iter().rev() {
         if let (ExchangeInput::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
             && input_matches(&session_ref, &exchange.input, &content).await?
@@ -290,7 +290,7 @@ async fn search_by_last_reply(
     hints: &SessionRequestHeaders,
 ) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let flow = target.name;
-    let mut sessions = list_called_sessions(caller, conversation);
+    let mut sessions = list_sessions_of_tool_calls(caller, conversation);
     if let Some(reply) = conversation.last_assistant_text() {
         sessions.extend(list_candidate_sessions(app, caller, flow, reply).await?);
     }
@@ -301,7 +301,7 @@ async fn search_by_last_reply(
         // first message is always compared, because its instructions may have changed.
         let possible = conversation
             .possible_prefixes()
-            .filter(|prefix| prefix.is_whole() || Some(prefix.first_message_hash()) == first_message_hash);
+            .filter(|prefix| prefix.is_from_first_message() || Some(prefix.first_message_hash()) == first_message_hash);
         for prefix in possible {
             let resolved = match_session(candidate.clone(), flow, prefix, conversation, hints).await?;
             if resolved.is_some() {
@@ -313,7 +313,7 @@ async fn search_by_last_reply(
 }
 
 /// Returns the sessions that the newest tool calls of the conversation name.
-fn list_called_sessions(caller: &Caller, conversation: &ClientConversation) -> Vec<SessionId> {
+fn list_sessions_of_tool_calls(caller: &Caller, conversation: &ClientConversation) -> Vec<SessionId> {
     let names = conversation.tool_call_ids().filter_map(parse_client_call_id).map(|(session, _)| session);
     let mut sessions: Vec<SessionId> = Vec::new();
     for session in names.take(CALLED_SESSIONS_MAX).filter_map(|name| caller.full_session_id(name).ok()) {
@@ -399,7 +399,7 @@ impl CandidateSession {
             let is_wanted = opened_event(history).is_some_and(|opened| {
                 opened.flow == *target.name && target.has_same_instruction(app, &opened.settings)
             });
-            is_wanted.then(|| ExchangeTranscript::list(history).into())
+            is_wanted.then(|| ExchangeTranscript::list_of_session(history).into())
         });
         match exchanges.await {
             Ok(exchanges) => Ok(exchanges.map(|exchanges| Self { session_ref, exchanges })),
@@ -410,7 +410,7 @@ impl CandidateSession {
 
     /// Returns the content hash of the first message that the client knows of.
     async fn first_message_hash(&self) -> Result<Option<BodyId>, HttpProblem> {
-        let first = self.exchanges.iter().find(|exchange| !exchange.is_unknown_to_client());
+        let first = self.exchanges.iter().find(|exchange| !exchange.has_ended_without_reply());
         let Some(ExchangeInput::Message(content)) = first.map(|first| &first.input) else { return Ok(None) };
         let text = read_joined_text(&self.session_ref, &content.texts).await?;
         let text_hash = BodyId::hash_text(trim_for_comparison(&text));
@@ -431,7 +431,7 @@ async fn match_session(
     let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
     let mut end = Seq(0);
     for (asked, answered) in prefix.exchanges() {
-        while later.first().is_some_and(ExchangeTranscript::is_unknown_to_client) {
+        while later.first().is_some_and(ExchangeTranscript::has_ended_without_reply) {
             later = &later[1..];
         }
         let Some((exchange, rest)) = later.split_first() else { return Ok(None) };
@@ -470,7 +470,7 @@ pub(crate) async fn give_results_or_fork(
     let resolved =
         |session_ref, input| ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None };
     if let [only] = later
-        && let Some(point) = only.point.filter(|_| !only.is_unknown_to_client())
+        && let Some(point) = only.point.filter(|_| !only.has_ended_without_reply())
         && (hints.is_retry || !session_ref.app.conversation_cache.was_delivered(&session_ref.session, point))
         && input_matches(&session_ref, &only.input, &content).await?
     {
@@ -481,7 +481,7 @@ pub(crate) async fn give_results_or_fork(
     if later.is_empty() && state.session.runs_waiting_for_client().next().is_some() {
         return Ok(resolved(session_ref, input));
     }
-    Ok(resolved(branch_session(&session_ref, Some(end), None).await?, input))
+    Ok(resolved(create_fork(&session_ref, Some(end), None).await?, input))
 }
 
 /// Continues the session if the matched messages are its last ones; otherwise forks it after them.
@@ -500,14 +500,14 @@ async fn continue_or_fork(
             && exchange
                 .point
                 .is_some_and(|point| session_ref.app.conversation_cache.was_delivered(&session_ref.session, point));
-        if exchange.is_unknown_to_client() {
+        if exchange.has_ended_without_reply() {
             failed += usize::from(is_same_message);
         } else if !is_same_message || was_delivered || later.len() > failed + 1 {
             needs_fork = true;
         }
     }
     let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(fingerprint, &content, failed)));
-    let session_ref = if needs_fork { branch_session(&session_ref, Some(end), None).await? } else { session_ref };
+    let session_ref = if needs_fork { create_fork(&session_ref, Some(end), None).await? } else { session_ref };
     Ok(ResolvedOpenAiRequest::with_message(session_ref, content, key, None))
 }
 
@@ -516,7 +516,7 @@ fn derive_idempotency_key(
     content: &ClientMessageContent,
     failed: usize,
 ) -> IdempotencyKey {
-    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.id().chain_hash(content.content_hash())))
+    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.to_body_id().chain_hash(content.content_hash())))
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {

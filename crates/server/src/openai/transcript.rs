@@ -106,7 +106,7 @@ impl StoredMessageRefs {
 
 impl ExchangeTranscript {
     /// Returns all exchanges of a session.
-    pub(crate) fn list(history: &SessionHistory) -> Vec<Self> {
+    pub(crate) fn list_of_session(history: &SessionHistory) -> Vec<Self> {
         history.turns.values().flat_map(|turn| Self::list_of_turn(history, turn)).collect()
     }
 
@@ -176,7 +176,7 @@ impl ExchangeTranscript {
     }
 
     /// Returns whether the exchange ended without a reply, so that the client cannot know of it.
-    pub(crate) fn is_unknown_to_client(&self) -> bool {
+    pub(crate) fn has_ended_without_reply(&self) -> bool {
         self.has_ended() && self.reply_texts.is_empty() && self.tool_calls.is_empty()
     }
 }

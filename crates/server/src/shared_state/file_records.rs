@@ -60,7 +60,7 @@ impl FileSharedRecords {
         Ok(SharedRecordWriteOutcome::Written(content_version(&write.bytes)))
     }
 
-    fn to_error(&self, name: &str) -> impl Fn(io::Error) -> StoreError + use<> {
+    fn to_store_error(&self, name: &str) -> impl Fn(io::Error) -> StoreError + use<> {
         let what = format!("accessing {}", self.path(name).display());
         move |error| StoreError::Io { what: what.clone(), detail: error.to_string() }
     }
@@ -73,7 +73,7 @@ impl SharedRecords for FileSharedRecords {
         name: &str,
         known: Option<SharedRecordVersion>,
     ) -> Result<SharedRecordRead, StoreError> {
-        Ok(match self.read(name).map_err(self.to_error(name))? {
+        Ok(match self.read(name).map_err(self.to_store_error(name))? {
             None => SharedRecordRead::Missing,
             Some(bytes) => match content_version(&bytes) {
                 version if known == Some(version) => SharedRecordRead::Unchanged,
@@ -83,12 +83,12 @@ impl SharedRecords for FileSharedRecords {
     }
 
     async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, StoreError> {
-        self.write(&write).map_err(self.to_error(&write.name))
+        self.write(&write).map_err(self.to_store_error(&write.name))
     }
 
     async fn delete_record(&self, name: &str) -> Result<(), StoreError> {
         match std::fs::remove_file(self.path(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.to_error(name)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.to_store_error(name)(error)),
             _ => Ok(()),
         }
     }
@@ -104,7 +104,7 @@ impl SharedRecords for FileSharedRecords {
             create_private_folder(&self.folder)?;
             open_lock_file(&self.folder.join(format!("{}.lock", request.group)))
         };
-        let file = open().map_err(self.to_error(&request.group))?;
+        let file = open().map_err(self.to_store_error(&request.group))?;
         if file.try_lock().is_err() {
             return Ok(None);
         }

@@ -87,11 +87,11 @@ fn check_server_capacity(app: &AppState, session: &SessionId) -> Result<(), Http
 }
 
 async fn check_budget(app: &AppState, caller: &Caller) -> Result<(), HttpProblem> {
-    let Some(key) = caller.key_id.as_deref().filter(|_| caller.limits.limits_spending()) else { return Ok(()) };
+    let Some(key) = caller.key_id.as_deref().filter(|_| caller.limits.has_spending_limit()) else { return Ok(()) };
     let now = app.engine.now();
     let usage = app.options.shared.key_usage.read_usage(key, now).await.map_err(|error| usage_problem(&error))?;
     let Some(limit) = caller.limits.find_spent_limit(&usage) else { return Ok(()) };
-    let end = UtcDay::from_time(now).end();
+    let end = UtcDay::from_time(now).end_time();
     let detail = format!("this key has used up {limit}; it resets at {}", format_time(end));
     Err(HttpProblem::new("key-budget-spent", detail)
         .with_extension("resets_at", end.0)

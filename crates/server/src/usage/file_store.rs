@@ -97,7 +97,7 @@ impl FileKeyUsageStore {
 
 impl UsageFiles {
     /// Reads what was appended since the last time, and passes everything to `work`.
-    fn with_current<T>(
+    fn with_current_usage<T>(
         &self,
         today: UtcDay,
         work: impl FnOnce(&mut AccumulatedUsage) -> io::Result<T>,
@@ -124,7 +124,7 @@ impl UsageFiles {
             let complete = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             for line in lines[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 match serde_json::from_slice(line) {
-                    Ok(line) => folded.apply(day, line),
+                    Ok(line) => folded.apply_line(day, line),
                     // The end of a write that a power cut interrupted.
                     Err(_) => tracing::warn!(%day, "a line of the usage file cannot be read; it is ignored"),
                 }
@@ -174,7 +174,7 @@ impl UsageFiles {
 }
 
 impl AccumulatedUsage {
-    fn apply(&mut self, day: UtcDay, line: UsageLine) {
+    fn apply_line(&mut self, day: UtcDay, line: UsageLine) {
         match line {
             UsageLine::Payer { session, key } => {
                 self.payers.insert(session, Dated { day, value: key });
@@ -200,7 +200,7 @@ impl KeyUsageStore for FileKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
         let (files, today) = (self.0.clone(), UtcDay::from_time(now));
         let (session, key) = (hash_root_session(session), key.map(str::to_owned));
-        let is_known = files.with_current(today, |folded| {
+        let is_known = files.with_current_usage(today, |folded| {
             // Without a payer, nothing has to be stored.
             Ok(folded.payers.get(&session).map_or(key.is_none(), |payer| payer.value == key && payer.day == today))
         })?;
@@ -215,7 +215,7 @@ impl KeyUsageStore for FileKeyUsageStore {
 
     async fn find_payer(&self, session: &SessionId, now: UnixMillis) -> io::Result<Option<String>> {
         let session = hash_root_session(session);
-        self.0.with_current(UtcDay::from_time(now), |folded| Ok(folded.payer(&session).map(str::to_owned)))
+        self.0.with_current_usage(UtcDay::from_time(now), |folded| Ok(folded.payer(&session).map(str::to_owned)))
     }
 
     async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
@@ -223,7 +223,7 @@ impl KeyUsageStore for FileKeyUsageStore {
         let session = hash_session(change);
         let (before, total) =
             (RecordedUsageTotals::from_ledger(&change.before), RecordedUsageTotals::from_ledger(&change.after));
-        self.0.with_current(today, |folded| {
+        self.0.with_current_usage(today, |folded| {
             // A process that died may have committed an answer without recording it here.
             let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value);
             let added = total.subtract(&start);
@@ -236,7 +236,7 @@ impl KeyUsageStore for FileKeyUsageStore {
 
     async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
         let today = UtcDay::from_time(now);
-        self.0.with_current(today, |folded| {
+        self.0.with_current_usage(today, |folded| {
             Ok(folded.accounts.get(&(today, key.to_owned())).copied().unwrap_or_default())
         })
     }

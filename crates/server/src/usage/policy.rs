@@ -49,16 +49,16 @@ impl KeyCallPolicy {
             return Err(format!("the key `{}` may not use the model `{model}`", key.name));
         }
         if let Some(max) = key.limits.turns_at_once {
-            self.usage.keep_turn(&id, session, max).await.map_err(unreadable)?;
+            self.usage.hold_turn_for_call(&id, session, max).await.map_err(unreadable)?;
         }
-        if !key.limits.limits_spending() {
+        if !key.limits.has_spending_limit() {
             return Ok(());
         }
         let usage = self.usage.read_usage(&id, now).await.map_err(unreadable)?;
         match key.limits.find_spent_limit(&usage) {
             None => Ok(()),
             Some(limit) => {
-                let resets_at = format_time(UtcDay::from_time(now).end());
+                let resets_at = format_time(UtcDay::from_time(now).end_time());
                 Err(format!("the key `{}` has used up {limit}; it resets at {resets_at}", key.name))
             }
         }

@@ -52,14 +52,14 @@ impl SharedKeyUsageStore {
 
     async fn read_payer(&self, session: &SessionId) -> io::Result<Option<PayerRecord>> {
         let record =
-            read_whole_record(self.records.as_ref(), &payer_record(session)).await.map_err(io::Error::other)?;
+            read_whole_record(self.records.as_ref(), &payer_record_name(session)).await.map_err(io::Error::other)?;
         Ok(record.map(|(_, bytes)| serde_json::from_slice(&bytes)).transpose()?)
     }
 
     /// Holds or extends the slot of a turn. Returns whether there is one.
-    async fn hold_turn(&self, key: &str, root: SessionId, turns_max: u32, is_run_here: bool) -> io::Result<bool> {
+    async fn hold_turn_slot(&self, key: &str, root: SessionId, turns_max: u32, is_run_here: bool) -> io::Result<bool> {
         let request = ConcurrencySlotRequest {
-            group: turn_group(key),
+            group: turn_slot_group(key),
             holder: hash_root_session(&root),
             slots_max: turns_max,
             hold_ms: TURN_SLOT_MS,
@@ -80,7 +80,7 @@ impl SharedKeyUsageStore {
 impl KeyUsageStore for SharedKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
         let current = self.read_payer(session).await?;
-        let name = payer_record(session);
+        let name = payer_record_name(session);
         let Some(key) = key else {
             return match current {
                 // Without a payer, nothing has to be stored.
@@ -107,7 +107,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
 
     async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
         let report = UsageAccountUpdate {
-            account: account_name(key, now),
+            account: usage_account_name(key, now),
             source: hash_session(change),
             before: usage_amounts(&change.before),
             total: usage_amounts(&change.after),
@@ -117,17 +117,17 @@ impl KeyUsageStore for SharedKeyUsageStore {
     }
 
     async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
-        let sum = self.meters.read_usage(&account_name(key, now)).await.map_err(io::Error::other)?;
+        let sum = self.meters.read_usage(&usage_account_name(key, now)).await.map_err(io::Error::other)?;
         let UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers } = sum;
         Ok(KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers })
     }
 
     async fn reserve_turn(&self, key: &str, session: &SessionId, turns_max: u32) -> io::Result<bool> {
         let root = SessionId::from(root_session_name(session.as_str()));
-        self.hold_turn(key, root, turns_max, false).await
+        self.hold_turn_slot(key, root, turns_max, false).await
     }
 
-    async fn keep_turn(&self, key: &str, session: &SessionId, turns_max: u32) -> io::Result<()> {
+    async fn hold_turn_for_call(&self, key: &str, session: &SessionId, turns_max: u32) -> io::Result<()> {
         let root = SessionId::from(root_session_name(session.as_str()));
         let entry = (key.to_owned(), root);
         let is_held = self.lock_turns().get(&entry).is_some_and(|turn| {
@@ -137,7 +137,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
             return Ok(());
         }
         // The turn was admitted before. It runs to its end even if the limit was lowered meanwhile.
-        self.hold_turn(key, entry.1, turns_max, true).await.map(drop)
+        self.hold_turn_slot(key, entry.1, turns_max, true).await.map(drop)
     }
 
     async fn refresh_turns(&self, active_roots: &BTreeSet<SessionId>) -> io::Result<()> {
@@ -146,10 +146,10 @@ impl KeyUsageStore for SharedKeyUsageStore {
             let age_ms = turn.held_at.elapsed().as_millis();
             if active_roots.contains(&root) {
                 if age_ms >= u128::from(TURN_SLOT_RENEWAL_MS) {
-                    self.hold_turn(&key, root, u32::MAX, turn.is_run_here).await?;
+                    self.hold_turn_slot(&key, root, u32::MAX, turn.is_run_here).await?;
                 }
             } else if turn.is_run_here || age_ms >= u128::from(TURN_SLOT_GRACE_MS) {
-                let (group, holder) = (turn_group(&key), hash_root_session(&root));
+                let (group, holder) = (turn_slot_group(&key), hash_root_session(&root));
                 self.records.release_slot(&group, &holder, turn.lease).await.map_err(io::Error::other)?;
                 let mut turns = self.lock_turns();
                 let entry = (key, root);
@@ -162,15 +162,15 @@ impl KeyUsageStore for SharedKeyUsageStore {
     }
 }
 
-fn payer_record(session: &SessionId) -> String {
+fn payer_record_name(session: &SessionId) -> String {
     format!("payer/{}", hash_root_session(session))
 }
 
-fn turn_group(key: &str) -> String {
+fn turn_slot_group(key: &str) -> String {
     format!("turns/{key}")
 }
 
-fn account_name(key: &str, now: UnixMillis) -> String {
+fn usage_account_name(key: &str, now: UnixMillis) -> String {
     format!("{}/{key}", UtcDay::from_time(now))
 }
 

@@ -145,12 +145,12 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
     loop {
         let queue = &mut saved.queue;
         let before = queue.clone();
-        if let Err(error) = read_changes(&app, &webhook, queue).await {
+        if let Err(error) = queue_changed_sessions(&app, &webhook, queue).await {
             // A store that cannot be read now is tried again in the next round.
             tracing::warn!(webhook = webhook.webhook, %error, "cannot read the sessions with events for a webhook");
         }
         deliver_due_sessions(&app, &master_secret, &webhook, queue).await;
-        queue.prune();
+        queue.prune_idle_sessions();
         if *queue != before {
             match saved.save(records.as_ref(), &webhook.webhook).await {
                 Ok(DeliveryQueueSaveOutcome::Saved) => {}
@@ -167,7 +167,11 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
 }
 
 /// Adds sessions that changed to the queue, and removes those that were deleted.
-async fn read_changes(app: &AppState, webhook: &Webhook, queue: &mut WebhookDeliveryQueue) -> Result<(), Error> {
+async fn queue_changed_sessions(
+    app: &AppState,
+    webhook: &Webhook,
+    queue: &mut WebhookDeliveryQueue,
+) -> Result<(), Error> {
     loop {
         let page = app.engine.session_changes_after(Some(queue.changes), CHANGES_SESSIONS_MAX).await?;
         if page.misses_deletions {
@@ -254,7 +258,7 @@ async fn deliver_session_events(
                     return queued;
                 }
             }
-            queued.advance(event.seq, event.at);
+            queued.advance_past_event(event.seq, event.at);
         }
     }
     queued

@@ -76,7 +76,7 @@ impl SessionWebhookDeliveries {
     }
 
     /// Records that an event was delivered, dropped or filtered out.
-    pub(crate) fn advance(&mut self, seq: Seq, at: UnixMillis) {
+    pub(crate) fn advance_past_event(&mut self, seq: Seq, at: UnixMillis) {
         (self.last_seq, self.at) = (seq, at);
         self.head = self.head.max(seq);
         (self.attempts, self.retry_at) = (0, UnixMillis(0));
@@ -93,7 +93,7 @@ impl SavedDeliveryQueue {
     /// # Errors
     /// The queue cannot be read.
     pub(crate) async fn load(records: &dyn SharedRecords, webhook: &Webhook) -> Result<Self, StoreError> {
-        let Some((version, bytes)) = read_whole_record(records, &queue_record(&webhook.webhook)).await? else {
+        let Some((version, bytes)) = read_whole_record(records, &queue_record_name(&webhook.webhook)).await? else {
             return Ok(Self { queue: WebhookDeliveryQueue::new(webhook), version: None });
         };
         let queue = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
@@ -115,7 +115,7 @@ impl SavedDeliveryQueue {
         let condition = self.version.map_or(RecordCondition::Missing, RecordCondition::Version);
         // Our own types can always be serialized.
         let bytes = serde_json::to_vec(&self.queue).unwrap_or_default();
-        let write = SharedRecordWrite { name: queue_record(webhook), bytes, condition, expires_in_ms: None };
+        let write = SharedRecordWrite { name: queue_record_name(webhook), bytes, condition, expires_in_ms: None };
         Ok(match records.write_record(write).await? {
             SharedRecordWriteOutcome::Conflict => DeliveryQueueSaveOutcome::TakenOver,
             SharedRecordWriteOutcome::Written(version) => {
@@ -179,7 +179,7 @@ impl WebhookDeliveryQueue {
     }
 
     /// Forgets the sessions that were idle for longest, if there are too many.
-    pub(crate) fn prune(&mut self) {
+    pub(crate) fn prune_idle_sessions(&mut self) {
         let mut idle: Vec<(UnixMillis, SessionUid)> =
             self.sessions.iter().filter(|(_, session)| session.is_idle()).map(|(uid, it)| (it.at, *uid)).collect();
         let Some(surplus) = idle.len().checked_sub(WEBHOOK_IDLE_SESSIONS_MAX) else { return };
@@ -192,7 +192,7 @@ impl WebhookDeliveryQueue {
 }
 
 /// Returns the name of the record with the queue of a webhook.
-pub(crate) fn queue_record(webhook: &str) -> String {
+pub(crate) fn queue_record_name(webhook: &str) -> String {
     format!("webhooks/{webhook}")
 }
 
@@ -242,7 +242,7 @@ mod tests {
         let mut queue = WebhookDeliveryQueue::new(&webhook());
         assert_eq!(queue.changes, SessionChangeCursor(7));
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 1, 20_000_000)));
-        queue.sessions.get_mut(&SessionUid(1)).expect("queued").advance(Seq(3), UnixMillis(20_000_000));
+        queue.sessions.get_mut(&SessionUid(1)).expect("queued").advance_past_event(Seq(3), UnixMillis(20_000_000));
         let removed = queue.apply_change(&webhook(), StoredSessionChange::Deleted(SessionUid(1)));
         assert_eq!(removed, Some("fox".into()));
         queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 2, 20_000_000)));
@@ -270,10 +270,14 @@ mod tests {
         for uid in 0..=WEBHOOK_IDLE_SESSIONS_MAX as u64 + 1 {
             queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("s", uid, 10_000_000 + uid)));
             if uid > 0 {
-                queue.sessions.get_mut(&SessionUid(uid)).expect("queued").advance(Seq(3), UnixMillis(10_000_000 + uid));
+                queue
+                    .sessions
+                    .get_mut(&SessionUid(uid))
+                    .expect("queued")
+                    .advance_past_event(Seq(3), UnixMillis(10_000_000 + uid));
             }
         }
-        queue.prune();
+        queue.prune_idle_sessions();
         assert!(queue.sessions.contains_key(&SessionUid(0)), "it has something to deliver");
         assert!(!queue.sessions.contains_key(&SessionUid(1)), "it was idle for longest");
         assert_eq!(queue.forgotten_until, UnixMillis(10_000_002));

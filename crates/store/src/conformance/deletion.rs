@@ -2,7 +2,7 @@
 
 use segue_core::ids::Seq;
 
-use super::inbox::{address, open_session, sample_spawn, sample_submission, waiting_ids};
+use super::inbox::{open_session, sample_spawn, sample_submission, waiting_ids, writer_name_and_uid};
 use super::{StoreFixture, pending_session_names, sample_commit, sample_summary, session_id};
 use crate::{
     Error, ForkSpec, JournalCommit, NewSubmission, PendingWorkStatus, SessionNameAndUid, SessionQuery, SessionSummary,
@@ -67,7 +67,7 @@ pub async fn r8_an_interrupted_deletion_can_be_continued(fixture: &impl StoreFix
     a.append_records_with(1, Vec::new(), Some(sample_summary("", 1))).await;
     store.submit(&a.session, None, sample_submission(1)).await.expect("room");
     store.begin_delete(&a.session).await.expect("ours");
-    let (session, deleted) = (a.session.clone(), address(&a));
+    let (session, deleted) = (a.session.clone(), writer_name_and_uid(&a));
     drop((a, store));
     let store = fixture.open_store();
     assert_eq!(store.sessions_to_delete(9).await, Ok(vec![deleted]));

@@ -77,7 +77,7 @@ pub async fn r1_a_rejected_commit_in_a_group_leaves_no_trace(fixture: &impl Stor
     let full = |drained: u64, child: &str| JournalCommit {
         bodies: first_record_bodies(a.lease, vec![visible_body("a text of a rejected commit")]),
         summary: Some(sample_summary("rejected", 9)),
-        drained: vec![handled(1), handled(drained)],
+        drained: vec![sample_handled_entry(1), sample_handled_entry(drained)],
         spawned: vec![sample_spawn("a~1", 5), sample_spawn(child, 6)],
         outgoing: vec![sample_outgoing("b", 7, None)],
         ..sample_commit(&a.session, a.lease, 1)
@@ -87,7 +87,7 @@ pub async fn r1_a_rejected_commit_in_a_group_leaves_no_trace(fixture: &impl Stor
         neighbours.push(open_session(&store, &format!("neighbour-{number}")).await);
     }
     let mut rejected = tokio::task::JoinSet::new();
-    for commit in [full(2, "a~2"), JournalCommit { drained: vec![handled(1)], ..full(1, "taken") }] {
+    for commit in [full(2, "a~2"), JournalCommit { drained: vec![sample_handled_entry(1)], ..full(1, "taken") }] {
         let store = store.clone();
         rejected.spawn(async move { store.append_commit(commit).await });
     }
@@ -110,7 +110,10 @@ pub async fn r1_a_rejected_commit_in_a_group_leaves_no_trace(fixture: &impl Stor
     let (a_uid, b_uid) = (a.lease.uid, b.lease.uid);
     assert!(store.children_of(a_uid, 9).await.expect("listed").is_empty());
     assert_eq!(store.submit(&b.session, Some(b_uid), sample_submission(7)).await, Ok(b_uid), "its id is unused");
-    store.append_commit(JournalCommit { drained: vec![handled(1)], ..full(1, "a~2") }).await.expect("now it is good");
+    store
+        .append_commit(JournalCommit { drained: vec![sample_handled_entry(1)], ..full(1, "a~2") })
+        .await
+        .expect("now it is good");
     assert_eq!(store.children_of(a_uid, 9).await.expect("listed").len(), 2);
 }
 
@@ -279,7 +282,7 @@ pub async fn r4_an_inbox_entry_is_pending_work_by_itself(fixture: &impl StoreFix
     assert_eq!(pending_session_names(&*store).await, [""; 0]);
     other.submit(&a.session, None, sample_submission(1)).await.expect("room");
     assert_eq!(pending_session_names(&*store).await, ["a"]);
-    assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), [address(&a)]);
+    assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), [writer_name_and_uid(&a)]);
     assert_eq!(other.held_sessions_with_entries(9).await.expect("listed"), [], "another process holds it");
     assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxEmptiness::HasEntries));
     assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), []);
@@ -305,13 +308,13 @@ pub(super) async fn open_session(store: &Arc<dyn Store>, name: &str) -> TestJour
 
 /// Appends a record that accounts for these entries.
 pub(super) async fn drain(store: &Arc<dyn Store>, writer: &mut TestJournalWriter, ids: &[u64]) -> Result<(), Error> {
-    let drained = ids.iter().copied().map(handled).collect();
+    let drained = ids.iter().copied().map(sample_handled_entry).collect();
     let commit = JournalCommit { drained, ..sample_commit(&writer.session, writer.lease, 1) };
     writer.lease.head = store.append_commit(commit).await?;
     Ok(())
 }
 
-pub(super) fn address(writer: &TestJournalWriter) -> SessionNameAndUid {
+pub(super) fn writer_name_and_uid(writer: &TestJournalWriter) -> SessionNameAndUid {
     SessionNameAndUid { session: writer.session.clone(), uid: writer.lease.uid }
 }
 
@@ -321,7 +324,7 @@ pub(super) fn sample_submission(id: u64) -> NewSubmission {
     NewSubmission { id: SubmissionId(id), at: UnixMillis(1_000 + id), bytes, exempt_from_limit: false }
 }
 
-fn handled(id: u64) -> HandledInboxEntry {
+fn sample_handled_entry(id: u64) -> HandledInboxEntry {
     HandledInboxEntry { id: SubmissionId(id), outcome: format!("handled {id}").into_bytes() }
 }
 

@@ -10,13 +10,13 @@ pub async fn r3_three_takeovers_without_progress_quarantine_a_session(fixture: &
     let mut a = session_with_pending_work(fixture).await;
     for takeover in 1..=TAKEOVERS_WITHOUT_PROGRESS_MAX {
         assert_eq!(pending_session_names(&*store).await, ["a"], "before takeover {takeover}");
-        assert!(!is_quarantined(&*store).await);
+        assert!(!is_first_session_quarantined(&*store).await);
         take_over_and_die(fixture, &mut a).await;
     }
     assert_eq!(pending_session_names(&*store).await, [""; 0]);
-    assert!(is_quarantined(&*store).await);
+    assert!(is_first_session_quarantined(&*store).await);
     store.submit(&a.session, None, sample_submission(1)).await.expect("room");
-    assert!(!is_quarantined(&*store).await, "a person sent something");
+    assert!(!is_first_session_quarantined(&*store).await, "a person sent something");
     assert_eq!(pending_session_names(&*store).await, ["a"]);
 }
 
@@ -29,14 +29,14 @@ pub async fn r3_a_release_or_progress_ends_the_series_of_takeovers(fixture: &imp
         }
         // The process that acquires the session now makes the series complete, until it shows progress.
         a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
-        assert!(is_quarantined(&*store).await, "round {round}");
+        assert!(is_first_session_quarantined(&*store).await, "round {round}");
         if round == 1 {
             let commit = JournalCommit { shows_progress: true, ..sample_commit(&a.session, a.lease, 1) };
             a.lease.head = store.append_commit(commit).await.expect("in time");
-            assert!(!is_quarantined(&*store).await, "progress");
+            assert!(!is_first_session_quarantined(&*store).await, "progress");
         }
         store.release_lease(&a.session, a.lease.epoch).await.expect("held");
-        assert!(!is_quarantined(&*store).await, "released");
+        assert!(!is_first_session_quarantined(&*store).await, "released");
         // An acquisition after a release is no takeover.
         take_over_and_die(fixture, &mut a).await;
     }
@@ -44,7 +44,7 @@ pub async fn r3_a_release_or_progress_ends_the_series_of_takeovers(fixture: &imp
         a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("free");
         store.release_lease(&a.session, a.lease.epoch).await.expect("held");
     }
-    assert!(!is_quarantined(&*store).await, "sessions that are used and released");
+    assert!(!is_first_session_quarantined(&*store).await, "sessions that are used and released");
 }
 
 /// Creates the session `a`, whose holder dies with work to do.
@@ -64,7 +64,7 @@ async fn take_over_and_die(fixture: &impl StoreFixture, a: &mut TestJournalWrite
     store.append_commit(sample_commit(&a.session, lease, 1)).await.expect("in time");
 }
 
-async fn is_quarantined(store: &dyn Store) -> bool {
+async fn is_first_session_quarantined(store: &dyn Store) -> bool {
     let page = store.list_sessions(&SessionQuery::newest(1)).await.expect("listed");
     page.entries[0].is_quarantined
 }

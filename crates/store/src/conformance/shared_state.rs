@@ -14,26 +14,26 @@ pub trait SharedStateFixture: StoreFixture {
     fn open_shared_state(&self) -> Arc<dyn SharedState>;
 }
 
-fn write(name: &str, bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
+fn sample_record_write(name: &str, bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
     SharedRecordWrite { name: name.to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
 }
 
-async fn written(store: &Arc<dyn SharedState>, write: SharedRecordWrite) -> SharedRecordVersion {
+async fn write_and_get_version(store: &Arc<dyn SharedState>, write: SharedRecordWrite) -> SharedRecordVersion {
     match store.write_record(write).await.expect("it can be written") {
         SharedRecordWriteOutcome::Written(version) => version,
         SharedRecordWriteOutcome::Conflict => panic!("the condition is met"),
     }
 }
 
-fn slot(holder: &str, slots_max: u32) -> ConcurrencySlotRequest {
+fn sample_slot_request(holder: &str, slots_max: u32) -> ConcurrencySlotRequest {
     ConcurrencySlotRequest { group: "turns/k1".to_owned(), holder: holder.to_owned(), slots_max, hold_ms: 1_000 }
 }
 
-fn tokens(wanted: u32) -> RateLimitTokenRequest {
+fn sample_token_request(wanted: u32) -> RateLimitTokenRequest {
     RateLimitTokenRequest { bucket: "requests/k1".to_owned(), tokens_per_minute: 60, wanted }
 }
 
-fn usage(source: &str, before: u64, total: u64) -> UsageAccountUpdate {
+fn sample_usage_update(source: &str, before: u64, total: u64) -> UsageAccountUpdate {
     let amounts = |amount| UsageAmounts { cost_microusd: amount, input_tokens: 2 * amount, ..UsageAmounts::default() };
     UsageAccountUpdate {
         account: "today/k1".to_owned(),
@@ -47,17 +47,17 @@ fn usage(source: &str, before: u64, total: u64) -> UsageAccountUpdate {
 pub async fn a_record_is_read_by_every_process(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
     assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
-    let first = written(&one, write("keys", b"one", RecordCondition::Missing)).await;
+    let first = write_and_get_version(&one, sample_record_write("keys", b"one", RecordCondition::Missing)).await;
     let found = SharedRecordRead::Found { version: first, bytes: b"one".to_vec() };
     assert_eq!(other.read_record("keys", None).await, Ok(found));
     assert_eq!(other.read_record("keys", Some(first)).await, Ok(SharedRecordRead::Unchanged));
-    let second = written(&other, write("keys", b"", RecordCondition::Always)).await;
+    let second = write_and_get_version(&other, sample_record_write("keys", b"", RecordCondition::Always)).await;
     let found = SharedRecordRead::Found { version: second, bytes: Vec::new() };
     assert_eq!(one.read_record("keys", Some(first)).await, Ok(found));
     one.delete_record("keys").await.expect("deleted");
     one.delete_record("keys").await.expect("deleting a missing record is no error");
     assert_eq!(other.read_record("keys", Some(second)).await, Ok(SharedRecordRead::Missing));
-    let third = written(&one, write("keys", b"one", RecordCondition::Missing)).await;
+    let third = write_and_get_version(&one, sample_record_write("keys", b"one", RecordCondition::Missing)).await;
     assert!(third != first && third != second, "a version is never used again");
 }
 
@@ -66,62 +66,69 @@ pub async fn of_concurrent_writes_of_one_version_only_one_succeeds(fixture: &imp
     for condition in [None, Some(())] {
         let condition = match condition {
             None => RecordCondition::Missing,
-            Some(()) => RecordCondition::Version(written(&one, write("keys", b"0", RecordCondition::Always)).await),
+            Some(()) => RecordCondition::Version(
+                write_and_get_version(&one, sample_record_write("keys", b"0", RecordCondition::Always)).await,
+            ),
         };
         let (a, b) = tokio::join!(
-            one.write_record(write("keys", b"a", condition)),
-            other.write_record(write("keys", b"b", condition))
+            one.write_record(sample_record_write("keys", b"a", condition)),
+            other.write_record(sample_record_write("keys", b"b", condition))
         );
         let conflicts = [a, b].into_iter().filter(|result| *result == Ok(SharedRecordWriteOutcome::Conflict)).count();
         assert_eq!(conflicts, 1, "{condition:?}");
     }
-    let stale = write("keys", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    let stale = sample_record_write("keys", b"c", RecordCondition::Version(SharedRecordVersion(0)));
     assert_eq!(one.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
-    let missing = write("other", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    let missing = sample_record_write("other", b"c", RecordCondition::Version(SharedRecordVersion(0)));
     assert_eq!(one.write_record(missing).await, Ok(SharedRecordWriteOutcome::Conflict));
 }
 
 pub async fn an_expired_record_is_missing(fixture: &impl SharedStateFixture) {
     let store = fixture.open_shared_state();
-    let expiring = SharedRecordWrite { expires_in_ms: Some(10_000), ..write("payer", b"k1", RecordCondition::Always) };
-    let version = written(&store, expiring.clone()).await;
+    let expiring = SharedRecordWrite {
+        expires_in_ms: Some(10_000),
+        ..sample_record_write("payer", b"k1", RecordCondition::Always)
+    };
+    let version = write_and_get_version(&store, expiring.clone()).await;
     assert_ne!(store.read_record("payer", None).await, Ok(SharedRecordRead::Missing));
     fixture.clock().advance_ms(10_001);
     assert_eq!(store.read_record("payer", Some(version)).await, Ok(SharedRecordRead::Missing));
-    let stale = write("payer", b"k2", RecordCondition::Version(version));
+    let stale = sample_record_write("payer", b"k2", RecordCondition::Version(version));
     assert_eq!(store.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
-    written(&store, SharedRecordWrite { condition: RecordCondition::Missing, ..expiring }).await;
+    write_and_get_version(&store, SharedRecordWrite { condition: RecordCondition::Missing, ..expiring }).await;
 }
 
 pub async fn a_slot_has_one_holder_until_it_is_released_or_expires(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
-    let held = one.hold_slot(slot("a", 1)).await.expect("held").expect("it is free");
-    assert_eq!(other.hold_slot(slot("b", 1)).await, Ok(None));
-    assert!(other.hold_slot(slot("b", 2)).await.expect("held").is_some(), "there is a second slot");
+    let held = one.hold_slot(sample_slot_request("a", 1)).await.expect("held").expect("it is free");
+    assert_eq!(other.hold_slot(sample_slot_request("b", 1)).await, Ok(None));
+    assert!(other.hold_slot(sample_slot_request("b", 2)).await.expect("held").is_some(), "there is a second slot");
     one.release_slot("turns/k1", "a", held).await.expect("released");
-    let held = other.hold_slot(slot("c", 2)).await.expect("held");
+    let held = other.hold_slot(sample_slot_request("c", 2)).await.expect("held");
     assert!(held.is_some(), "a released slot is free");
     fixture.clock().advance_ms(1_001);
-    assert!(one.hold_slot(slot("a", 1)).await.expect("held").is_some(), "an expired slot is free");
+    assert!(one.hold_slot(sample_slot_request("a", 1)).await.expect("held").is_some(), "an expired slot is free");
 }
 
 pub async fn a_slot_that_was_extended_is_not_released(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
-    let first = one.hold_slot(slot("a", 1)).await.expect("held").expect("it is free");
+    let first = one.hold_slot(sample_slot_request("a", 1)).await.expect("held").expect("it is free");
     fixture.clock().advance_ms(600);
-    let second = other.hold_slot(slot("a", 1)).await.expect("held").expect("it is the same holder");
+    let second = other.hold_slot(sample_slot_request("a", 1)).await.expect("held").expect("it is the same holder");
     one.release_slot("turns/k1", "a", first).await.expect("nothing to do");
     fixture.clock().advance_ms(600);
-    assert_eq!(one.hold_slot(slot("b", 1)).await, Ok(None), "it was extended");
+    assert_eq!(one.hold_slot(sample_slot_request("b", 1)).await, Ok(None), "it was extended");
     other.release_slot("turns/k1", "a", second).await.expect("released");
-    assert!(one.hold_slot(slot("b", 1)).await.expect("held").is_some());
+    assert!(one.hold_slot(sample_slot_request("b", 1)).await.expect("held").is_some());
 }
 
 pub async fn concurrent_requests_never_get_more_slots_than_there_are(fixture: &impl SharedStateFixture) {
     let stores = [fixture.open_shared_state(), fixture.open_shared_state()];
     let requests = (0..12).map(|number| {
         let store = stores[number % 2].clone();
-        tokio::spawn(async move { store.hold_slot(slot(&format!("s{number}"), 5)).await.expect("answered") })
+        tokio::spawn(
+            async move { store.hold_slot(sample_slot_request(&format!("s{number}"), 5)).await.expect("answered") },
+        )
     });
     let requests: Vec<_> = requests.collect();
     let mut held = 0;
@@ -133,22 +140,26 @@ pub async fn concurrent_requests_never_get_more_slots_than_there_are(fixture: &i
 
 pub async fn processes_share_the_tokens_of_a_bucket(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
-    assert_eq!(one.take_tokens(tokens(40)).await.expect("taken").granted, 40);
-    assert_eq!(other.take_tokens(tokens(40)).await.expect("taken").granted, 20);
-    let empty = one.take_tokens(tokens(1)).await.expect("taken");
+    assert_eq!(one.take_tokens(sample_token_request(40)).await.expect("taken").granted, 40);
+    assert_eq!(other.take_tokens(sample_token_request(40)).await.expect("taken").granted, 20);
+    let empty = one.take_tokens(sample_token_request(1)).await.expect("taken");
     assert_eq!(empty.granted, 0);
     assert!((1..=1_000).contains(&empty.next_in_ms), "{empty:?}");
     fixture.clock().advance_ms(2_000);
-    assert_eq!(other.take_tokens(tokens(40)).await.expect("taken").granted, 2, "a token a second");
+    assert_eq!(other.take_tokens(sample_token_request(40)).await.expect("taken").granted, 2, "a token a second");
     fixture.clock().advance_ms(600_000);
-    assert_eq!(one.take_tokens(tokens(100)).await.expect("taken").granted, 60, "it is never more than full");
+    assert_eq!(
+        one.take_tokens(sample_token_request(100)).await.expect("taken").granted,
+        60,
+        "it is never more than full"
+    );
 }
 
 pub async fn concurrent_requests_never_get_more_tokens_than_there_are(fixture: &impl SharedStateFixture) {
     let stores = [fixture.open_shared_state(), fixture.open_shared_state()];
     let requests = (0..10).map(|number| {
         let store = stores[number % 2].clone();
-        tokio::spawn(async move { store.take_tokens(tokens(9)).await.expect("answered").granted })
+        tokio::spawn(async move { store.take_tokens(sample_token_request(9)).await.expect("answered").granted })
     });
     let requests: Vec<_> = requests.collect();
     let mut granted = 0;
@@ -163,13 +174,13 @@ pub async fn usage_is_summed_once_per_source(fixture: &impl SharedStateFixture) 
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
     let sum = async |store: &Arc<dyn SharedState>| store.read_usage("today/k1").await.expect("read");
     assert_eq!(sum(&one).await, UsageAmounts::default());
-    one.report_usage(usage("s1", 5, 10)).await.expect("reported");
+    one.report_usage(sample_usage_update("s1", 5, 10)).await.expect("reported");
     assert_eq!(sum(&other).await.cost_microusd, 5, "what an unknown source used before does not count");
-    other.report_usage(usage("s1", 20, 30)).await.expect("reported");
+    other.report_usage(sample_usage_update("s1", 20, 30)).await.expect("reported");
     assert_eq!(sum(&one).await.cost_microusd, 25, "a part that was not reported is added with the next");
-    one.report_usage(usage("s1", 20, 30)).await.expect("reported");
+    one.report_usage(sample_usage_update("s1", 20, 30)).await.expect("reported");
     assert_eq!(sum(&other).await.cost_microusd, 25, "a repetition adds nothing");
-    one.report_usage(usage("s2", 0, 1)).await.expect("reported");
+    one.report_usage(sample_usage_update("s2", 0, 1)).await.expect("reported");
     let total = sum(&other).await;
     assert_eq!((total.cost_microusd, total.input_tokens, total.output_tokens), (26, 52, 0));
     assert_eq!(one.read_usage("today/k2").await, Ok(UsageAmounts::default()));

@@ -73,7 +73,7 @@ impl MemorySession {
         Seq(self.records.len() as u64)
     }
 
-    fn address(&self, session: &SessionId) -> SessionNameAndUid {
+    fn name_and_uid(&self, session: &SessionId) -> SessionNameAndUid {
         SessionNameAndUid { session: session.clone(), uid: self.uid }
     }
 
@@ -93,7 +93,7 @@ impl MemorySession {
     }
 
     /// Returns the summary, if the session is listed.
-    fn listed_summary(&self) -> Option<&SessionSummary> {
+    fn summary_if_listed(&self) -> Option<&SessionSummary> {
         self.summary.as_ref().filter(|_| !self.is_being_deleted)
     }
 
@@ -102,7 +102,7 @@ impl MemorySession {
             session: session.clone(),
             uid: self.uid,
             parent: self.parent,
-            summary: self.listed_summary()?.clone(),
+            summary: self.summary_if_listed()?.clone(),
             head: self.head(),
             is_quarantined: self.is_quarantined(),
             excerpt,
@@ -213,7 +213,7 @@ impl MemoryDiskState {
         uid
     }
 
-    fn describe_lease(&self, session: &SessionId) -> Result<Lease, Error> {
+    fn current_lease(&self, session: &SessionId) -> Result<Lease, Error> {
         let leased = self.session(session)?;
         Ok(Lease {
             epoch: leased.epoch,
@@ -233,7 +233,7 @@ impl MemoryDiskState {
             leased.takeovers = leased.takeovers.saturating_add(1);
         }
         (leased.epoch, leased.holder, leased.lease_expires_at) = (epoch, Some(node), expires_at);
-        self.describe_lease(session)
+        self.current_lease(session)
     }
 
     pub(super) fn create_session(&mut self, session: &SessionId, node: u64) -> Result<Lease, Error> {
@@ -243,7 +243,7 @@ impl MemoryDiskState {
             session,
             MemorySession { holder: Some(node), lease_expires_at, ..MemorySession::default() },
         );
-        self.describe_lease(session)
+        self.current_lease(session)
     }
 
     pub(super) fn acquire_lease(
@@ -298,11 +298,11 @@ impl MemoryDiskState {
         for spawned in &commit.spawned {
             self.ensure_name_is_free(&spawned.session, node)?;
         }
-        self.apply_commit(commit)
+        self.write_checked_commit(commit)
     }
 
     /// Writes a commit that was checked.
-    fn apply_commit(&mut self, commit: JournalCommit) -> Result<Seq, Error> {
+    fn write_checked_commit(&mut self, commit: JournalCommit) -> Result<Seq, Error> {
         let now = self.clock.now();
         self.store_bodies(&commit.bodies);
         if commit.summary.is_some() {
@@ -327,12 +327,12 @@ impl MemoryDiskState {
             session.outcomes.insert(drained.id, StoredSubmissionOutcome { at: now, digest, outcome: drained.outcome });
         }
         let head = session.head();
-        let sender = session.address(&commit.session);
+        let sender = session.name_and_uid(&commit.session);
         for spawned in commit.spawned {
             self.spawn(spawned, &sender);
         }
         for outgoing in commit.outgoing {
-            self.send(outgoing, &sender);
+            self.deliver_or_bounce(outgoing, &sender);
         }
         Ok(head)
     }
@@ -359,7 +359,7 @@ impl MemoryDiskState {
         self.insert_session(&spawned.session, child);
     }
 
-    fn send(&mut self, outgoing: OutgoingSubmission, sender: &SessionNameAndUid) {
+    fn deliver_or_bounce(&mut self, outgoing: OutgoingSubmission, sender: &SessionNameAndUid) {
         let delivered = self.deliver(&outgoing.to, outgoing.expected, outgoing.submission, Some(sender.clone()));
         if let (Err(_), Some(bounce)) = (delivered, outgoing.bounce) {
             let bounce = NewSubmission { exempt_from_limit: true, ..bounce };
@@ -422,7 +422,7 @@ impl MemoryDiskState {
     pub(super) fn held_sessions_with_entries(&self, node: u64, limit: usize) -> Vec<SessionNameAndUid> {
         let has_entries = |session: &MemorySession| session.holder == Some(node) && !session.inbox.is_empty();
         let found = self.sessions.iter().filter(|(_, session)| has_entries(session));
-        let mut found: Vec<_> = found.map(|(name, session)| session.address(name)).collect();
+        let mut found: Vec<_> = found.map(|(name, session)| session.name_and_uid(name)).collect();
         found.sort_by_key(|address| address.uid);
         found.truncate(limit);
         found
@@ -468,7 +468,7 @@ impl MemoryDiskState {
         node: u64,
     ) -> Result<(), Error> {
         let deleted = self.session(session)?;
-        let (sender, parent) = (deleted.address(session), deleted.parent);
+        let (sender, parent) = (deleted.name_and_uid(session), deleted.parent);
         let is_remembered = deleted.is_being_deleted;
         self.ensure_not_held(session, node, TakeoverPolicy::IfHolderDead)?;
         if self.sessions.values().any(|other| other.parent == Some(sender.uid)) {
@@ -504,7 +504,7 @@ impl MemoryDiskState {
             .sessions
             .iter()
             .filter_map(|(id, session)| {
-                let summary = session.listed_summary()?;
+                let summary = session.summary_if_listed()?;
                 Some((SessionListCursor { updated_at: summary.updated_at, session: id.clone() }, session, summary))
             })
             .filter(|(at, ..)| namespace.is_none() || name_namespace(at.session.as_str()) == namespace)
@@ -538,16 +538,16 @@ impl MemoryDiskState {
     }
 
     pub(super) fn children_of(&self, parent: SessionUid, limit: usize) -> Vec<SessionNameAndUid> {
-        self.find_addresses(limit, |session| session.parent == Some(parent))
+        self.find_sessions_where(limit, |session| session.parent == Some(parent))
     }
 
     pub(super) fn sessions_to_delete(&self, limit: usize) -> Vec<SessionNameAndUid> {
-        self.find_addresses(limit, |session| session.is_being_deleted)
+        self.find_sessions_where(limit, |session| session.is_being_deleted)
     }
 
-    fn find_addresses(&self, limit: usize, is_selected: impl Fn(&MemorySession) -> bool) -> Vec<SessionNameAndUid> {
-        let found = self.sessions.iter().filter(|(_, session)| is_selected(session));
-        let mut found: Vec<_> = found.map(|(name, session)| session.address(name)).collect();
+    fn find_sessions_where(&self, limit: usize, fits: impl Fn(&MemorySession) -> bool) -> Vec<SessionNameAndUid> {
+        let found = self.sessions.iter().filter(|(_, session)| fits(session));
+        let mut found: Vec<_> = found.map(|(name, session)| session.name_and_uid(name)).collect();
         found.sort_by_key(|address| address.uid);
         found.truncate(limit);
         found

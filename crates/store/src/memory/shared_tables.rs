@@ -85,7 +85,7 @@ impl SharedRecordAndMeterTables {
 
     fn report_usage(&mut self, report: UsageAccountUpdate) {
         let start = self.sources.insert(report.source, report.total).unwrap_or(report.before);
-        self.accounts.entry(report.account).or_default().add(&report.total.since(&start));
+        self.accounts.entry(report.account).or_default().add_amounts(&report.total.amounts_since(&start));
     }
 }
 

@@ -4,7 +4,7 @@ use segue_core::ids::{SessionId, SessionUid};
 
 use super::inbox::{NewInboxEntry, insert_entries};
 use super::leases::{begin, set_holder};
-use super::nodes::ensure_recent_heartbeat;
+use super::nodes::send_heartbeat_if_due;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, execute, query_opt, to_bigint};
 use super::session_row::{RowLock, find_session_row, load_session_row, namespace_of};
@@ -46,7 +46,7 @@ async fn adopt_session(
     uid: SessionUid,
     parent: Option<SessionUid>,
 ) -> Result<Lease, PostgresError> {
-    ensure_recent_heartbeat(db).await?;
+    send_heartbeat_if_due(db).await?;
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let exists = || PostgresError::Refused(Error::SessionExists { session: session.clone() });

@@ -98,7 +98,7 @@ async fn append_with_retry(
     loop {
         let client = db.writer_pool.get().await?;
         match append_commits(db, &client, commits).await {
-            Err(error) if error.is_collision() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
+            Err(error) if error.is_transaction_conflict() && attempt < CONFLICT_ATTEMPTS_MAX => attempt += 1,
             result => return result,
         }
     }

@@ -5,7 +5,7 @@ use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use tokio_postgres::Row;
 
 use super::PostgresStoreInner;
-use super::inbox::read_address;
+use super::inbox::read_name_and_uid;
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, now_ms, query, to_bigint};
 use super::session_row::{RowLock, find_session_name, load_session_row};
@@ -144,7 +144,7 @@ pub(super) async fn children_of(
 ) -> Result<Vec<SessionNameAndUid>, PostgresError> {
     let sql = "SELECT name, uid FROM segue_sessions WHERE parent = $1 ORDER BY uid LIMIT $2";
     let rows = query(&db.client().await?, sql, &[&to_bigint(parent.0), &to_bigint(limit as u64)]).await?;
-    Ok(rows.iter().map(read_address).collect())
+    Ok(rows.iter().map(read_name_and_uid).collect())
 }
 
 pub(super) async fn sessions_to_delete(
@@ -153,7 +153,7 @@ pub(super) async fn sessions_to_delete(
 ) -> Result<Vec<SessionNameAndUid>, PostgresError> {
     let sql = "SELECT name, uid FROM segue_sessions WHERE is_being_deleted ORDER BY uid LIMIT $1";
     let rows = query(&db.client().await?, sql, &[&to_bigint(limit as u64)]).await?;
-    Ok(rows.iter().map(read_address).collect())
+    Ok(rows.iter().map(read_name_and_uid).collect())
 }
 
 /// Leaves out sessions that another live node holds: it does their work.

@@ -15,7 +15,7 @@ use super::inbox::{NewInboxEntry, deliver, insert_entries};
 use super::leases::begin;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
-use super::session_row::{SummaryColumns, free_name, namespace_of};
+use super::session_row::{SummaryColumns, namespace_of, reclaim_unused_name};
 use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid, SpawnedSession};
 
 /// A commit with deliveries, encoded in the caller's thread.
@@ -114,7 +114,7 @@ async fn spawn_sessions(
 ) -> Result<(), PostgresError> {
     let names: Vec<&str> = spawned.iter().map(|child| child.session.as_str()).collect();
     for row in query(transaction, "SELECT name FROM segue_sessions WHERE name = ANY ($1)", &[&names]).await? {
-        free_name(db, transaction, &row.get::<_, String>(0).into()).await?;
+        reclaim_unused_name(db, transaction, &row.get::<_, String>(0).into()).await?;
     }
     let namespaces: Vec<Option<&str>> = spawned.iter().map(|child| namespace_of(&child.session)).collect();
     let heads: Vec<i64> = spawned.iter().map(|child| child.head).collect();

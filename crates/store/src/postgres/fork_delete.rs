@@ -7,10 +7,12 @@ use super::PostgresStoreInner;
 use super::append::journal_scope;
 use super::inbox::deliver;
 use super::leases::{begin, set_holder};
-use super::nodes::ensure_recent_heartbeat;
+use super::nodes::send_heartbeat_if_due;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{NOW_MICROS, execute, from_bigint, query, query_opt, to_bigint};
-use super::session_row::{RowLock, SummaryColumns, find_session_name, free_name, load_session_row, namespace_of};
+use super::session_row::{
+    RowLock, SummaryColumns, find_session_name, load_session_row, namespace_of, reclaim_unused_name,
+};
 use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
@@ -23,7 +25,7 @@ pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Re
         let (session, at, head) = (fork.from.clone(), fork.at_seq, origin.head);
         return Err(Error::ForkOutOfRange { session, at, head }.into());
     }
-    free_name(db, &transaction, &fork.to).await?;
+    reclaim_unused_name(db, &transaction, &fork.to).await?;
     let (summary, at) = (SummaryColumns::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
     let row = query_opt(
         &transaction,
@@ -75,7 +77,7 @@ pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Re
 
 /// Marks a session for deletion. It disappears from all lists.
 pub(super) async fn begin_delete(db: &PostgresStoreInner, session: &SessionId) -> Result<Lease, PostgresError> {
-    ensure_recent_heartbeat(db).await?;
+    send_heartbeat_if_due(db).await?;
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let session_row = load_session_row(&transaction, session, RowLock::Update).await?;
@@ -138,7 +140,7 @@ pub(super) async fn delete_session(
     };
     if let Some((parent, notice)) = parent.zip(notice_to_parent) {
         let notice = NewSubmission { exempt_from_limit: true, ..notice.clone() };
-        let sender = session_row.address(session);
+        let sender = session_row.name_and_uid(session);
         // A parent that is being deleted needs no notice.
         let _ = deliver(db, &transaction, &parent, session_row.parent_uid(), &notice, Some(&sender)).await?;
     }

@@ -199,11 +199,11 @@ pub(super) async fn held_sessions_with_entries(
         &[&db.node, &to_bigint(limit as u64)],
     )
     .await?;
-    Ok(rows.iter().map(read_address).collect())
+    Ok(rows.iter().map(read_name_and_uid).collect())
 }
 
 /// Reads a name and a uid.
-pub(super) fn read_address(row: &tokio_postgres::Row) -> SessionNameAndUid {
+pub(super) fn read_name_and_uid(row: &tokio_postgres::Row) -> SessionNameAndUid {
     SessionNameAndUid { session: row.get::<_, String>(0).into(), uid: SessionUid(from_bigint(row.get(1))) }
 }
 

@@ -5,10 +5,10 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 use tokio_postgres::IsolationLevel;
 
 use super::PostgresStoreInner;
-use super::nodes::{ensure_recent_heartbeat, lease_expiry};
+use super::nodes::{lease_expiry, send_heartbeat_if_due};
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, query, query_opt, to_bigint};
-use super::session_row::{PostgresSessionRow, RowLock, free_name, load_session_row, namespace_of};
+use super::session_row::{PostgresSessionRow, RowLock, load_session_row, namespace_of, reclaim_unused_name};
 use crate::{Error, InboxEmptiness, Lease, TakeoverPolicy};
 
 /// Begins a transaction at the isolation level that the statements were written for.
@@ -22,13 +22,13 @@ const INSERT_SESSION: &str = "INSERT INTO segue_sessions (uid, epoch, name, name
      FROM (SELECT nextval('segue_epochs') AS id OFFSET 0) u ON CONFLICT (name) DO NOTHING RETURNING uid";
 
 pub(super) async fn create_session(db: &PostgresStoreInner, session: &SessionId) -> Result<Lease, PostgresError> {
-    ensure_recent_heartbeat(db).await?;
+    send_heartbeat_if_due(db).await?;
     let mut client = db.client().await?;
     let (name, namespace) = (session.as_str(), namespace_of(session));
     let mut inserted = query_opt(&client, INSERT_SESSION, &[&name, &namespace, &db.node]).await?;
     if inserted.is_none() {
         let transaction = begin(&mut client).await?;
-        free_name(db, &transaction, session).await?;
+        reclaim_unused_name(db, &transaction, session).await?;
         inserted = query_opt(&transaction, INSERT_SESSION, &[&name, &namespace, &db.node]).await?;
         transaction.commit().await?;
     }
@@ -49,7 +49,7 @@ pub(super) async fn acquire_lease(
     session: &SessionId,
     takeover: TakeoverPolicy,
 ) -> Result<Lease, PostgresError> {
-    ensure_recent_heartbeat(db).await?;
+    send_heartbeat_if_due(db).await?;
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let session_row = load_session_row(&transaction, session, RowLock::Update).await?;

@@ -64,7 +64,7 @@ pub(super) async fn send_heartbeat(db: &PostgresStoreInner) -> Result<(), Postgr
 }
 
 /// Sends a heartbeat if half of the lease has passed since the last one, so that a new lease does not begin expired.
-pub(super) async fn ensure_recent_heartbeat(db: &PostgresStoreInner) -> Result<(), PostgresError> {
+pub(super) async fn send_heartbeat_if_due(db: &PostgresStoreInner) -> Result<(), PostgresError> {
     let last = *db.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
     let is_recent = last.is_some_and(|(at, offset)| {
         let advanced = Duration::from_millis(from_bigint(db.clock_offset_ms() - offset));

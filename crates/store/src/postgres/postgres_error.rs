@@ -39,7 +39,7 @@ impl From<PoolError> for PostgresError {
 impl PostgresError {
     /// Returns whether the operation was rolled back because of another transaction, so that it should be tried again:
     /// a deadlock, a text that was erased while it was about to be shared, or a row that both inserted.
-    pub(super) fn is_collision(&self) -> bool {
+    pub(super) fn is_transaction_conflict(&self) -> bool {
         let Self::Sql(error) = self else { return false };
         error.code().is_some_and(|code| {
             [

@@ -174,7 +174,7 @@ pub(super) async fn check_integrity(db: &PostgresStoreInner) -> Result<Integrity
         for row in &names {
             let session = SessionId::from(row.get::<_, String>(0));
             report.session_count += 1;
-            let detail = match check_session(db, &client, &session).await {
+            let detail = match check_session_integrity(db, &client, &session).await {
                 Ok(()) => {
                     row.get::<_, Option<&[u8]>>(1).and_then(|sealed| encoding::unseal_summary(&session, sealed).err())
                 }
@@ -200,7 +200,7 @@ pub(super) async fn check_integrity(db: &PostgresStoreInner) -> Result<Integrity
     Ok(report)
 }
 
-async fn check_session(
+async fn check_session_integrity(
     db: &PostgresStoreInner,
     client: &impl GenericClient,
     session: &SessionId,

@@ -37,7 +37,7 @@ impl PostgresSessionRow {
         SessionUid(from_bigint(self.uid))
     }
 
-    pub(super) fn address(&self, session: &SessionId) -> SessionNameAndUid {
+    pub(super) fn name_and_uid(&self, session: &SessionId) -> SessionNameAndUid {
         SessionNameAndUid { session: session.clone(), uid: self.session_uid() }
     }
 
@@ -116,7 +116,7 @@ pub(super) async fn find_session_name(
 
 /// Refuses if a session has this name. What remains of a session without records that no live node holds, or whose
 /// creation was abandoned, is deleted.
-pub(super) async fn free_name(
+pub(super) async fn reclaim_unused_name(
     db: &PostgresStoreInner,
     client: &impl GenericClient,
     session: &SessionId,

@@ -61,7 +61,7 @@ struct UnindexedAddressChanges {
 
 impl SqliteStoreConnection {
     /// Reads new rows of the list. Must be called first in every transaction.
-    pub(super) fn read_new_addresses(&self) -> Result<(), rusqlite::Error> {
+    pub(super) fn read_new_body_addresses(&self) -> Result<(), rusqlite::Error> {
         let mut addresses = self.unindexed.borrow_mut();
         let mut query = self.prepare_cached("SELECT id, data FROM unindexed_addresses WHERE id > ?1 ORDER BY id")?;
         let mut rows = query.query([addresses.last_row])?;
@@ -70,7 +70,7 @@ impl SqliteStoreConnection {
             if data.is_empty() {
                 addresses.listed.clear();
             }
-            addresses.listed.extend(decode_addresses(data));
+            addresses.listed.extend(decode_body_addresses(data));
             addresses.last_row = id;
         }
         Ok(())
@@ -91,23 +91,23 @@ impl SqliteStoreConnection {
     }
 
     /// Adds the address of a new body.
-    pub(super) fn add_address(&self, hash: i64, body_row: i64) {
+    pub(super) fn add_body_address(&self, hash: i64, body_row: i64) {
         self.unindexed.borrow_mut().change.added.insert((hash, body_row));
     }
 
     /// Removes an address from the index. The list must have been moved there by
-    /// [`flush_addresses_to_index`](Self::flush_addresses_to_index).
-    pub(super) fn remove_address(&self, hash: i64, body_row: i64) -> Result<(), rusqlite::Error> {
+    /// [`flush_body_addresses_to_index`](Self::flush_body_addresses_to_index).
+    pub(super) fn remove_body_address(&self, hash: i64, body_row: i64) -> Result<(), rusqlite::Error> {
         self.prepare_cached("DELETE FROM addresses WHERE hash = ?1 AND body = ?2")?.execute([hash, body_row])?;
         Ok(())
     }
 
     /// Moves the whole list into the index, so that addresses can be removed there.
-    pub(super) fn flush_addresses_to_index(&self) -> Result<(), rusqlite::Error> {
-        self.move_all_to_index(&mut self.unindexed.borrow_mut())
+    pub(super) fn flush_body_addresses_to_index(&self) -> Result<(), rusqlite::Error> {
+        self.move_body_addresses_to_index(&mut self.unindexed.borrow_mut())
     }
 
-    fn move_all_to_index(&self, addresses: &mut UnindexedBodyAddresses) -> Result<(), rusqlite::Error> {
+    fn move_body_addresses_to_index(&self, addresses: &mut UnindexedBodyAddresses) -> Result<(), rusqlite::Error> {
         let mut moved = std::mem::take(&mut addresses.change.added);
         if !addresses.change.flushed {
             moved.extend(&addresses.listed);
@@ -118,11 +118,11 @@ impl SqliteStoreConnection {
         }
         self.execute("DELETE FROM unindexed_addresses", [])?;
         addresses.change.flushed = true;
-        self.append_address_row(addresses, &[])
+        self.append_body_address_row(addresses, &[])
     }
 
     /// Writes the new addresses of this transaction, before it is committed.
-    pub(super) fn write_new_addresses(&self) -> Result<(), rusqlite::Error> {
+    pub(super) fn write_new_body_addresses(&self) -> Result<(), rusqlite::Error> {
         let addresses = &mut *self.unindexed.borrow_mut();
         let Some(newest_row) = addresses.change.added.iter().map(|(_, body_row)| *body_row).max() else {
             return Ok(());
@@ -132,10 +132,10 @@ impl SqliteStoreConnection {
             .unwrap_or(UNINDEXED_ADDRESSES_MAX)
             .clamp(UNINDEXED_ADDRESSES_MIN, UNINDEXED_ADDRESSES_MAX);
         if listed + addresses.change.added.len() > listed_max {
-            return self.move_all_to_index(addresses);
+            return self.move_body_addresses_to_index(addresses);
         }
-        let data = encode_addresses(&addresses.change.added);
-        self.append_address_row(addresses, &data)
+        let data = encode_body_addresses(&addresses.change.added);
+        self.append_body_address_row(addresses, &data)
     }
 
     /// Applies the transaction's changes to the copy in memory.
@@ -154,7 +154,11 @@ impl SqliteStoreConnection {
         self.unindexed.borrow_mut().change = UnindexedAddressChanges::default();
     }
 
-    fn append_address_row(&self, addresses: &mut UnindexedBodyAddresses, data: &[u8]) -> Result<(), rusqlite::Error> {
+    fn append_body_address_row(
+        &self,
+        addresses: &mut UnindexedBodyAddresses,
+        data: &[u8],
+    ) -> Result<(), rusqlite::Error> {
         let next = addresses.change.last_row.unwrap_or(addresses.last_row) + 1;
         self.prepare_cached("INSERT INTO unindexed_addresses VALUES (?1, ?2)")?.execute(params![next, data])?;
         addresses.change.last_row = Some(next);
@@ -162,12 +166,12 @@ impl SqliteStoreConnection {
     }
 }
 
-fn encode_addresses(addresses: &BTreeSet<BodyIndexEntry>) -> Vec<u8> {
+fn encode_body_addresses(addresses: &BTreeSet<BodyIndexEntry>) -> Vec<u8> {
     addresses.iter().flat_map(|(hash, body_row)| [hash.to_le_bytes(), body_row.to_le_bytes()]).flatten().collect()
 }
 
-/// Decodes the result of [`encode_addresses`]. Corrupted bytes give addresses that match no body.
-fn decode_addresses(data: &[u8]) -> impl Iterator<Item = BodyIndexEntry> {
+/// Decodes the result of [`encode_body_addresses`]. Corrupted bytes give addresses that match no body.
+fn decode_body_addresses(data: &[u8]) -> impl Iterator<Item = BodyIndexEntry> {
     data.chunks_exact(BODY_ADDRESS_BYTES).map(|pair| {
         let number = |at: usize| pair[at..].first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         (number(0), number(8))

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
-use super::inbox::read_address;
+use super::inbox::read_name_and_uid;
 use super::read::read_session_body_refs;
 use super::session_row::{find_session_name, load_session_row, newest_change, sortable_time};
 use super::sqlite_error::TransactionError;
@@ -128,7 +128,7 @@ pub(super) fn children_of(
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_by_parent WHERE parent = ?1 ORDER BY uid LIMIT ?2",
     )?;
-    let rows = query.query_map(params![parent.0, row_limit(limit)], read_address)?;
+    let rows = query.query_map(params![parent.0, row_limit(limit)], read_name_and_uid)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn sessions_to_delete(db: &Connection, limit: usize) -> Result<Vec<Se
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_to_delete WHERE is_being_deleted = 1 ORDER BY uid LIMIT ?1",
     )?;
-    let rows = query.query_map([row_limit(limit)], read_address)?;
+    let rows = query.query_map([row_limit(limit)], read_name_and_uid)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -51,7 +51,10 @@ impl EncodedCrossSessionWrites {
             to: outgoing.to.clone(),
             expected: outgoing.expected,
             submission: EncodedSubmission::new(&outgoing.to, &outgoing.submission),
-            bounce: outgoing.bounce.as_ref().map(|bounce| EncodedSubmission::exempt(&commit.session, bounce)),
+            bounce: outgoing
+                .bounce
+                .as_ref()
+                .map(|bounce| EncodedSubmission::new_exempt_from_limit(&commit.session, bounce)),
         };
         Some(Self {
             drained: commit.drained.iter().map(|entry| EncodedSubmissionOutcome::new(&commit.session, entry)).collect(),
@@ -94,7 +97,11 @@ impl EncodedSpawn {
             head: Seq(spawned.records.len() as u64),
             journal: EncodedJournal::new(session, &spawned.records, &spawned.bodies),
             summary: EncodedSummary::new(session, &spawned.summary),
-            entries: spawned.entries.iter().map(|entry| EncodedSubmission::exempt(session, entry)).collect(),
+            entries: spawned
+                .entries
+                .iter()
+                .map(|entry| EncodedSubmission::new_exempt_from_limit(session, entry))
+                .collect(),
         }
     }
 }
@@ -109,7 +116,7 @@ impl CheckedCrossSessionWrites<'_> {
         now: UnixMillis,
     ) -> Result<(), rusqlite::Error> {
         let Self { deliveries, drained_rows } = self;
-        let sender = session_row.address(session);
+        let sender = session_row.name_and_uid(session);
         if !drained_rows.is_empty() {
             drain_entries(db, session_row, &deliveries.drained, drained_rows, now)?;
         }

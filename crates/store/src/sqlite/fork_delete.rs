@@ -101,7 +101,7 @@ pub(super) fn delete_session(
     if has_children(db, session_row.uid)? {
         return Err(TransactionError::Rejected(Error::HasChildren { session: session.clone() }));
     }
-    db.flush_addresses_to_index()?;
+    db.flush_body_addresses_to_index()?;
     for body in collect_session_bodies(db, session_row.key, session_row.head, session)? {
         release_body(db, session_row.key, body)?;
     }
@@ -124,7 +124,8 @@ pub(super) fn delete_session(
         None => None,
     };
     if let Some((parent, notice)) = parent.zip(notice_to_parent) {
-        let (encoded, sender) = (EncodedSubmission::exempt(&parent, notice), session_row.address(session));
+        let (encoded, sender) =
+            (EncodedSubmission::new_exempt_from_limit(&parent, notice), session_row.name_and_uid(session));
         // A parent that is being deleted needs no notice.
         let _ = deliver(db, &parent, session_row.parent, &encoded, Some(&sender), now)?;
     }
@@ -205,7 +206,7 @@ fn release_body(db: &SqliteStoreConnection, session: i64, body: i64) -> Result<(
         }
         None => {
             db.prepare_cached("DELETE FROM bodies WHERE id = ?1")?.execute([body])?;
-            db.remove_address(address, body)?;
+            db.remove_body_address(address, body)?;
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ impl EncodedSubmission {
     }
 
     /// Encodes a submission that is never refused because of the limit.
-    pub(super) fn exempt(receiver: &SessionId, submission: &NewSubmission) -> Self {
+    pub(super) fn new_exempt_from_limit(receiver: &SessionId, submission: &NewSubmission) -> Self {
         Self::new(receiver, &NewSubmission { exempt_from_limit: true, ..submission.clone() })
     }
 
@@ -179,11 +179,11 @@ fn prune_outcomes(db: &Connection, now: UnixMillis) -> Result<(), rusqlite::Erro
         "DELETE FROM outcomes WHERE (session, submission) IN
          (SELECT session, submission FROM outcomes WHERE at < ?1 ORDER BY at LIMIT ?2)",
     )?
-    .execute(params![oldest_kept(now), OUTCOMES_PRUNED_PER_COMMIT_MAX])?;
+    .execute(params![oldest_kept_outcome_at(now), OUTCOMES_PRUNED_PER_COMMIT_MAX])?;
     Ok(())
 }
 
-fn oldest_kept(now: UnixMillis) -> u64 {
+fn oldest_kept_outcome_at(now: UnixMillis) -> u64 {
     now.0.saturating_sub(OUTCOME_RETENTION_MS)
 }
 
@@ -198,7 +198,7 @@ fn find_submission_digest(
         "SELECT digest FROM inbox WHERE session = ?1 AND submission = ?2 UNION ALL
          SELECT digest FROM outcomes WHERE session = ?1 AND submission = ?2 AND at >= ?3",
     )?
-    .query_row(params![session.0, submission.0.cast_signed(), oldest_kept(now)], |row| row.get(0))
+    .query_row(params![session.0, submission.0.cast_signed(), oldest_kept_outcome_at(now)], |row| row.get(0))
     .optional()
 }
 
@@ -242,7 +242,7 @@ pub(super) fn read_outcome(
     }
     let sealed: Option<Vec<u8>> = db
         .prepare_cached("SELECT data FROM outcomes WHERE session = ?1 AND submission = ?2 AND at >= ?3")?
-        .query_row(params![key[0], key[1], oldest_kept(now)], |row| row.get(0))
+        .query_row(params![key[0], key[1], oldest_kept_outcome_at(now)], |row| row.get(0))
         .optional()?;
     let Some(sealed) = sealed else { return Ok(SubmissionStatus::Unknown) };
     let outcome = encoding::unseal_outcome(session, submission, &sealed)
@@ -260,12 +260,12 @@ pub(super) fn held_sessions_with_entries(
         "SELECT name, uid FROM sessions INDEXED BY sessions_with_entries
          WHERE lease_holder = ?1 AND inbox_entries > 0 ORDER BY uid LIMIT ?2",
     )?;
-    let rows = query.query_map(params![holder, i64::try_from(limit).unwrap_or(i64::MAX)], read_address)?;
+    let rows = query.query_map(params![holder, i64::try_from(limit).unwrap_or(i64::MAX)], read_name_and_uid)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Reads a name and a uid.
-pub(super) fn read_address(row: &rusqlite::Row<'_>) -> Result<SessionNameAndUid, rusqlite::Error> {
+pub(super) fn read_name_and_uid(row: &rusqlite::Row<'_>) -> Result<SessionNameAndUid, rusqlite::Error> {
     Ok(SessionNameAndUid { session: row.get::<_, String>(0)?.into(), uid: SessionUid(row.get(1)?) })
 }
 

@@ -77,7 +77,7 @@ pub(super) fn read_bodies(
 ) -> Result<Vec<Arc<str>>, TransactionError> {
     let session_row = load_session_row(db, session)?;
     // If the list of new addresses cannot be read, bodies are found without it.
-    let _ = db.read_new_addresses();
+    let _ = db.read_new_body_addresses();
     ids.iter().map(|id| read_body(db, session, &session_row, *id)).collect()
 }
 
@@ -155,7 +155,7 @@ pub(super) fn check_integrity(db: &SqliteStoreConnection) -> Result<IntegrityRep
     }
     report
         .store_problems
-        .extend(db.read_new_addresses().err().map(|error| format!("the list of new addresses: {error}")));
+        .extend(db.read_new_body_addresses().err().map(|error| format!("the list of new addresses: {error}")));
     let mut query = db.prepare("SELECT key, name, summary FROM sessions ORDER BY name")?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {

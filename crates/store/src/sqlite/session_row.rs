@@ -26,7 +26,7 @@ pub(super) struct SqliteSessionRow {
 }
 
 impl SqliteSessionRow {
-    pub(super) fn address(&self, session: &SessionId) -> SessionNameAndUid {
+    pub(super) fn name_and_uid(&self, session: &SessionId) -> SessionNameAndUid {
         SessionNameAndUid { session: session.clone(), uid: self.uid }
     }
 

@@ -244,6 +244,6 @@ fn insert_or_share_body(
         body.packed
     ])?;
     let body_row = db.last_insert_rowid();
-    db.add_address(address, body_row);
+    db.add_body_address(address, body_row);
     Ok((body_row, true))
 }

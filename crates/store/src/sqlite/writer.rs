@@ -276,7 +276,7 @@ impl WriterThread {
     ) -> Result<(), TransactionError> {
         let mut run_all = || {
             self.db.execute_batch("BEGIN IMMEDIATE")?;
-            self.db.read_new_addresses()?;
+            self.db.read_new_body_addresses()?;
             let (mut jobs_run, mut bytes) = (0, 0);
             loop {
                 while let Some(job) = group.get_mut(jobs_run) {
@@ -290,7 +290,7 @@ impl WriterThread {
                 let Some(job) = next(jobs_run) else { break };
                 group.push(job);
             }
-            self.db.write_new_addresses()?;
+            self.db.write_new_body_addresses()?;
             Ok(self.db.execute_batch("COMMIT")?)
         };
         // A panic is a bug in one job. The others must still be written, so the thread survives: everything that the job

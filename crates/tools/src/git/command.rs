@@ -15,7 +15,7 @@ thread_local! {
 ///
 /// Each git command of the work holds the lock, too, as its standard input. So if this process is killed, the next one
 /// waits until a command that is still running has ended.
-pub(super) fn exclusively<T>(lock_file: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn with_lock_file<T>(lock_file: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", lock_file.display());
     if let Some(parent) = lock_file.parent() {
         std::fs::create_dir_all(parent).map_err(failed)?;
@@ -37,7 +37,7 @@ impl Drop for GitLockReleaseGuard {
 }
 
 /// Returns the lock that a git command of this thread holds, too.
-pub(super) fn shared_lock() -> Option<File> {
+pub(super) fn clone_held_lock() -> Option<File> {
     HELD_LOCK.with_borrow(|lock| lock.as_ref().and_then(|lock| lock.try_clone().ok()))
 }
 
@@ -55,7 +55,7 @@ fn git_command(folder: &Path) -> Command {
         .env("GIT_OPTIONAL_LOCKS", "0")
         .env("GIT_EDITOR", "true")
         .env("LC_ALL", "C")
-        .stdin(shared_lock().map_or_else(Stdio::null, Stdio::from));
+        .stdin(clone_held_lock().map_or_else(Stdio::null, Stdio::from));
     // A hook of the user may have started this process; its repository is not ours.
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"] {
         command.env_remove(variable);

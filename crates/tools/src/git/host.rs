@@ -54,13 +54,13 @@ pub(crate) fn agent_worktree(state_folder: &Path, invocation: &ToolInvocation) -
         Some((_, other)) => (other, true),
         None => (agent, false),
     };
-    let link = agent_link(&session_worktrees(state_folder, invocation), agent)?;
+    let link = agent_worktree_file(&session_worktrees(state_folder, invocation), agent)?;
     let folder = PathBuf::from(std::fs::read_to_string(link).ok()?);
     folder.is_dir().then_some(AgentWorktree { folder, is_read_only })
 }
 
 /// Returns the file that names the worktree of an agent.
-fn agent_link(worktrees: &Path, agent: &str) -> Option<PathBuf> {
+fn agent_worktree_file(worktrees: &Path, agent: &str) -> Option<PathBuf> {
     let is_plain = !agent.is_empty() && agent.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
     is_plain.then(|| worktrees.join("agents").join(agent))
 }
@@ -79,35 +79,40 @@ pub(crate) fn run_repository_tool(
     };
     match tool {
         RepositoryTool::Inspect => {
-            let result = repository.inspect(request.path.as_deref().unwrap_or("knowledge.dot"))?;
+            let result =
+                repository.inspect_and_create_integration(request.path.as_deref().unwrap_or("knowledge.dot"))?;
             Ok(done(format!("based on {}", result.base), result))
         }
         RepositoryTool::Worktree => {
             let result = repository.prepare_worktree(request)?;
-            if let Some(link) = agent.and_then(|agent| agent_link(&repository.worktrees, agent)) {
+            if let Some(link) = agent.and_then(|agent| agent_worktree_file(&repository.worktrees, agent)) {
                 let folder = repository.worktree_folder(&request.story);
-                write_link(&link, &folder).map_err(|error| format!("{}: {error}", link.display()))?;
+                write_agent_worktree_file(&link, &folder).map_err(|error| format!("{}: {error}", link.display()))?;
             }
             Ok(done("the worktree is ready".to_owned(), result))
         }
-        RepositoryTool::Commit => repository.commit(request).map(|(diff, result)| done(diff, result)),
-        RepositoryTool::Rebase => repository.rebase(request).map(|(diff, result)| done(diff, result)),
-        RepositoryTool::Merge => repository.merge(request).map(|result| done("merged".to_owned(), result)),
-        RepositoryTool::Read => match repository.read(request)? {
+        RepositoryTool::Commit => repository.commit_worktree(request).map(|(diff, result)| done(diff, result)),
+        RepositoryTool::Rebase => repository.rebase_onto_integration(request).map(|(diff, result)| done(diff, result)),
+        RepositoryTool::Merge => {
+            repository.merge_into_integration(request).map(|result| done("merged".to_owned(), result))
+        }
+        RepositoryTool::Read => match repository.read_worktree_file(request)? {
             Some(text) => Ok(done(text, RepositoryResult::default())),
             None => Ok(done(String::new(), RepositoryResult { is_missing: true, ..RepositoryResult::default() })),
         },
         RepositoryTool::Write => {
-            repository.write(request).map(|()| done("written".to_owned(), RepositoryResult::default()))
+            repository.write_worktree_file(request).map(|()| done("written".to_owned(), RepositoryResult::default()))
         }
-        RepositoryTool::Restore => repository.restore(request).map(|result| done("restored".to_owned(), result)),
-        RepositoryTool::Land => repository.land(request).map(|result| done("landed".to_owned(), result)),
+        RepositoryTool::Restore => {
+            repository.restore_worktree(request).map(|result| done("restored".to_owned(), result))
+        }
+        RepositoryTool::Land => repository.land_on_user_branch(request).map(|result| done("landed".to_owned(), result)),
         RepositoryTool::UndoLanding => repository.undo_landing(request).map(|result| done("undone".to_owned(), result)),
         RepositoryTool::Test => Err("tests are run elsewhere".to_owned()),
     }
 }
 
-fn write_link(link: &Path, folder: &Path) -> std::io::Result<()> {
+fn write_agent_worktree_file(link: &Path, folder: &Path) -> std::io::Result<()> {
     if let Some(parent) = link.parent() {
         std::fs::create_dir_all(parent)?;
     }
@@ -115,7 +120,7 @@ fn write_link(link: &Path, folder: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the result of a test run.
-pub(crate) fn test_result(commit: &str, passed: bool, output: &str) -> RepositoryResult {
+pub(crate) fn build_test_result(commit: &str, passed: bool, output: &str) -> RepositoryResult {
     RepositoryResult {
         commit: commit.to_owned(),
         passed: Some(passed),

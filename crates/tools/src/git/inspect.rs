@@ -10,8 +10,8 @@ use crate::limits::{GIT_DISK_SPACE_KIB_MIN, GIT_FILE_BYTES_MAX};
 
 impl TeamRepository {
     /// Looks at the repository and creates the integration branch, unless it exists.
-    pub(crate) fn inspect(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
-        self.exclusively(|| self.inspect_locked(knowledge_file))
+    pub(crate) fn inspect_and_create_integration(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
+        self.with_repository_lock(|| self.inspect_locked(knowledge_file))
     }
 
     fn inspect_locked(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
@@ -44,7 +44,7 @@ impl TeamRepository {
             warnings.push("the repository has submodules; they are initialised in each worktree".to_owned());
         }
         check_large_files(folder, &head)?;
-        let base = self.start_integration(&head)?;
+        let base = self.create_integration_branch(&head)?;
         let file_at = |commit: &str, path: &str| -> Option<String> {
             let name = format!("{commit}:{path}");
             let bytes: usize = git(folder, ["cat-file", "-s", &name]).ok()?.parse().ok()?;
@@ -63,7 +63,7 @@ impl TeamRepository {
     }
 
     /// Creates the integration branch at `head`. Returns the commit on which it was based when it was created.
-    fn start_integration(&self, head: &str) -> Result<String, String> {
+    fn create_integration_branch(&self, head: &str) -> Result<String, String> {
         let base_ref = format!("refs/segue/base/{}", self.spec);
         let integration = self.integration_ref();
         if let (Some(base), Some(_)) =

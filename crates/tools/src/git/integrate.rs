@@ -18,8 +18,11 @@ struct RecordedConflict {
 impl TeamRepository {
     /// Rebases the work of a story onto the integration branch. On a conflict the work is kept, and the worktree is set to
     /// the integration branch.
-    pub(crate) fn rebase(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
-        self.exclusively(|| {
+    pub(crate) fn rebase_onto_integration(
+        &self,
+        request: &RepositoryRequest,
+    ) -> Result<(String, RepositoryResult), String> {
+        self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             let head = self.integration_head()?;
             self.remove_own_lock(&folder);
@@ -40,7 +43,7 @@ impl TeamRepository {
                     if files.is_empty() {
                         return Err(format!("the rebase failed: {error}"));
                     }
-                    self.keep(&folder, &request.story)?;
+                    self.keep_worktree_content(&folder, &request.story)?;
                     let commit = request.commit.clone().unwrap_or_default();
                     let conflict = RecordedConflict { commit, base: head, files };
                     self.record_conflict(request, &conflict)?;
@@ -83,7 +86,7 @@ impl TeamRepository {
 
     /// Returns the worktree of a story, if it contains exactly this commit and nothing else.
     pub(crate) fn check_tested_commit(&self, story: &str, commit: &str) -> Result<std::path::PathBuf, String> {
-        self.exclusively(|| {
+        self.with_repository_lock(|| {
             let folder = self.existing_worktree(story)?;
             self.remove_own_lock(&folder);
             let head = git(&folder, ["rev-parse", "HEAD"])?;
@@ -99,8 +102,8 @@ impl TeamRepository {
     }
 
     /// Moves the integration branch forward to a commit that contains it.
-    pub(crate) fn merge(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        self.exclusively(|| {
+    pub(crate) fn merge_into_integration(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+        self.with_repository_lock(|| {
             let commit = request.commit.clone().ok_or("no commit is given")?;
             let head = self.integration_head()?;
             let is_merged = git_succeeds(&self.folder, ["merge-base", "--is-ancestor", &commit, &head]);
@@ -117,8 +120,8 @@ impl TeamRepository {
     }
 
     /// Merges the integration branch into a branch of the user that is not checked out anywhere.
-    pub(crate) fn land(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        self.exclusively(|| {
+    pub(crate) fn land_on_user_branch(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+        self.with_repository_lock(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
             self.refuse_if_checked_out(&name)?;
@@ -143,7 +146,7 @@ impl TeamRepository {
 
     /// Sets a branch of the user back to where it was before it was landed on.
     pub(crate) fn undo_landing(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        self.exclusively(|| {
+        self.with_repository_lock(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
             self.refuse_if_checked_out(&name)?;

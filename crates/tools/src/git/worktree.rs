@@ -17,16 +17,16 @@ const INCLUDE_FILE: &str = ".worktreeinclude";
 impl TeamRepository {
     /// Prepares the worktree of a story, at the integration branch.
     pub(crate) fn prepare_worktree(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        self.exclusively(|| {
+        self.with_repository_lock(|| {
             let head = self.integration_head()?;
             let folder = self.worktree_folder(&request.story);
-            let marker = self.marker(&request.story);
+            let marker = self.prepared_marker_path(&request.story);
             let is_same_work = fs::read_to_string(&marker).is_ok_and(|work| work == request.work);
             if folder.join(".git").exists() {
                 self.existing_worktree(&request.story)?;
                 self.remove_own_lock(&folder);
                 if !is_same_work {
-                    self.keep(&folder, &request.story)?;
+                    self.keep_worktree_content(&folder, &request.story)?;
                     git(&folder, ["reset", "--hard", &head])?;
                     git(&folder, ["clean", "-fd"])?;
                 }
@@ -54,7 +54,7 @@ impl TeamRepository {
         }
         // A crash may have left the one of an earlier run.
         self.remove_base_worktree()?;
-        self.exclusively(|| {
+        self.with_repository_lock(|| {
             let folder = self.base_worktree_folder();
             let path = folder.to_string_lossy().into_owned();
             git(&self.folder, ["worktree", "add", "--quiet", "--force", "--detach", &path, base])?;
@@ -65,7 +65,7 @@ impl TeamRepository {
 
     /// Removes that worktree. Nobody works in it.
     pub(crate) fn remove_base_worktree(&self) -> Result<(), String> {
-        self.exclusively(|| {
+        self.with_repository_lock(|| {
             let folder = self.base_worktree_folder();
             match fs::remove_dir_all(&folder) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -83,13 +83,13 @@ impl TeamRepository {
     }
 
     /// Returns the file that says for which work item a worktree was prepared.
-    fn marker(&self, story: &str) -> PathBuf {
+    fn prepared_marker_path(&self, story: &str) -> PathBuf {
         self.worktrees.join(&self.spec).join(format!("{story}.work"))
     }
 
     /// Returns true if the worktree of a story was set up for the work item of a request.
     pub(crate) fn is_set_up(&self, request: &RepositoryRequest) -> bool {
-        fs::read_to_string(self.set_up_marker(&request.story)).is_ok_and(|work| work == request.work)
+        fs::read_to_string(self.set_up_marker_path(&request.story)).is_ok_and(|work| work == request.work)
     }
 
     /// Notes that the worktree of a story is set up. Git must not see what the set-up wrote: it would become a part of the
@@ -102,12 +102,12 @@ impl TeamRepository {
                 "the set-up of the worktree changed files that git does not ignore; add them to `.gitignore`:\n{changed}"
             ));
         }
-        let marker = self.set_up_marker(&request.story);
+        let marker = self.set_up_marker_path(&request.story);
         fs::write(&marker, &request.work).map_err(|error| format!("{}: {error}", marker.display()))
     }
 
     /// Returns the file that says for which work item a worktree was set up.
-    fn set_up_marker(&self, story: &str) -> PathBuf {
+    fn set_up_marker_path(&self, story: &str) -> PathBuf {
         self.worktrees.join(&self.spec).join(format!("{story}.set-up"))
     }
 
@@ -135,7 +135,7 @@ impl TeamRepository {
     }
 
     /// Keeps everything that a worktree contains, as a commit.
-    pub(super) fn keep(&self, folder: &Path, story: &str) -> Result<(), String> {
+    pub(super) fn keep_worktree_content(&self, folder: &Path, story: &str) -> Result<(), String> {
         // A rebase that a crash interrupted.
         if !git_succeeds(folder, ["symbolic-ref", "--quiet", "HEAD"]) {
             let _ = git(folder, ["rebase", "--abort"]);
@@ -181,8 +181,8 @@ impl TeamRepository {
     }
 
     /// Commits the changes of a worktree. Returns the diff against the base, and what changed.
-    pub(crate) fn commit(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
-        self.exclusively(|| {
+    pub(crate) fn commit_worktree(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
+        self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             self.remove_own_lock(&folder);
             git(&folder, ["add", "--all"])?;
@@ -214,21 +214,21 @@ impl TeamRepository {
     }
 
     /// Sets a worktree back to a commit. What it contained is kept.
-    pub(crate) fn restore(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
-        self.exclusively(|| {
+    pub(crate) fn restore_worktree(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+        self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             let commit = request.commit.clone().or_else(|| request.base.clone()).ok_or("no commit is given")?;
             self.remove_own_lock(&folder);
-            self.keep(&folder, &request.story)?;
+            self.keep_worktree_content(&folder, &request.story)?;
             git(&folder, ["reset", "--hard", &commit])?;
             git(&folder, ["clean", "-fd"])?;
-            fs::write(self.marker(&request.story), &request.work).map_err(|error| error.to_string())?;
+            fs::write(self.prepared_marker_path(&request.story), &request.work).map_err(|error| error.to_string())?;
             Ok(RepositoryResult { commit, ..RepositoryResult::default() })
         })
     }
 
     /// Reads one file of a worktree; `None` if it does not exist.
-    pub(crate) fn read(&self, request: &RepositoryRequest) -> Result<Option<String>, String> {
+    pub(crate) fn read_worktree_file(&self, request: &RepositoryRequest) -> Result<Option<String>, String> {
         let path = self.file_in_worktree(request)?;
         match fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -241,7 +241,7 @@ impl TeamRepository {
     }
 
     /// Writes one file of a worktree.
-    pub(crate) fn write(&self, request: &RepositoryRequest) -> Result<(), String> {
+    pub(crate) fn write_worktree_file(&self, request: &RepositoryRequest) -> Result<(), String> {
         let path = self.file_in_worktree(request)?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|error| error.to_string())?;

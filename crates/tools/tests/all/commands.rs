@@ -154,7 +154,8 @@ async fn dropping_a_run_ends_its_command() {
     let request =
         invocation(&agent("ann"), RunCommand.name(), json!({"command": "sh -c 'echo $$ > pid; exec sleep 600'"}));
     let host = shop.host.clone();
-    let running = tokio::spawn(async move { host.run(request, segue_engine::tools::ToolRunContext::detached()).await });
+    let running =
+        tokio::spawn(async move { host.run(request, segue_engine::tools::ToolRunContext::for_tests()).await });
     let path = shop.path("pid");
     let pid = tokio::task::spawn_blocking(move || written_pids(&path, 1)).await.expect("it starts").remove(0);
     assert!(is_running(&pid));
@@ -186,7 +187,7 @@ async fn checks_run_on_the_current_content_and_report_each_command() {
     let failed: ChecksResult = shop.run_for_flow(request(&[])).await;
     assert!(!failed.passed);
     assert_eq!(failed.commands[0].end, CommandEnd::Exited { code: 1 });
-    assert!(failed.commands[1].passed(), "later checks run, too");
+    assert!(failed.commands[1].has_passed(), "later checks run, too");
     shop.put("a.txt", "a");
     let passed: ChecksResult = shop.run_for_flow(request(&[])).await;
     assert!(passed.passed);

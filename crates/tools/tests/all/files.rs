@@ -207,6 +207,6 @@ async fn a_session_without_a_workspace_gets_a_clear_error() {
     let mut request = crate::support::invocation(&flow(), "list_files", json!({}));
     request.settings = json!({});
     let result =
-        segue_engine::tools::Tool::run(&shop.host, request, segue_engine::tools::ToolRunContext::detached()).await;
+        segue_engine::tools::Tool::run(&shop.host, request, segue_engine::tools::ToolRunContext::for_tests()).await;
     assert_eq!(result.text, "the session has no workspace; start it with the setting `workspace`");
 }

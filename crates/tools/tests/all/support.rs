@@ -78,7 +78,7 @@ impl TestWorkspace {
     }
 
     pub(crate) async fn run_named(&self, caller: &Caller, tool: &str, arguments: Value) -> ToolResult {
-        let context = ToolRunContext { lease_epoch: LeaseEpoch(caller.epoch), ..ToolRunContext::detached() };
+        let context = ToolRunContext { lease_epoch: LeaseEpoch(caller.epoch), ..ToolRunContext::for_tests() };
         self.host.run(invocation(caller, tool, arguments), context).await
     }
 

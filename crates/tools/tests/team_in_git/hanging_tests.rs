@@ -30,7 +30,7 @@ async fn run(host: &WorkspaceToolHost, tool: RepositoryTool, request: Repository
             phase: None,
         },
     };
-    host.run(invocation, ToolRunContext { run_ms_max: RUN_MS_MAX, ..ToolRunContext::detached() }).await
+    host.run(invocation, ToolRunContext { run_ms_max: RUN_MS_MAX, ..ToolRunContext::for_tests() }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -152,7 +152,7 @@ fn edge_to_itself_begins_a_new_visit() {
     let PhaseProposalRuling::Enter(second) = rule_on_proposal(&graph, &state, &again, &replanned) else {
         panic!("the guard is met")
     };
-    assert!(second.begins_visit());
+    assert!(second.is_visit_start());
     assert_eq!(second.closes_gates, ["g"], "the phase was left");
     state.apply_transition(&second, UnixMillis(2));
     assert_eq!((state.visit, state.since, state.current.as_str()), (3, UnixMillis(2), "work"));

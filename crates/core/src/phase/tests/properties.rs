@@ -85,7 +85,7 @@ impl<'g> History<'g> {
                 let may = allowed_phases(self.graph, &self.state, by, conditions);
                 match rule_on_proposal(self.graph, &self.state, &proposal, conditions) {
                     PhaseProposalRuling::Enter(transition) => {
-                        assert_eq!(may.contains(&proposal.to), transition.begins_visit());
+                        assert_eq!(may.contains(&proposal.to), transition.is_visit_start());
                         let evidence = self.evidence_on_leaving(conditions);
                         self.enter(&transition, evidence);
                     }
@@ -104,12 +104,12 @@ impl<'g> History<'g> {
             }
             Step::Revoke(to) => self.state.revoke_grant(&phase(*to)),
             Step::Turn => {
-                self.state.count_turn_started();
-                self.state.count_turn_ended();
+                self.state.count_turn_started_in_visit();
+                self.state.count_turn_ended_in_visit();
                 self.expire();
             }
             Step::Round => {
-                self.state.count_round();
+                self.state.count_round_in_visit();
                 self.expire();
             }
             Step::Wait(ms) => {

@@ -90,7 +90,7 @@ fn t4_a_hand_off_within_a_phase_changes_nothing_but_is_ruled() {
     let state = at("execute");
     let transition = accepted(&graph, &state, "execute");
     assert_eq!(transition.cause, TransitionCause::SamePhase);
-    assert!(!transition.begins_visit());
+    assert!(!transition.is_visit_start());
     let mut after = state.clone();
     after.apply_transition(&transition, UnixMillis(99_000));
     assert_eq!(after, state);
@@ -121,7 +121,7 @@ fn t6_since_and_visit_change_only_with_the_phase() {
     let graph = seven();
     let mut state = at("plan");
     assert_eq!((state.visit, state.since), (2, UnixMillis(1000)));
-    state.count_turn_started();
+    state.count_turn_started_in_visit();
     state.apply_transition(&accepted(&graph, &state, "plan"), UnixMillis(5000));
     assert_eq!((state.visit, state.since, state.turns_started), (2, UnixMillis(1000), 1));
     state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(6000));
@@ -179,7 +179,7 @@ fn t9_limit_neither_satisfies_a_gate_nor_leads_through_one() {
     for (phase, exit) in [("execute", "chat"), ("verification", "chat"), ("chores", "reflection")] {
         let mut state = at(phase);
         let open = state.open_gates.clone();
-        (0..20).for_each(|_| state.count_round());
+        (0..20).for_each(|_| state.count_round_in_visit());
         let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("all rounds are used");
         assert_eq!((transition.to.as_str(), transition.closes_gates.as_slice()), (exit, &[][..]), "{phase}");
         state.apply_transition(&transition, UnixMillis(9000));
@@ -249,7 +249,7 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
          phase `chores` (gate `tidy`); phase `reflection` (gate `learn`); \
          the missing edge from `execute` to `end`"
     ]
-    .assert_eq(&given.warning());
+    .assert_eq(&given.describe_permitted_skips());
 
     state.add_grant(given);
     let transition = accepted(&graph, &state, "end");
@@ -257,7 +257,7 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
         "`end` was entered with a grant, which skipped phase `verification` (gate `verify`); phase `chores` (gate `tidy`); \
          phase `reflection` (gate `learn`); the missing edge from `execute` to `end`"
     ]
-    .assert_eq(&transition.warning().expect("a skip warns"));
+    .assert_eq(&transition.describe_skips_or_blocked_exit().expect("a skip warns"));
     state.apply_transition(&transition, UnixMillis(9000));
     assert!(state.grants.is_empty() && state.open_gates.is_empty());
 }
@@ -312,16 +312,16 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
     let mut state = at("plan");
     for turn in 1..=6 {
         assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000), None), None, "before turn {turn}");
-        state.count_turn_started();
+        state.count_turn_started_in_visit();
         assert_eq!(state.turns_started, turn);
         assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000), None), None, "during turn {turn}");
-        state.count_turn_ended();
+        state.count_turn_ended_in_visit();
     }
     let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("six turns are over");
     assert_eq!((transition.to.as_str(), &transition.by), ("chat", &Proposer::Engine));
     assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() });
     state.apply_transition(&transition, UnixMillis(9000));
-    state.count_turn_ended();
+    state.count_turn_ended_in_visit();
     assert_eq!((state.turns_started, state.turns_done), (0, 0));
 }
 
@@ -361,19 +361,19 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     graph.phases[0].limit = super::turns_limit(1, "end");
     assert_eq!(graph.validate(), Ok(()));
     let mut state = walked(&graph, &["execute", "chat"]);
-    state.count_turn_started();
-    state.count_turn_ended();
+    state.count_turn_started_in_visit();
+    state.count_turn_ended_in_visit();
     let transition = expiry_transition(&graph, &state, UnixMillis(0), None).expect("one turn is over");
     assert_eq!(transition.to.as_str(), "verification");
     assert_eq!(
         transition.cause,
         TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: vec!["verify".to_owned()] }
     );
-    assert!(transition.warning().is_some());
+    assert!(transition.describe_skips_or_blocked_exit().is_some());
 
     let mut idle = PhaseGraphState::new(&graph, UnixMillis(0));
-    idle.count_turn_started();
-    idle.count_turn_ended();
+    idle.count_turn_started_in_visit();
+    idle.count_turn_ended_in_visit();
     assert_eq!(expiry_transition(&graph, &idle, UnixMillis(0), None).expect("one turn is over").to.as_str(), "end");
 }
 
@@ -383,8 +383,8 @@ fn limit_that_leads_back_to_its_phase_does_not_loop() {
     graph.phases[0].limit = super::turns_limit(1, "chat");
     assert!(graph.validate().is_err());
     let mut state = at("chat");
-    state.count_turn_started();
-    state.count_turn_ended();
+    state.count_turn_started_in_visit();
+    state.count_turn_ended_in_visit();
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(0), None), None);
 }
 
@@ -410,7 +410,7 @@ fn rollback_to_the_current_visit_restarts_it() {
     let graph = seven();
     let mut state = at("execute");
     let past = state.clone();
-    state.count_turn_started();
+    state.count_turn_started_in_visit();
     let again = plan_rollback(&graph, &state, &past, &Proposer::User, TransitionNote::default()).expect("it has begun");
     state.apply_transition(&again, UnixMillis(5000));
     assert_eq!((state.current.as_str(), state.visit, state.turns_started), ("execute", 3, 0));

@@ -81,7 +81,7 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 fn invalid_block_names_are_ignored() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
     let names = names.into_iter().fold(BlockSet::new(), |all, name| all.with_block(name, BlockSchema::new()));
-    assert_eq!(names.names().collect::<Vec<_>>(), ["OK"]);
+    assert_eq!(names.block_names().collect::<Vec<_>>(), ["OK"]);
 }
 
 #[test]

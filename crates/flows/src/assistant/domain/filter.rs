@@ -199,7 +199,7 @@ impl RecordFilter {
         };
         let own;
         let field = if name == ID_FIELD {
-            own = RecordField::for_record_id(kind);
+            own = RecordField::record_id_field(kind);
             &own
         } else {
             kind.expect_field(name)?
@@ -225,7 +225,7 @@ impl RecordFilter {
 
 impl RecordField {
     /// Returns a field for a record's own id: a link to its own type.
-    fn for_record_id(kind: &RecordType) -> Self {
+    fn record_id_field(kind: &RecordType) -> Self {
         Self {
             name: ID_FIELD.to_owned(),
             kind: RecordFieldKind::Link,
@@ -240,7 +240,7 @@ impl RecordField {
     }
 
     /// Returns the field with the constraints of a single item and without limits on its value.
-    fn for_single_value(&self) -> Self {
+    fn single_value_filter_field(&self) -> Self {
         let kind = match self.kind {
             RecordFieldKind::List => RecordFieldKind::Text,
             RecordFieldKind::Links => RecordFieldKind::Link,
@@ -252,7 +252,7 @@ impl RecordField {
 }
 
 fn check_filter_value(field: &RecordField, value: &Value, link: &RecordLinkResolver<'_>) -> Result<Value, String> {
-    check_value(&field.for_single_value(), value, link)
+    check_value(&field.single_value_filter_field(), value, link)
 }
 
 fn check_filter_values(

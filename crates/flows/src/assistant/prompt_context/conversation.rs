@@ -30,7 +30,7 @@ pub struct PromptExchange {
 impl PromptConversation {
     /// Returns the newest exchanges, and the summary of those that were compacted.
     #[must_use]
-    pub fn recent(view: &AssistantFlowContext<'_>, turns: usize) -> Self {
+    pub fn from_recent_turns(view: &AssistantFlowContext<'_>, turns: usize) -> Self {
         let conversation = &view.state.conversation;
         let recent = conversation.recent.iter().rev().take(turns);
         let mut turns: Vec<PromptExchange> = recent.map(|exchange| render_exchange(view, exchange)).collect();
@@ -40,7 +40,7 @@ impl PromptConversation {
 
     /// Returns the exchanges that wait for compaction, and the summary so far.
     #[must_use]
-    pub fn uncompacted(view: &AssistantFlowContext<'_>) -> Self {
+    pub fn from_uncompacted_turns(view: &AssistantFlowContext<'_>) -> Self {
         let conversation = &view.state.conversation;
         let turns = conversation.uncompacted.iter().map(|exchange| render_exchange(view, exchange)).collect();
         Self { compacted: conversation.compacted.map(|compacted| render_compacted_text(view, compacted.text)), turns }

@@ -145,7 +145,7 @@ impl<'a> RecordRenderer<'a> {
 
     /// Renders a draft with labels in place of references.
     #[must_use]
-    pub fn render_draft_with_labels(&self, reference: &str) -> Option<String> {
+    pub fn render_draft_with_reference_labels(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
         let LoadedRecordSource::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
         Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))

@@ -45,7 +45,7 @@ struct PromptStepSummary {
 impl PromptTurnSummaries {
     /// Returns the newest turns, and the summary of those that were compacted.
     #[must_use]
-    pub fn recent(view: &AssistantFlowContext<'_>) -> Self {
+    pub fn from_recent_turns(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
             turns: view.state.reasoning.recent.iter().map(PromptTurnSummary::from_summary).collect(),
@@ -54,7 +54,7 @@ impl PromptTurnSummaries {
 
     /// Returns the turns that wait for compaction, and the summary so far.
     #[must_use]
-    pub fn uncompacted(view: &AssistantFlowContext<'_>) -> Self {
+    pub fn from_uncompacted_turns(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
             turns: view.state.reasoning.uncompacted.iter().map(PromptTurnSummary::from_summary).collect(),

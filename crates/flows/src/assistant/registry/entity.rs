@@ -146,7 +146,7 @@ impl EntityRelevanceTier {
 impl KnownRecordOrDraft {
     /// Returns the tier in a turn. A demoted entity stays demoted even if it is recent.
     #[must_use]
-    pub fn tier(&self, turn: u32) -> EntityRelevanceTier {
+    pub fn relevance_tier(&self, turn: u32) -> EntityRelevanceTier {
         match self {
             Self { dropped: true, .. } => EntityRelevanceTier::Dropped,
             Self { demoted_reason: Some(_), .. } => EntityRelevanceTier::Demoted,
@@ -212,7 +212,7 @@ impl KnownRecordOrDraft {
     }
 
     /// Points to a new row, unless that has fewer fields than the loaded one.
-    pub(super) fn update_source(&mut self, record: &RecordWithReferenceName, text: TextRef) {
+    pub(super) fn update_source_row(&mut self, record: &RecordWithReferenceName, text: TextRef) {
         let Some(row_index) = record.row_index else { return };
         let was_draft = matches!(self.source, Some(LoadedRecordSource::Draft(_)));
         if record.detail >= self.detail || was_draft || self.source.is_none() {

@@ -169,7 +169,7 @@ pub fn translate_tool_result(
         }
     }
     if request.operation == DomainOperation::CallTool {
-        add_mentioned_ids(entities, request, result, &mut rows);
+        add_references_for_mentioned_ids(entities, request, result, &mut rows);
     }
     let deleted = deleted_record_keys(result);
     let removed = result.not_found.iter().chain(&deleted);
@@ -193,7 +193,7 @@ pub fn translate_tool_result(
 }
 
 /// Gives references to ids that a server mentions outside of its records, so that models can pass them back.
-fn add_mentioned_ids(
+fn add_references_for_mentioned_ids(
     entities: &KnownEntities,
     request: &DomainToolRequest,
     result: &DomainToolResult,

@@ -47,7 +47,8 @@ pub fn translate_tool_call(
     tool: &str,
     arguments: &Map<String, Value>,
 ) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
-    let read_references = state.current_turn.as_ref().map(|running| running.read_references()).unwrap_or_default();
+    let read_references =
+        state.current_turn.as_ref().map(|running| running.references_returned_by_reads()).unwrap_or_default();
     let binding = StepWritePermissions { step: step.1, entities: &state.entities, read_references };
     let translator =
         DomainToolCallTranslator { domain, state, entities: &state.entities, turn: step.0, step: step.1, binding };
@@ -61,14 +62,14 @@ pub fn translate_tool_call(
     let Some((_, operation)) = RECORD_TOOLS.iter().find(|(name, _)| *name == tool) else {
         return Err(vec![unknown_tool_error(tool, RECORD_TOOLS.iter().map(|(name, _)| *name))]);
     };
-    if operation.is_write() && step.1.kind != AssistantPlanStepKind::Write {
+    if operation.is_table_write() && step.1.kind != AssistantPlanStepKind::Write {
         return Err(vec![format!(
             "`{tool}` changes records, but this is a `{}` step; only a `write` step may call it",
             step.1.kind.as_str()
         )]);
     }
-    if operation.is_write() {
-        translator.binding.check_operation(tool).map_err(|why| vec![why])?;
+    if operation.is_table_write() {
+        translator.binding.check_planned_operation(tool).map_err(|why| vec![why])?;
     }
     match operation {
         DomainOperation::Read => translator.translate_read(arguments),
@@ -123,7 +124,7 @@ impl<'w> DomainToolCallTranslator<'w> {
     /// Like [`Self::resolve_link`], for a record that is written: the target must be part of the step.
     fn resolve_written_link(&self, field: &RecordField, reference: &str) -> Result<String, String> {
         let id = self.resolve_link(field, reference)?;
-        self.binding.check_source(reference, field.to.as_deref().unwrap_or_default())?;
+        self.binding.check_may_link_or_save(reference, field.to.as_deref().unwrap_or_default())?;
         Ok(id)
     }
 
@@ -147,7 +148,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         };
         query.insert("type".to_owned(), Value::String(kind.name.clone()));
         let query = RecordQuery::parse(kind, &query, &|field, name| self.resolve_link(field, name))?;
-        let loaded = self.find_loaded_references(kind, &query).or_else(|| self.find_loaded_type(kind, &query));
+        let loaded = self.find_loaded_references(kind, &query).or_else(|| self.references_for_full_read(kind, &query));
         if let Some(references) = loaded.filter(|_| !refresh) {
             return Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(references));
         }
@@ -155,10 +156,10 @@ impl<'w> DomainToolCallTranslator<'w> {
     }
 
     /// Returns the records of a type, if a read asks for all of them and they are known completely and unchanged.
-    fn find_loaded_type(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
+    fn references_for_full_read(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
         let level = if query.full { RecordLoadLevel::Full } else { RecordLoadLevel::Summary };
         let asks_for_all = query.filters.is_empty() && query.sort.is_none();
-        let references = self.state.find_loaded_type(&kind.name, level).filter(|_| asks_for_all)?;
+        let references = self.state.references_of_loaded_type(&kind.name, level).filter(|_| asks_for_all)?;
         (!references.is_empty() && references.len() <= query.limit).then_some(references)
     }
 
@@ -202,8 +203,8 @@ impl<'w> DomainToolCallTranslator<'w> {
         self.binding.check_created_type(&kind.name).map_err(|why| vec![why])?;
         let mut source_drafts: Vec<Option<String>> = vec![None; records.len()];
         for draft in drafts {
-            let fields = self.draft_fields(&draft, kind);
-            match fields.and_then(|fields| self.binding.check_source(&draft, &kind.name).map(|()| fields)) {
+            let fields = self.savable_draft_fields(&draft, kind);
+            match fields.and_then(|fields| self.binding.check_may_link_or_save(&draft, &kind.name).map(|()| fields)) {
                 Ok(content) => {
                     records.push(content);
                     source_drafts.push(Some(draft));
@@ -240,7 +241,7 @@ impl<'w> DomainToolCallTranslator<'w> {
     }
 
     /// Returns the fields of a draft that can be saved.
-    fn draft_fields(&self, reference: &str, kind: &RecordType) -> Result<Value, String> {
+    fn savable_draft_fields(&self, reference: &str, kind: &RecordType) -> Result<Value, String> {
         let entity = self.entities.expect_entity(reference, Some(&kind.name))?;
         match &entity.source {
             _ if entity.is_saved() => Err(format!("`{reference}` is already saved; use `update` to change it")),
@@ -344,7 +345,7 @@ impl<'w> DomainToolCallTranslator<'w> {
     fn find_stored_record(&self, reference: &str) -> Result<(&'w RecordType, String), String> {
         let entity = self.entities.expect_entity(reference, None)?;
         let id = self.entities.resolve_id(reference, &entity.kind)?;
-        self.binding.check_target(reference)?;
+        self.binding.check_may_change_record(reference)?;
         Ok((self.domain.expect_type(&entity.kind)?, id))
     }
 
@@ -362,7 +363,7 @@ impl<'w> DomainToolCallTranslator<'w> {
             )]);
         }
         if tool.is_write {
-            self.binding.check_operation(tool.name).map_err(|why| vec![why])?;
+            self.binding.check_planned_operation(tool.name).map_err(|why| vec![why])?;
         }
         let mut complaints = Vec::new();
         if tool.is_write {
@@ -393,7 +394,7 @@ impl<'w> DomainToolCallTranslator<'w> {
             match value {
                 Value::String(text) => {
                     let entity = self.entities.get(text).filter(|entity| entity.id.is_some());
-                    let checked = entity.map(|entity| self.binding.check_reference(text, &entity.kind));
+                    let checked = entity.map(|entity| self.binding.check_reference_is_planned(text, &entity.kind));
                     complaints.extend(checked.and_then(Result::err));
                 }
                 Value::Array(items) => self.check_mentioned_references(items.iter(), complaints),

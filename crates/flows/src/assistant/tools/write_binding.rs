@@ -55,7 +55,7 @@ pub(super) struct StepWritePermissions<'w> {
 
 impl StepWritePermissions<'_> {
     /// Checks that the step was planned for an operation.
-    pub(super) fn check_operation(&self, operation: &str) -> Result<(), String> {
+    pub(super) fn check_planned_operation(&self, operation: &str) -> Result<(), String> {
         match self.step.operation.as_deref() {
             Some(planned) if planned == operation => Ok(()),
             Some(planned) => Err(format!(
@@ -74,7 +74,7 @@ impl StepWritePermissions<'_> {
     }
 
     /// Checks that the step may change a record.
-    pub(super) fn check_target(&self, reference: &str) -> Result<(), String> {
+    pub(super) fn check_may_change_record(&self, reference: &str) -> Result<(), String> {
         let entity = self.entities.expect_entity(reference, None)?;
         if entity.kind != self.step.subdomain {
             return Err(format!(
@@ -82,13 +82,13 @@ impl StepWritePermissions<'_> {
                 entity.kind, self.step.subdomain
             ));
         }
-        self.check_reference(reference, &entity.kind)
+        self.check_reference_is_planned(reference, &entity.kind)
     }
 
     /// Checks that a reference of a type is one that the plan names. If the plan names none of this type, it may be any that the
     /// read steps returned.
-    pub(super) fn check_reference(&self, reference: &str, kind: &str) -> Result<(), String> {
-        let named = self.named_references(kind);
+    pub(super) fn check_reference_is_planned(&self, reference: &str, kind: &str) -> Result<(), String> {
+        let named = self.planned_references_of_type(kind);
         let is_allowed =
             if named.is_empty() { self.read_references.contains(reference) } else { named.contains(&reference) };
         if is_allowed { Ok(()) } else { Err(self.not_planned_error(reference, &named)) }
@@ -96,13 +96,13 @@ impl StepWritePermissions<'_> {
 
     /// Checks that a record may be linked to, or a draft saved. That changes no existing record, so it is only restricted if the
     /// plan names records of this type.
-    pub(super) fn check_source(&self, reference: &str, kind: &str) -> Result<(), String> {
-        let named = self.named_references(kind);
+    pub(super) fn check_may_link_or_save(&self, reference: &str, kind: &str) -> Result<(), String> {
+        let named = self.planned_references_of_type(kind);
         let is_allowed = named.is_empty() || named.contains(&reference);
         if is_allowed { Ok(()) } else { Err(self.not_planned_error(reference, &named)) }
     }
 
-    fn named_references(&self, kind: &str) -> Vec<&str> {
+    fn planned_references_of_type(&self, kind: &str) -> Vec<&str> {
         let is_of_type = |reference: &&String| self.entities.get(reference).is_some_and(|entity| entity.kind == kind);
         self.step.refs.iter().filter(is_of_type).map(String::as_str).collect()
     }

@@ -139,7 +139,7 @@ pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> ClaimMapMetrics {
     };
     let (hub, out_degrees) = find_hub(&claims);
     ClaimMapMetrics {
-        components: build_components(&claims, &component_of, &pairs),
+        components: build_claim_clusters(&claims, &component_of, &pairs),
         longest_chain: ids(order.longest_chain()),
         cycles: ids(order.cycles()),
         hub,
@@ -277,7 +277,11 @@ fn find_hub(claims: &[ClaimMetrics]) -> (Option<HubClaim>, (u32, u32)) {
     )
 }
 
-fn build_components(claims: &[ClaimMetrics], component_of: &[usize], pairs: &[(usize, usize)]) -> Vec<ClaimCluster> {
+fn build_claim_clusters(
+    claims: &[ClaimMetrics],
+    component_of: &[usize],
+    pairs: &[(usize, usize)],
+) -> Vec<ClaimCluster> {
     let count = component_of.iter().max().map_or(0, |last| last + 1);
     let mut components = vec![ClaimCluster { claims: Vec::new(), density: 0.0, mean_support: 0.0 }; count];
     for claim in claims {

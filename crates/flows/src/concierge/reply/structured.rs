@@ -20,7 +20,7 @@ use crate::limits::HANDOVER_TURN_MIN;
 
 impl ConciergeReplyHandler<'_> {
     /// Asks the question that can matter after a visible reply, or ends the turn.
-    pub(super) fn ask_after_reply(&self) -> Vec<FlowStep> {
+    pub(super) fn ask_question_after_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.record_unrequested_blocks();
         if self.parsed.visible_text.trim().is_empty() {
             steps.push(self.end_turn_or_ask_again());
@@ -34,7 +34,7 @@ impl ConciergeReplyHandler<'_> {
             _ => Some(ASK_PROGRESS_QUESTION),
         };
         steps.push(match ask {
-            Some(ask) => self.ask_question(ask, json!({})),
+            Some(ask) => self.ask_private_question(ask, json!({})),
             None => self.end_turn_or_ask_again(),
         });
         steps
@@ -49,12 +49,14 @@ impl ConciergeReplyHandler<'_> {
             }
             ASK_INTENT_QUESTION => self.handle_intent_answer(&answer),
             ASK_PLAN_QUESTION => match questions::parse_plan_answer(&answer) {
-                Some(wants_plan) => self.handle_plan_answer(wants_plan),
-                None => self.ask_again_or(&["kind"], || self.handle_plan_answer(ExpertBatchConsentAnswer::Unclear)),
+                Some(wants_plan) => self.handle_plan_question_answer(wants_plan),
+                None => {
+                    self.ask_again_or(&["kind"], || self.handle_plan_question_answer(ExpertBatchConsentAnswer::Unclear))
+                }
             },
             ASK_EXECUTION_QUESTION => match questions::parse_execution_answer(&answer) {
-                Some((document, prompt)) => self.handle_plan_block(&plan_request(document, prompt)),
-                None => self.handle_plan_block(&plan_request(HandoverDocument::new(), None)),
+                Some((document, prompt)) => self.handle_plan_block(&plan_batch_block(document, prompt)),
+                None => self.handle_plan_block(&plan_batch_block(HandoverDocument::new(), None)),
             },
             ASK_STEPS_QUESTION => match questions::parse_steps_answer(&answer) {
                 Some(steps) => {
@@ -85,8 +87,10 @@ impl ConciergeReplyHandler<'_> {
     pub(super) fn handle_question_failure(&self) -> Vec<FlowStep> {
         match self.call.ask.as_str() {
             ASK_STANCE_QUESTION => turn::reply_with_stance(self.view, self.settings, None),
-            ASK_INTENT_QUESTION if self.is_handover_due() => self.build_intent_and_move_on(HandoverDocument::new()),
-            ASK_PLAN_QUESTION => self.handle_plan_answer(ExpertBatchConsentAnswer::Unclear),
+            ASK_INTENT_QUESTION if self.is_handover_due() => {
+                self.build_intent_handover_and_explore(HandoverDocument::new())
+            }
+            ASK_PLAN_QUESTION => self.handle_plan_question_answer(ExpertBatchConsentAnswer::Unclear),
             ASK_EXECUTION_QUESTION => self.request_plan_from_state(HandoverDocument::new(), None),
             ASK_STEPS_QUESTION => self.start_plan_from_prose(),
             ASK_CONSENT_QUESTION => turn::settle_confirmation(self.view, self.settings, None),
@@ -95,7 +99,7 @@ impl ConciergeReplyHandler<'_> {
     }
 
     /// Asks a private question about the reply that the user has seen.
-    pub(super) fn ask_question(&self, ask: &str, mut metadata: Value) -> FlowStep {
+    pub(super) fn ask_private_question(&self, ask: &str, mut metadata: Value) -> FlowStep {
         let reply_call: CallId = self.source_calls().first().copied().unwrap_or(self.call.call);
         metadata["of"] = json!(reply_call);
         metadata["text"] = json!(super::original_reply_text(self.call).unwrap_or(self.text));
@@ -104,7 +108,7 @@ impl ConciergeReplyHandler<'_> {
 
     /// Asks the same question once more and names what the answer lacks.
     pub(super) fn ask_question_again(&self, missing: &[&str]) -> FlowStep {
-        self.ask_question(self.call.ask.as_str(), json!({"missing": missing, "answer": self.text}))
+        self.ask_private_question(self.call.ask.as_str(), json!({"missing": missing, "answer": self.text}))
     }
 
     fn ask_again_or(&self, missing: &[&str], otherwise: impl FnOnce() -> Vec<FlowStep>) -> Vec<FlowStep> {
@@ -135,9 +139,9 @@ impl ConciergeReplyHandler<'_> {
 
     /// Acts on whether the user wants a plan. If the explorer sees no request but the message is one by its wording, the
     /// user is asked.
-    fn handle_plan_answer(&self, wants_plan: ExpertBatchConsentAnswer) -> Vec<FlowStep> {
+    fn handle_plan_question_answer(&self, wants_plan: ExpertBatchConsentAnswer) -> Vec<FlowStep> {
         if wants_plan == ExpertBatchConsentAnswer::Yes {
-            return vec![self.ask_question(ASK_EXECUTION_QUESTION, json!({}))];
+            return vec![self.ask_private_question(ASK_EXECUTION_QUESTION, json!({}))];
         }
         let Some((fact, _)) = self.detect_plan_request() else { return vec![self.end_turn_or_ask_again()] };
         let mut steps = vec![fact.into_step()];
@@ -164,7 +168,7 @@ impl ConciergeReplyHandler<'_> {
             return steps;
         }
         match progress.needs {
-            NeededPlanAction::NewPlan => steps.push(self.ask_question(ASK_EXECUTION_QUESTION, json!({}))),
+            NeededPlanAction::NewPlan => steps.push(self.ask_private_question(ASK_EXECUTION_QUESTION, json!({}))),
             NeededPlanAction::Help if progress.blocker.is_some() => {
                 let step = plan.current_step().map(|step| step.title.clone());
                 steps.extend(self.handle_help_block(&BatchBlock {
@@ -183,7 +187,7 @@ impl ConciergeReplyHandler<'_> {
     }
 }
 
-fn plan_request(handover: HandoverDocument, prompt: Option<String>) -> BatchBlock {
+fn plan_batch_block(handover: HandoverDocument, prompt: Option<String>) -> BatchBlock {
     BatchBlock {
         kind: String::new(),
         purpose: Some(ExpertBatchPurpose::Plan),

@@ -14,11 +14,11 @@ use crate::project::text::last_chars;
 use crate::template::fill_template;
 use crate::workspace_tools::CommandRun;
 
-fn omit(why: &str) -> RenderedFragment {
+fn omit_fragment(why: &str) -> RenderedFragment {
     RenderedFragment::Omitted(why.to_owned())
 }
 
-fn render(text: String, source: FragmentSource, why: &str) -> RenderedFragment {
+fn rendered_fragment(text: String, source: FragmentSource, why: &str) -> RenderedFragment {
     RenderedFragment::New { text, source, why: why.to_owned() }
 }
 
@@ -27,34 +27,37 @@ fn is_structured(request: &FragmentRenderContext<'_>) -> bool {
 }
 
 /// The result of a run that the agent requested in its text. Results of tool calls are messages of their own.
-pub(in crate::project) fn render_result(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
+pub(in crate::project) fn render_text_run_result(
+    context: &ProjectFlowContext<'_>,
+    agent: &AgentName,
+) -> RenderedFragment {
     let Some(result) = context.state().current_work(agent).last_result else {
-        return omit("the agent has seen all results");
+        return omit_fragment("the agent has seen all results");
     };
     let text = context.view.read_text(result.text);
     let arguments = json!({"tool": result.tool, "failed": result.failed, "text": wrap_in_code_fence(&text)});
     let text = fill_template(include_str!("../../../prompts/project/action_result.md"), &arguments);
-    render(text, FragmentSource::State, "the result of the agent's last action")
+    rendered_fragment(text, FragmentSource::State, "the result of the agent's last action")
 }
 
 /// The files, what changed, and what failed last.
-pub(in crate::project) fn render_situation(
+pub(in crate::project) fn render_workspace_status(
     context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {
     if !is_structured(request) || !context.has_workspace() {
-        return omit("the agent can look itself");
+        return omit_fragment("the agent can look itself");
     }
     let state = context.state();
     let changed: Vec<Value> =
         state.changed_files.values().map(|change| json!({"path": change.path, "kind": change.kind})).collect();
-    let failed_checks = state.last_checks.iter().flat_map(|checks| &checks.commands).filter(|run| !run.passed());
+    let failed_checks = state.last_checks.iter().flat_map(|checks| &checks.commands).filter(|run| !run.has_passed());
     let failed_command = state.current_work(agent).failed_command;
     let failed: Vec<Value> = failed_command.iter().chain(failed_checks).map(describe_failed_command).collect();
     let arguments = json!({"files": ActionOffer::new(context, agent).paths, "changed": changed, "failed": failed});
     let text = fill_template(include_str!("../../../prompts/project/situation.md"), &arguments);
-    render(text, FragmentSource::State, "the files, what changed, and what failed last")
+    rendered_fragment(text, FragmentSource::State, "the files, what changed, and what failed last")
 }
 
 fn describe_failed_command(run: &CommandRun) -> Value {
@@ -63,18 +66,18 @@ fn describe_failed_command(run: &CommandRun) -> Value {
 }
 
 /// What the agent can choose.
-pub(in crate::project) fn render_action(
+pub(in crate::project) fn render_available_actions(
     context: &ProjectFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     agent: &AgentName,
 ) -> RenderedFragment {
     if !is_structured(request) {
-        return omit("the agent's model has tool calls");
+        return omit_fragment("the agent's model has tool calls");
     }
     let complaint = &request.call_request.metadata["complaint"];
     let arguments = json!({"actions": ActionOffer::new(context, agent).actions, "complaint": complaint});
     let text = fill_template(include_str!("../../../prompts/project/action.md"), &arguments);
-    render(text, FragmentSource::Template("project/action".to_owned()), "what the agent can choose")
+    rendered_fragment(text, FragmentSource::Template("project/action".to_owned()), "what the agent can choose")
 }
 
 /// Asks for the content of a file.
@@ -88,7 +91,11 @@ pub(in crate::project) fn render_content_request(
     let current = read.map(|read| wrap_in_code_fence(&without_line_numbers(&context.view.read_text(read.text))));
     let arguments = json!({"path": metadata["path"], "complaint": metadata["complaint"], "current": current});
     let text = fill_template(include_str!("../../../prompts/project/content.md"), &arguments);
-    render(text, FragmentSource::Template("project/content".to_owned()), "the file whose content is asked for")
+    rendered_fragment(
+        text,
+        FragmentSource::Template("project/content".to_owned()),
+        "the file whose content is asked for",
+    )
 }
 
 /// Returns a file's content from the result of reading it.

@@ -82,7 +82,7 @@ impl ActionOffer {
     }
 
     /// Returns whether nothing can be done but to answer.
-    pub(super) fn is_only_answer(&self) -> bool {
+    pub(super) fn has_only_answer_action(&self) -> bool {
         self.actions == [ANSWER_ACTION]
     }
 
@@ -95,7 +95,7 @@ impl ActionOffer {
     }
 
     /// Returns the schema of the choice.
-    pub(super) fn schema(&self) -> Value {
+    pub(super) fn choice_schema(&self) -> Value {
         let text = |description: &str| json!({"type": "string", "description": description});
         let mut properties = Map::new();
         let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
@@ -155,7 +155,7 @@ impl ActionOffer {
         let run = |arguments: Value| Ok(AgentAction::Run { tool: name.clone(), arguments });
         match (name.as_str(), WorkspaceTool::from_name(&name)) {
             (ANSWER_ACTION, _) => Ok(AgentAction::Answer),
-            (COMPLETE_TOOL, _) => run(self.completion(&answer)?),
+            (COMPLETE_TOOL, _) => run(self.completion_arguments(&answer)?),
             (LEARN_TOOL, _) => {
                 run(json!({"title": required_text(&answer, "title")?, "lesson": required_text(&answer, "lesson")?}))
             }
@@ -164,7 +164,7 @@ impl ActionOffer {
                 Ok(AgentAction::Write { exists: self.paths.contains(&path), path })
             }
             (_, Some(WorkspaceTool::MoveFile)) => run(
-                json!({"from": self.existing_path(&answer)?, "to": relative_path(&required_text(&answer, "path_new")?)?}),
+                json!({"from": self.parse_existing_path(&answer)?, "to": relative_path(&required_text(&answer, "path_new")?)?}),
             ),
             (_, Some(WorkspaceTool::RunCommand)) => run(json!({"command": required_text(&answer, "command")?})),
             (_, Some(WorkspaceTool::SearchFiles)) => run(json!({"pattern": required_text(&answer, "pattern")?})),
@@ -172,11 +172,11 @@ impl ActionOffer {
                 Ok(folder) => json!({"folder": folder}),
                 Err(_) => json!({}),
             }),
-            _ => run(json!({"path": self.existing_path(&answer)?})),
+            _ => run(json!({"path": self.parse_existing_path(&answer)?})),
         }
     }
 
-    fn completion(&self, answer: &Value) -> Result<Value, String> {
+    fn completion_arguments(&self, answer: &Value) -> Result<Value, String> {
         let mut arguments = json!({"summary": required_text(answer, "summary")?});
         if self.makes_plan {
             if answer["steps"].as_array().is_none_or(Vec::is_empty) {
@@ -193,7 +193,7 @@ impl ActionOffer {
     }
 
     /// Returns a path that exists, as far as is known.
-    fn existing_path(&self, answer: &Value) -> Result<String, String> {
+    fn parse_existing_path(&self, answer: &Value) -> Result<String, String> {
         let path = required_text(answer, "path")?;
         if self.paths.contains(&path) {
             return Ok(path);

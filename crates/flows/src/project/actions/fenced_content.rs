@@ -32,7 +32,7 @@ pub(super) fn read_fenced_content(text: &str, path: &str, is_complete: bool) -> 
         return Err("the reply contains no code fence; write the whole content of the file in one code fence");
     };
     let inside = &lines[start + 1..];
-    let end = match find_end(inside, opening, is_markdown(path)) {
+    let end = match find_closing_fence(inside, opening, is_markdown(path)) {
         Some(end) => end,
         None if is_complete => inside.len(),
         None => return Err("the reply was cut off before the file was complete; write a shorter file"),
@@ -46,7 +46,7 @@ pub(super) fn read_fenced_content(text: &str, path: &str, is_complete: bool) -> 
 
 /// Returns the line that ends the block. In Markdown this is the last possible one, because the file may contain blocks
 /// without a label, whose beginning looks like an end.
-fn find_end(inside: &[&str], opening: FenceLine, is_markdown: bool) -> Option<usize> {
+fn find_closing_fence(inside: &[&str], opening: FenceLine, is_markdown: bool) -> Option<usize> {
     let ends = |line: &&str| {
         parse_fence_line(line)
             .is_some_and(|fence| fence.mark == opening.mark && fence.length >= opening.length && !fence.has_label)

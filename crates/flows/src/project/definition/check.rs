@@ -74,7 +74,7 @@ fn is_valid_name(name: &str) -> bool {
 }
 
 impl<'d> FlowDefinitionChecker<'d> {
-    fn add(&mut self, path: DefinitionPath, message: impl Into<String>) {
+    fn add_problem(&mut self, path: DefinitionPath, message: impl Into<String>) {
         self.problems.push((path, message.into()));
     }
 
@@ -89,7 +89,7 @@ impl<'d> FlowDefinitionChecker<'d> {
     fn check_phase_name(&mut self, path: DefinitionPath, name: &str) {
         if self.definition.find_phase(name).is_none() {
             let message = format!("there is no phase `{name}`; phases are {}", self.phase_names());
-            self.add(path, message);
+            self.add_problem(path, message);
         }
     }
 
@@ -99,9 +99,9 @@ impl<'d> FlowDefinitionChecker<'d> {
                 "`{name}` is not a name of {what}: use at most {DEFINITION_NAME_CHARS_MAX} lower-case letters, digits and \
                  hyphens, with a letter first"
             );
-            self.add(path, message);
+            self.add_problem(path, message);
         } else if earlier {
-            self.add(path, format!("{what} `{name}` is declared twice; rename one of them"));
+            self.add_problem(path, format!("{what} `{name}` is declared twice; rename one of them"));
         }
     }
 
@@ -116,22 +116,22 @@ impl<'d> FlowDefinitionChecker<'d> {
         ];
         for (what, count, most) in counts {
             if count > most {
-                self.add(path![what], format!("there are {count} {what}; at most {most} are allowed"));
+                self.add_problem(path![what], format!("there are {count} {what}; at most {most} are allowed"));
             }
         }
         for (what, empty) in [("agents", definition.agents.is_empty()), ("phases", definition.phases.is_empty())] {
             if empty {
-                self.add(path![what], format!("there are no {what}; declare at least one with [[{what}]]"));
+                self.add_problem(path![what], format!("there are no {what}; declare at least one with [[{what}]]"));
             }
         }
         if !(1..=ROUTING_TURNS_MAX).contains(&definition.limits.routing_turns_max) {
             let message = format!("`routing_turns_max` must be between 1 and {ROUTING_TURNS_MAX}");
-            self.add(path!["limits", "routing_turns_max"], message);
+            self.add_problem(path!["limits", "routing_turns_max"], message);
         }
         let rounds_max = AGENT_TOOL_ROUNDS_MAX;
         if !(1..=rounds_max).contains(&definition.limits.tool_rounds_max) {
             let message = format!("`tool_rounds_max` must be between 1 and {rounds_max}");
-            self.add(path!["limits", "tool_rounds_max"], message);
+            self.add_problem(path!["limits", "tool_rounds_max"], message);
         }
     }
 
@@ -140,39 +140,48 @@ impl<'d> FlowDefinitionChecker<'d> {
             let earlier = self.definition.agents[..index].iter().any(|other| other.name == agent.name);
             self.check_new_name(path!["agents", index, "name"], "an agent", &agent.name, earlier);
             if agent.name == ROUTER_ROLE || agent.name == "user" || agent.name == "end" {
-                self.add(path!["agents", index, "name"], format!("`{}` is reserved; choose another name", agent.name));
+                self.add_problem(
+                    path!["agents", index, "name"],
+                    format!("`{}` is reserved; choose another name", agent.name),
+                );
             }
             if agent.role.trim().is_empty() {
-                self.add(path!["agents", index, "role"], "`role` is empty; say who the agent is and how it works");
+                self.add_problem(
+                    path!["agents", index, "role"],
+                    "`role` is empty; say who the agent is and how it works",
+                );
             }
-            self.check_text(path!["agents", index, "role"], &agent.role);
+            self.check_text_length(path!["agents", index, "role"], &agent.role);
             for (position, tool) in agent.tools.iter().flatten().enumerate() {
                 self.check_tool(path!["agents", index, "tools", position], tool);
             }
             for (phase, instruction) in &agent.instructions {
                 self.check_phase_name(path!["agents", index, "instructions"], phase);
-                self.check_text(path!["agents", index, "instructions"], instruction);
+                self.check_text_length(path!["agents", index, "instructions"], instruction);
             }
             let works = |phase: &super::PhaseDefinition| {
                 phase.agents.contains(&agent.name) || phase.completion == CompletionMode::Reflection
             };
             if !self.definition.phases.iter().any(works) {
                 let message = format!("agent `{}` works in no phase; add it to the `agents` of one", agent.name);
-                self.add(path!["agents", index, "name"], message);
+                self.add_problem(path!["agents", index, "name"], message);
             }
         }
     }
 
-    fn check_text(&mut self, path: DefinitionPath, text: &str) {
+    fn check_text_length(&mut self, path: DefinitionPath, text: &str) {
         let chars = text.chars().count();
         if chars > DEFINITION_TEXT_CHARS_MAX {
-            self.add(path, format!("the text has {chars} characters; at most {DEFINITION_TEXT_CHARS_MAX} are allowed"));
+            self.add_problem(
+                path,
+                format!("the text has {chars} characters; at most {DEFINITION_TEXT_CHARS_MAX} are allowed"),
+            );
         }
     }
 
     fn check_tool(&mut self, path: DefinitionPath, tool: &str) {
         if !is_known_tool_name(tool) {
-            self.add(path, format!("there is no tool `{tool}`; there are {}", tool_names_text()));
+            self.add_problem(path, format!("there is no tool `{tool}`; there are {}", tool_names_text()));
         }
     }
 
@@ -183,14 +192,14 @@ impl<'d> FlowDefinitionChecker<'d> {
             for (position, agent) in phase.agents.iter().enumerate() {
                 if self.definition.find_agent(agent).is_none() {
                     let message = format!("there is no agent `{agent}`; agents are {}", self.agent_names());
-                    self.add(path!["phases", index, "agents", position], message);
+                    self.add_problem(path!["phases", index, "agents", position], message);
                 }
             }
             for (position, tool) in phase.tools.iter().enumerate() {
                 self.check_tool(path!["phases", index, "tools", position], tool);
             }
             for text in [&phase.entry, &phase.activities, &phase.criteria, &phase.constraints].into_iter().flatten() {
-                self.check_text(path!["phases", index], text);
+                self.check_text_length(path!["phases", index], text);
             }
             for agent in phase.models.keys().filter(|agent| self.definition.find_agent(agent).is_none()) {
                 let message = format!("there is no agent `{agent}`; agents are {}", self.agent_names());
@@ -208,21 +217,21 @@ impl<'d> FlowDefinitionChecker<'d> {
         let phase = &self.definition.phases[index];
         if phase.visits_max.is_some_and(|visits| !(1..=PHASE_VISITS_MAX).contains(&visits)) {
             let message = format!("`visits_max` must be between 1 and {PHASE_VISITS_MAX}");
-            self.add(path!["phases", index, "visits_max"], message);
+            self.add_problem(path!["phases", index, "visits_max"], message);
         }
         let Some(limit) = &phase.limit else { return };
         self.check_phase_name(path!["phases", index, "limit", "exit"], &limit.exit);
         if limit.exit == phase.name {
             let message = format!("the limit of `{}` leads back to `{0}`; name another phase as its exit", phase.name);
-            self.add(path!["phases", index, "limit", "exit"], message);
+            self.add_problem(path!["phases", index, "limit", "exit"], message);
         }
         if limit.turns_max.is_none() && limit.minutes_max.is_none() {
-            self.add(path!["phases", index, "limit"], "the limit is empty; set `turns_max` or `minutes_max`");
+            self.add_problem(path!["phases", index, "limit"], "the limit is empty; set `turns_max` or `minutes_max`");
         }
         let turns_are_valid = limit.turns_max.is_none_or(|turns| (1..=PHASE_TURNS_MAX).contains(&turns));
         if !turns_are_valid || limit.minutes_max == Some(0) {
             let message = format!("`turns_max` must be between 1 and {PHASE_TURNS_MAX}, and `minutes_max` at least 1");
-            self.add(path!["phases", index, "limit"], message);
+            self.add_problem(path!["phases", index, "limit"], message);
         }
     }
 
@@ -233,26 +242,26 @@ impl<'d> FlowDefinitionChecker<'d> {
             if has_edge || phase.limit.is_some() {
                 let message =
                     format!("`{}` ends the flow, so nothing can follow it; remove its edges and its limit", phase.name);
-                self.add(path!["phases", index, "kind"], message);
+                self.add_problem(path!["phases", index, "kind"], message);
             }
             return;
         }
         if !has_edge && phase.limit.is_none() {
             let message = format!("`{}` has no exit; add an edge from it, or set `kind = \"end\"`", phase.name);
-            self.add(path!["phases", index, "name"], message);
+            self.add_problem(path!["phases", index, "name"], message);
         }
         let participants_reflect = phase.completion == CompletionMode::Reflection;
         if phase.agents.is_empty() && !participants_reflect {
             let message = format!("no agent works in `{}`; list at least one in `agents`", phase.name);
-            self.add(path!["phases", index, "name"], message);
+            self.add_problem(path!["phases", index, "name"], message);
         }
         if phase.completion == CompletionMode::Answer && (phase.plan || phase.changes_required) {
             let message = "a phase that is completed by an answer can require neither a plan nor changes";
-            self.add(path!["phases", index, "completion"], message);
+            self.add_problem(path!["phases", index, "completion"], message);
         }
         if phase.checks == CheckMoment::After && phase.completion == CompletionMode::Answer {
             let message = "`checks = \"after\"` needs a phase that agents complete with the tool `complete`";
-            self.add(path!["phases", index, "checks"], message);
+            self.add_problem(path!["phases", index, "checks"], message);
         }
     }
 
@@ -261,31 +270,31 @@ impl<'d> FlowDefinitionChecker<'d> {
         for (index, edge) in self.definition.edges.iter().enumerate() {
             self.check_phase_name(path!["edges", index, "from"], &edge.from);
             if edge.to.names().is_empty() {
-                self.add(path!["edges", index, "to"], "`to` is empty; name the phases that may follow");
+                self.add_problem(path!["edges", index, "to"], "`to` is empty; name the phases that may follow");
             }
             for (position, to) in edge.to.names().iter().enumerate() {
                 self.check_phase_name(path!["edges", index, "to", position], to);
                 if *to == edge.from {
                     let message = format!("an edge from `{to}` to itself has no effect; remove it");
-                    self.add(path!["edges", index, "to", position], message);
+                    self.add_problem(path!["edges", index, "to", position], message);
                 }
                 if !known.insert((&edge.from, to)) {
                     let message = format!("there are two edges from `{}` to `{to}`; keep one", edge.from);
-                    self.add(path!["edges", index, "to", position], message);
+                    self.add_problem(path!["edges", index, "to", position], message);
                 }
             }
             for (position, condition) in edge.when.names().iter().enumerate() {
                 if FlowCondition::from_name(condition).is_none() {
                     let names = quote_names(FlowCondition::ALL.iter().map(|condition| condition.as_str()));
                     let message = format!("there is no condition `{condition}`; there are {names}");
-                    self.add(path!["edges", index, "when", position], message);
+                    self.add_problem(path!["edges", index, "when", position], message);
                 }
             }
             if edge.conditions().any(|condition| condition == FlowCondition::PlanApproved)
                 && !self.definition.phases.iter().any(|phase| phase.plan)
             {
                 let message = "no phase makes a plan, so `plan_approved` never holds; set `plan = true` in a phase";
-                self.add(path!["edges", index, "when"], message);
+                self.add_problem(path!["edges", index, "when"], message);
             }
         }
     }
@@ -302,7 +311,7 @@ impl<'d> FlowDefinitionChecker<'d> {
             if gate.opened_by == gate.satisfied_by {
                 let message =
                     format!("gate `{}` is opened and satisfied by the same phase; name two phases", gate.name);
-                self.add(path!["gates", index, "satisfied_by"], message);
+                self.add_problem(path!["gates", index, "satisfied_by"], message);
             }
             let leaves = self.definition.edges.iter().any(|edge| edge.from == gate.satisfied_by);
             if self.definition.find_phase(&gate.satisfied_by).is_some() && !leaves {
@@ -310,7 +319,7 @@ impl<'d> FlowDefinitionChecker<'d> {
                     "gate `{}` has no exit: it is satisfied by leaving `{}`, but no edge leads out of that phase",
                     gate.name, gate.satisfied_by
                 );
-                self.add(path!["gates", index, "satisfied_by"], message);
+                self.add_problem(path!["gates", index, "satisfied_by"], message);
             }
         }
     }
@@ -320,7 +329,7 @@ impl<'d> FlowDefinitionChecker<'d> {
             let earlier = self.definition.checks[..index].iter().any(|other| other.name == check.name);
             self.check_new_name(path!["checks", index, "name"], "a check", &check.name, earlier);
             if check.command.trim().is_empty() {
-                self.add(path!["checks", index, "command"], "`command` is empty; write a command line");
+                self.add_problem(path!["checks", index, "command"], "`command` is empty; write a command line");
             }
         }
     }
@@ -359,7 +368,7 @@ impl<'d> FlowDefinitionChecker<'d> {
         for message in spec.validation_errors() {
             let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
             let place = quoted.iter().find_map(|name| self.find_declaration(name));
-            self.add(place.unwrap_or_default(), message.clone());
+            self.add_problem(place.unwrap_or_default(), message.clone());
         }
     }
 

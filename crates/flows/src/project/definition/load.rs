@@ -28,7 +28,7 @@ impl fmt::Display for DefinitionError {
 
 /// All mistakes that were found in a flow file, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.render(""))]
+#[error("{}", self.render_with_file_name(""))]
 pub struct FlowDefinitionErrors {
     pub errors: Vec<DefinitionError>,
 }
@@ -36,7 +36,7 @@ pub struct FlowDefinitionErrors {
 impl FlowDefinitionErrors {
     /// Returns the mistakes as lines of text, each after the name of the file and a colon, if a name is given.
     #[must_use]
-    pub fn render(&self, file: &str) -> String {
+    pub fn render_with_file_name(&self, file: &str) -> String {
         let prefix = if file.is_empty() { String::new() } else { format!("{file}:") };
         self.errors.iter().map(|error| format!("{prefix}{error}")).collect::<Vec<_>>().join("\n")
     }

@@ -49,7 +49,7 @@ pub(in crate::project) fn parse_routing_answer(
 ) -> Result<ParsedRouting, Vec<RoutingAnswerError>> {
     let is_decision = |value: &Value| value.get("agents").is_some() || value.get("phase").is_some();
     let Some(answer) = find_json_where(text, is_decision).value else { return Err(vec![RoutingAnswerError::NotJson]) };
-    let mut named = read_names(&answer["agents"]);
+    let mut named = read_agent_names(&answer["agents"]);
     let ends = |name: &str| name.eq_ignore_ascii_case(END_AGENT);
     let end_option = options.iter().find(|option| option.ends);
     let named_end = named.iter().any(|name| ends(name));
@@ -98,7 +98,7 @@ pub(in crate::project) fn parse_routing_answer(
     })
 }
 
-fn read_names(value: &Value) -> Vec<String> {
+fn read_agent_names(value: &Value) -> Vec<String> {
     let one = value.as_str().into_iter();
     let many = value.as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut names: Vec<String> = Vec::new();

@@ -45,7 +45,7 @@ impl ProjectState {
                 self.close_open_turn();
                 self.workspace_asks.clear();
             }
-            event @ (Event::AskSent(_) | Event::AskEnded { .. }) => self.apply_workspace_ask(event),
+            event @ (Event::AskSent(_) | Event::AskEnded { .. }) => self.apply_workspace_ask_event(event),
             Event::CallOpened(opened) => {
                 if let Some(agent) = opened.agent.as_ref().filter(|_| opened.continues.is_none()) {
                     self.apply_agent_call(opened, agent);
@@ -81,7 +81,7 @@ impl ProjectState {
 
     fn apply_agent_call(&mut self, opened: &CallOpened, agent: &AgentName) {
         self.agent_calls.insert(opened.call, agent.clone());
-        let total = self.log.total();
+        let total = self.log.entries_total();
         let progress = self.agents.entry(agent.clone()).or_default();
         progress.seen_before_call = progress.seen_entries;
         // An agent that is only asked for its next action or for a file is told nothing else.
@@ -116,7 +116,7 @@ impl ProjectState {
             summary: transition.note.summary.clone(),
             by: transition.note.proposer_label.clone().unwrap_or_else(|| transition.by.to_string()),
         });
-        if !transition.begins_visit() {
+        if !transition.is_visit_start() {
             return;
         }
         let left = definition.find_phase(transition.from.as_str());
@@ -124,7 +124,7 @@ impl ProjectState {
         self.count_visit(&transition.from, &transition.to, at);
         let is_continued = next.is_some_and(|phase| phase.kind == PhaseKindDefinition::Work);
         if is_continued && left.is_some_and(|phase| phase.completion == CompletionMode::Reflection) {
-            self.start_new_cycle();
+            self.forget_reflected_work();
         }
         if let TransitionCause::RolledBack { .. } | TransitionCause::Expired { .. } = transition.cause {
             self.decision = None;
@@ -154,7 +154,7 @@ impl ProjectState {
     }
 
     /// Forgets what belongs to the work that was reflected on.
-    fn start_new_cycle(&mut self) {
+    fn forget_reflected_work(&mut self) {
         for progress in self.agents.values_mut() {
             progress.read_files.clear();
             progress.participated = false;
@@ -192,7 +192,7 @@ impl ProjectState {
                 self.rejected_decisions += 1;
                 complaints.into_iter().for_each(|complaint| self.push_feedback(complaint));
             }
-            ProjectFact::TurnOpened { turn, decision } => self.open_turn_at(turn, decision, at),
+            ProjectFact::TurnOpened { turn, decision } => self.apply_turn_opened(turn, decision, at),
             ProjectFact::CompletionAccepted { agent, completion, .. } => {
                 self.current_work_mut(&agent).accepted = Some(completion);
             }
@@ -203,7 +203,7 @@ impl ProjectState {
             ProjectFact::TurnAbandoned { .. } => self.abandon_open_turn(),
             ProjectFact::AgentReminded { agent, .. } => {
                 self.current_work_mut(&agent).reminded = true;
-                self.current_metrics(|metrics| metrics.reminders += 1);
+                self.update_current_phase_metrics(|metrics| metrics.reminders += 1);
             }
             ProjectFact::WriteAnnounced { agent, path, .. } => {
                 self.current_work_mut(&agent).pending_write = Some(PendingWrite { path, is_cut: false });
@@ -232,7 +232,7 @@ impl ProjectState {
                     "`{phase}` with {} was routed {times} times recently; choose something else unless it makes progress",
                     agents.join(", ")
                 ));
-                self.current_metrics(|metrics| metrics.loops += 1);
+                self.update_current_phase_metrics(|metrics| metrics.loops += 1);
             }
             ProjectFact::PlanSubmitted(plan) => {
                 self.visit.plan_submitted = true;
@@ -277,13 +277,13 @@ impl ProjectState {
         }
     }
 
-    fn current_metrics(&mut self, change: impl FnOnce(&mut super::PhaseMetrics)) {
+    fn update_current_phase_metrics(&mut self, change: impl FnOnce(&mut super::PhaseMetrics)) {
         if let Some(turn) = self.turns.back() {
             change(self.metrics.entry(turn.decision.phase.clone()).or_default());
         }
     }
 
-    fn open_turn_at(&mut self, id: u32, decision: NextPhaseAndAgents, at: UnixMillis) {
+    fn apply_turn_opened(&mut self, id: u32, decision: NextPhaseAndAgents, at: UnixMillis) {
         for agent in &decision.agents {
             let progress = self.agents.entry(agent.clone()).or_default();
             progress.current = AgentRoutingTurnProgress { turn: id, ..AgentRoutingTurnProgress::default() };
@@ -329,7 +329,7 @@ impl ProjectState {
 
     fn apply_agent_done(&mut self, turn: u32, agent: &AgentName, done: AgentTurnEnd) {
         if done.how == AgentTurnEndKind::AutoCompleted {
-            self.current_metrics(|metrics| metrics.auto_completions += 1);
+            self.update_current_phase_metrics(|metrics| metrics.auto_completions += 1);
         }
         let Some(waiting) = self.turns.iter_mut().find(|open| open.id == turn && open.is_waiting_for(agent)) else {
             return;
@@ -343,7 +343,7 @@ impl ProjectState {
         let covered = waiting.decision.agents.iter().all(|agent| waiting.completions.contains_key(agent));
         if covered {
             waiting.is_closed = true;
-            let proper = waiting.completions.values().all(|done| done.how.is_proper());
+            let proper = waiting.completions.values().all(|done| done.how.can_satisfy_exit_condition());
             self.visit.turns_closed += 1;
             self.visit.completed = proper;
             self.visit.exit_checks = WorkspaceCheckProgress::Pending;
@@ -365,7 +365,7 @@ impl ProjectState {
                     self.agents.entry(agent.clone()).or_default().participated = true;
                 }
             }
-            ProjectFact::AgentTurnEnd { turn, agent, how, .. } if how.is_proper() => {
+            ProjectFact::AgentTurnEnd { turn, agent, how, .. } if how.can_satisfy_exit_condition() => {
                 let routed = self.turns.iter().find(|open| open.id == *turn && open.is_waiting_for(agent));
                 if routed.is_some_and(|routed| reflects(&routed.decision.phase)) {
                     self.agents.entry(agent.clone()).or_default().reflected = true;

@@ -46,7 +46,7 @@ impl ProjectLog {
         }
     }
 
-    pub(in crate::project) fn total(&self) -> u64 {
+    pub(in crate::project) fn entries_total(&self) -> u64 {
         self.total
     }
 

@@ -18,7 +18,7 @@ use crate::workspace_tools::{
     RunCommandResult, WorkspaceStatus, WorkspaceTool,
 };
 
-fn parse<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
+fn parse_optional_value<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
     value.and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
@@ -74,11 +74,11 @@ impl ProjectState {
         // The tool may have had its effect.
         if outcome == ToolRunOutcome::Unknown && tool.may_change_files() {
             self.content = WorkspaceContentDigest::Unknown;
-            self.mark_changed(&entry);
+            self.mark_content_changed(&entry);
         }
         match tool {
             WorkspaceTool::ReadFile => {
-                if let (Some(read), Some(agent)) = (parse::<ReadFileResult>(value), &entry.agent) {
+                if let (Some(read), Some(agent)) = (parse_optional_value::<ReadFileResult>(value), &entry.agent) {
                     let is_cut =
                         read.lines == 0 && read.bytes > 0 || read.last_line < read.lines || read.first_line > 1;
                     if let Some(write) = &mut self.current_work_mut(agent).pending_write {
@@ -94,20 +94,21 @@ impl ProjectState {
             | WorkspaceTool::EditFile
             | WorkspaceTool::DeleteFile
             | WorkspaceTool::MoveFile => {
-                let changes = parse::<FileChanges>(value).map(|result| result.changes).unwrap_or_default();
+                let changes =
+                    parse_optional_value::<FileChanges>(value).map(|result| result.changes).unwrap_or_default();
                 self.apply_changes(&entry, changes);
             }
             WorkspaceTool::RunCommand => {
-                if let Some(result) = parse::<RunCommandResult>(value) {
+                if let Some(result) = parse_optional_value::<RunCommandResult>(value) {
                     if let Some(agent) = &entry.agent {
-                        let failed = Some(result.run).filter(|run| !run.passed());
+                        let failed = Some(result.run).filter(|run| !run.has_passed());
                         self.current_work_mut(agent).failed_command = failed;
                     }
                     self.apply_changes(&entry, result.changes);
                 }
             }
             WorkspaceTool::RunChecks => {
-                let result = parse::<ChecksResult>(value);
+                let result = parse_optional_value::<ChecksResult>(value);
                 if let Some(result) = &result {
                     self.content = WorkspaceContentDigest::At(result.content_digest_after.clone());
                 }
@@ -116,7 +117,7 @@ impl ProjectState {
             }
             WorkspaceTool::Status => {
                 self.is_prepared = true;
-                if let Some(status) = parse::<WorkspaceStatus>(value) {
+                if let Some(status) = parse_optional_value::<WorkspaceStatus>(value) {
                     self.content = WorkspaceContentDigest::At(status.content_digest);
                     self.workspace_checks = status.checks;
                     self.guide = status.agents_md;
@@ -125,12 +126,12 @@ impl ProjectState {
                     self.files = files.take(PROJECT_FILES_LISTED_MAX).collect();
                 }
             }
-            WorkspaceTool::CreateCheckpoint => match parse::<CreateCheckpointResult>(value) {
+            WorkspaceTool::CreateCheckpoint => match parse_optional_value::<CreateCheckpointResult>(value) {
                 Some(created) => self.apply_checkpoint(created.checkpoint, entry.label.unwrap_or_default(), at),
                 None => self.visit.checkpoint_failed = true,
             },
             WorkspaceTool::RestoreCheckpoint => {
-                if let Some(restored) = parse::<CheckpointRestoreResult>(value) {
+                if let Some(restored) = parse_optional_value::<CheckpointRestoreResult>(value) {
                     self.apply_changes(&entry, restored.changes);
                     self.content = WorkspaceContentDigest::At(restored.checkpoint);
                 }
@@ -157,7 +158,7 @@ impl ProjectState {
             return;
         }
         self.content = WorkspaceContentDigest::Unknown;
-        self.mark_changed(entry);
+        self.mark_content_changed(entry);
         for change in changes {
             if self.changed_files.len() < PROJECT_FILES_LISTED_MAX || self.changed_files.contains_key(&change.path) {
                 self.changed_files.insert(change.path.clone(), change);
@@ -165,7 +166,7 @@ impl ProjectState {
         }
     }
 
-    fn mark_changed(&mut self, entry: &OpenRunEntry) {
+    fn mark_content_changed(&mut self, entry: &OpenRunEntry) {
         self.visit.changed = true;
         if let Some(agent) = &entry.agent {
             self.current_work_mut(agent).changed = true;

@@ -37,15 +37,23 @@ pub fn write_knowledge_dot(graph: &KnowledgeGraph) -> String {
         ];
         attributes.extend(node.priority.map(|priority| ("priority", priority.as_str())));
         attributes.extend(node.other_attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        let attributes: Vec<String> =
-            attributes.into_iter().map(|(name, value)| format!("{}={}", quote(name), quote(value))).collect();
+        let attributes: Vec<String> = attributes
+            .into_iter()
+            .map(|(name, value)| format!("{}={}", quote_dot_text(name), quote_dot_text(value)))
+            .collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "  {} [{}];", quote(&node.id), attributes.join(", "));
+        let _ = writeln!(out, "  {} [{}];", quote_dot_text(&node.id), attributes.join(", "));
     }
     for node in graph.nodes.values() {
         for relation in &node.relations {
             let name = relation.relation.as_str();
-            let _ = writeln!(out, "  {} -> {} [label={}];", quote(&node.id), quote(&relation.to), quote(name));
+            let _ = writeln!(
+                out,
+                "  {} -> {} [label={}];",
+                quote_dot_text(&node.id),
+                quote_dot_text(&relation.to),
+                quote_dot_text(name)
+            );
         }
     }
     out.push_str("}\n");
@@ -69,7 +77,7 @@ pub fn parse_knowledge_dot(text: &str) -> Result<KnowledgeGraph, DotError> {
 }
 
 /// Quotes a name or a value. Graphviz itself replaces only `\"`, so everything else stays readable for it.
-fn quote(text: &str) -> String {
+fn quote_dot_text(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let starts_like_name = text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');
     let is_keyword = KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(text));
@@ -449,7 +457,7 @@ fn build_graph(nodes: BTreeMap<String, DotAttributes>, edges: Vec<DotEdge>) -> R
         }
     }
     if problems.is_empty() {
-        problems = graph.problems();
+        problems = graph.validation_problems();
     }
     if problems.is_empty() { Ok(graph) } else { Err(DotError::Invalid(problems)) }
 }

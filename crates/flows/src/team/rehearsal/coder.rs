@@ -38,7 +38,7 @@ pub(super) fn rehearse_coder(context: &TeamContext<'_>, call: &CallOpened, promp
     if !calls.is_empty() {
         return Some(call_tools(call, calls));
     }
-    Some(account(&story, task.as_ref(), !actions.is_empty()).into())
+    Some(render_work_account(&story, task.as_ref(), !actions.is_empty()).into())
 }
 
 /// Plans. The coder of the guide looks around until its rounds are used up.
@@ -125,9 +125,9 @@ fn edit(path: &str, old: &str, new: &str) -> RehearsedCoderAction {
 /// Returns the next tool call of an action, or `None` if it has ended.
 fn next_call(action: &RehearsedCoderAction, history: &RehearsalToolHistory) -> Option<(&'static str, Value)> {
     let read = action.path.map(|path| (WorkspaceTool::ReadFile.name(), json!({"path": path})));
-    match (history.find(action.tool, &action.arguments), read) {
+    match (history.action_status(action.tool, &action.arguments), read) {
         (RehearsalActionStatus::NotTried, _) => Some((action.tool, action.arguments.clone())),
-        (RehearsalActionStatus::Failed(1), Some((tool, arguments))) => match history.find(tool, &arguments) {
+        (RehearsalActionStatus::Failed(1), Some((tool, arguments))) => match history.action_status(tool, &arguments) {
             RehearsalActionStatus::NotTried => Some((tool, arguments)),
             RehearsalActionStatus::Done | RehearsalActionStatus::Failed(_) => {
                 Some((action.tool, action.arguments.clone()))
@@ -138,7 +138,7 @@ fn next_call(action: &RehearsedCoderAction, history: &RehearsalToolHistory) -> O
     }
 }
 
-fn account(story: &str, task: Option<&CoderTask>, has_changes: bool) -> String {
+fn render_work_account(story: &str, task: Option<&CoderTask>, has_changes: bool) -> String {
     let task = match task {
         Some(CoderTask::FixReview { .. }) => "fix_review",
         Some(CoderTask::RedoOnNewBase { .. }) => "redo_on_new_base",

@@ -55,7 +55,7 @@ impl RehearsalToolHistory {
     }
 
     /// Returns how a tool with these arguments ended.
-    pub(super) fn find(&self, tool: &str, arguments: &Value) -> RehearsalActionStatus {
+    pub(super) fn action_status(&self, tool: &str, arguments: &Value) -> RehearsalActionStatus {
         let same = self.calls.iter().filter(|call| call.tool == tool && call.arguments == *arguments);
         let (failed, done): (Vec<_>, Vec<_>) = same.partition(|call| call.has_failed);
         match (done.is_empty(), failed.len()) {

@@ -11,7 +11,7 @@ pub(super) fn flatten_schema(schema: &Value, root: &Value) -> Option<Map<String,
 
 fn flatten_schema_within(schema: &Value, root: &Value, hops: &mut usize) -> Option<Map<String, Value>> {
     let mut fields = schema.as_object()?.clone();
-    let target = fields.remove("$ref").filter(|_| use_hop(hops).is_some());
+    let target = fields.remove("$ref").filter(|_| consume_ref_hop(hops).is_some());
     let found = target
         .and_then(|target| resolve_schema_ref(&target, root))
         .and_then(|found| flatten_schema_within(found, root, hops));
@@ -20,7 +20,7 @@ fn flatten_schema_within(schema: &Value, root: &Value, hops: &mut usize) -> Opti
     }
     if let Some(Value::Array(all)) = fields.remove("allOf") {
         for one in &all {
-            if let Some(found) = use_hop(hops).and_then(|()| flatten_schema_within(one, root, hops)) {
+            if let Some(found) = consume_ref_hop(hops).and_then(|()| flatten_schema_within(one, root, hops)) {
                 fields = merge_schemas(fields, found);
             }
         }
@@ -28,7 +28,7 @@ fn flatten_schema_within(schema: &Value, root: &Value, hops: &mut usize) -> Opti
     Some(fields)
 }
 
-fn use_hop(hops: &mut usize) -> Option<()> {
+fn consume_ref_hop(hops: &mut usize) -> Option<()> {
     *hops = hops.checked_sub(1)?;
     Some(())
 }

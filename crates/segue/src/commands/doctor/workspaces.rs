@@ -20,7 +20,7 @@ pub(super) fn check_workspaces(config: &Config, findings: &mut DoctorReport) {
                 findings.add_finding("workspace", CheckStatus::Warning, detail);
             }
             Ok(_) => {
-                let detail = format!("{shown}: checks {}; commands {}", list_or_none(checks), list_or_none(commands));
+                let detail = format!("{shown}: checks {}; commands {}", join_or_none(checks), join_or_none(commands));
                 findings.add_finding("workspace", CheckStatus::Passed, detail);
             }
         }
@@ -28,7 +28,7 @@ pub(super) fn check_workspaces(config: &Config, findings: &mut DoctorReport) {
     check_sandbox(config, findings);
 }
 
-fn list_or_none(items: &[String]) -> String {
+fn join_or_none(items: &[String]) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 

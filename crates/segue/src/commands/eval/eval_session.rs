@@ -42,7 +42,7 @@ impl<'e> EvalEngineFactory<'e> {
     }
 
     /// Holds a conversation. Returns `None` if the user pressed Ctrl-C.
-    pub(super) async fn hold(
+    pub(super) async fn hold_in_new_engine(
         &self,
         conversation: &EvalConversation,
         spec: &FlowSpec,

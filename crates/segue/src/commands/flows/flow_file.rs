@@ -59,7 +59,7 @@ fn load_flow_file(file: &Path) -> anyhow::Result<ProjectFlow> {
     ProjectFlow::from_source(&source).map_err(|errors| {
         let count = errors.errors.len();
         let mistakes = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
-        anyhow::anyhow!("{mistakes} in the flow file\n{}", errors.render(&file.display().to_string()))
+        anyhow::anyhow!("{mistakes} in the flow file\n{}", errors.render_with_file_name(&file.display().to_string()))
     })
 }
 
@@ -76,7 +76,7 @@ fn check_file(global: &GlobalArgs, file: &Path) -> anyhow::Result<()> {
         return if is_valid { Ok(()) } else { Err(crate::SilentExit(1).into()) };
     }
     let flow = load_flow_file(file)?;
-    let definition = flow.definition_data();
+    let definition = flow.checked_definition();
     print::write_stdout(&format!(
         "{}: flow `{}` is valid: {} phases, {} agents, {} gates\n",
         file.display(),

@@ -104,7 +104,7 @@ fn an_answer_without_a_reply_is_erased() {
     scene.chunk(2, "It is there.").shows("It is there.").answered(2).reply(Some(2), "It is there.");
     scene.chunk(3, "Nobody says this").answered(3).ended(&TurnOutcome::Done).shows("It is there.");
     scene.chunk(4, "Nor this").answered(4);
-    scene.display.retract_if_unsent(&mut scene.screen).expect("written");
+    scene.display.retract_unrecorded_reply(&mut scene.screen).expect("written");
     scene.shows("It is there.");
 }
 
