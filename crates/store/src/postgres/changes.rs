@@ -33,7 +33,8 @@ const NUMBER_CHANGES: &str = "
     ), deletions_numbered AS (
         UPDATE segue_deletions d SET change = n.change FROM numbered n WHERE n.is_deletion AND d.uid = n.uid
     )
-    UPDATE segue_counters SET last_change = last_change + (SELECT count(*) FROM numbered) WHERE id = 1";
+    UPDATE segue_counters SET last_change = last_change + (SELECT count(*) FROM numbered) WHERE id = 1
+    RETURNING (SELECT count(*) FROM numbered)";
 
 /// Forgets the oldest deletions if there are too many.
 const FORGET_DELETIONS: &str = "
@@ -51,7 +52,9 @@ pub(super) async fn changes_after(
     limit: usize,
 ) -> Result<SessionChangePage, PostgresError> {
     let client = db.client().await?;
-    number_changes(&client).await?;
+    let batch = CHANGES_NUMBERED_MAX as u64;
+    // A reader that begins now must not get what was changed before. One that continues gets the rest with its next page.
+    while assign_change_numbers(&client, batch).await? >= batch && after.is_none() {}
     let counters =
         query_opt(&client, "SELECT last_change, forgotten_deletion FROM segue_counters WHERE id = 1", &[]).await?;
     let (last, forgotten) = counters.map_or((0, 0), |row| (from_bigint(row.get(0)), from_bigint(row.get(1))));
@@ -95,8 +98,8 @@ pub(super) async fn changes_after(
     })
 }
 
-/// Numbers changes that have no number yet.
-async fn number_changes(client: &impl GenericClient) -> Result<(), PostgresError> {
+/// Numbers changes that have no number yet, at most `batch` of sessions and as many deletions. Returns how many.
+async fn assign_change_numbers(client: &impl GenericClient, batch: u64) -> Result<u64, PostgresError> {
     let unnumbered = query_opt(
         client,
         "SELECT EXISTS (SELECT 1 FROM segue_sessions WHERE change IS NULL AND updated_at IS NOT NULL),
@@ -105,11 +108,13 @@ async fn number_changes(client: &impl GenericClient) -> Result<(), PostgresError
     )
     .await?;
     let (sessions, deletions) = unnumbered.map_or((false, false), |row| (row.get(0), row.get(1)));
+    let mut numbered = 0;
     if sessions || deletions {
-        execute(client, NUMBER_CHANGES, &[&to_bigint(CHANGES_NUMBERED_MAX as u64)]).await?;
+        let row = query_opt(client, NUMBER_CHANGES, &[&to_bigint(batch)]).await?;
+        numbered = row.map_or(0, |row| from_bigint(row.get(0)));
     }
     if deletions {
         execute(client, FORGET_DELETIONS, &[&to_bigint(REMEMBERED_DELETIONS_MAX as u64)]).await?;
     }
-    Ok(())
+    Ok(numbered)
 }

@@ -36,6 +36,27 @@ async fn a_text_that_is_erased_and_used_at_the_same_time_is_kept_or_stored_again
 }
 
 #[tokio::test]
+async fn a_reader_of_changes_that_begins_now_gets_none_of_before() {
+    let database = TemporaryDatabase::new();
+    let store: Arc<dyn Store> = database.open_store();
+    let mut writer = TestJournalWriter::create_session(&store, "one").await;
+    // More sessions than one statement numbers, whose changes nobody has read.
+    database.run_sql(
+        "INSERT INTO segue_sessions (uid, name, epoch, head, updated_at, changed_at)
+         SELECT 1000000 + n, 'unread-' || n, 1, 0, n, n FROM generate_series(1, 10001) n",
+    );
+    let start = store.changes_after(None, 1).await.expect("read").next_cursor;
+    writer.append_records_with(1, Vec::new(), Some(sample_summary("new", 1))).await;
+    let page = store.changes_after(Some(start), 9).await.expect("read");
+    let names: Vec<String> = page.changes.iter().map(|change| format!("{change:?}")).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert!(
+        matches!(&page.changes[0], StoredSessionChange::Updated(entry) if entry.session.as_str() == "one"),
+        "{names:?}"
+    );
+}
+
+#[tokio::test]
 async fn changes_of_several_nodes_are_neither_missed_nor_repeated() {
     const ROUNDS: u64 = 40;
     let database = Arc::new(TemporaryDatabase::new());
