@@ -360,7 +360,7 @@ pub(crate) struct ModelsArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SessionsArgs {
-    /// Only sessions whose messages or replies contain this text.
+    /// Only sessions with this text in the title, a message or a reply.
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
     /// Only sessions of this flow.
