@@ -347,7 +347,7 @@ pub enum InputRefusal {
     #[error("the options of the message cannot be used: {why}")]
     InvalidTurnOptions { why: String },
     /// The arguments that a person chose for a tool run cannot be used.
-    #[error("these arguments cannot be used: {why}")]
+    #[error("the arguments for the tool run cannot be used: {why}")]
     BadToolArguments { why: String },
     /// The call is not waiting for an operator.
     #[error("{call} is not waiting for a decision")]

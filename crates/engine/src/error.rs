@@ -75,7 +75,7 @@ pub enum Error {
     },
     /// Another process holds the session and has not handled the input yet. It will.
     #[error(
-        "the input waits for the process that holds the session `{session}`; ask for submission {submission} later"
+        "the process that holds the session `{session}` has not handled the input yet, but will (submission {submission})"
     )]
     StillWaiting { session: SessionId, submission: SubmissionId },
     #[error("the session `{session}` has no submission {submission}, or it was handled more than a day ago")]

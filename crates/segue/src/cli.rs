@@ -15,7 +15,7 @@ pub(crate) use eval_args::EvalArgs;
 pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
 pub(crate) use phase_args::{PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
 
-/// A conversation engine in which memory has rules.
+/// A conversation engine that records what each model was sent, and why.
 #[derive(Debug, Parser)]
 #[command(name = "segue", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -57,7 +57,7 @@ pub(crate) enum CliCommand {
     /// Run the HTTP server and the web studio (the default command)
     #[command(after_help = "Example:\n  segue serve --port 8080")]
     Serve(ServeArgs),
-    /// Hold a conversation in the terminal
+    /// Chat in the terminal
     #[command(after_help = "Example:\n  segue chat --flow concierge --session home")]
     Chat(ChatArgs),
     /// Send one message and print the reply
@@ -325,7 +325,7 @@ pub(crate) struct BackupArgs {
 pub(crate) struct MigrateArgs {
     /// Store file to copy from. No other process may use it.
     pub source: PathBuf,
-    /// URL of the database to copy to. No node may use it.
+    /// URL of the database to copy to. No node may be running on it.
     pub target: PathBuf,
 }
 
@@ -360,7 +360,7 @@ pub(crate) struct ModelsArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SessionsArgs {
-    /// Only sessions whose messages or replies contain this text.
+    /// Only sessions with this text in the title, a message or a reply.
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
     /// Only sessions of this flow.
@@ -393,7 +393,7 @@ pub(crate) struct ShowArgs {
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue explain [OPTIONS] [SESSION] <CALL>")]
 pub(crate) struct ExplainArgs {
-    /// Session (default: the newest) and call id, such as `c3`.
+    /// Session (default: the one that changed last) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
     /// Print the exact prompt.
@@ -407,7 +407,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
 pub(crate) struct RecomputeArgs {
-    /// Session (default: the newest) and call id, such as `c3`.
+    /// Session (default: the one that changed last) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
     /// Use this model instead of the original one.

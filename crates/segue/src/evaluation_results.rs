@@ -16,7 +16,7 @@ fn results_path(dirs: &UserDirs) -> Option<PathBuf> {
 /// Reads the results; they are empty if there is no file.
 pub(crate) fn load_evaluation_results(dirs: &UserDirs) -> anyhow::Result<EvaluationResults> {
     let Some(path) = results_path(dirs) else { return Ok(EvaluationResults::default()) };
-    let unreadable = || format!("cannot read the results of evaluations {}", path.display());
+    let unreadable = || format!("cannot read the evaluation results {}", path.display());
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(EvaluationResults::default()),
         Err(error) => return Err(error).with_context(unreadable),
@@ -32,8 +32,8 @@ pub(crate) fn load_evaluation_results(dirs: &UserDirs) -> anyhow::Result<Evaluat
 /// Replaces the file.
 pub(crate) fn save_evaluation_results(dirs: &UserDirs, results: &EvaluationResults) -> anyhow::Result<()> {
     let path = results_path(dirs)
-        .ok_or_else(|| anyhow!("there is no data folder to keep results in, because HOME is not set"))?;
-    let failed = || format!("cannot write the results of evaluations {}", path.display());
+        .ok_or_else(|| anyhow!("there is no data folder for evaluation results, because HOME is not set"))?;
+    let failed = || format!("cannot write the evaluation results {}", path.display());
     if let Some(folder) = path.parent() {
         crate::private_files::create_private_folder(folder).with_context(failed)?;
     }

@@ -51,7 +51,7 @@ impl RemoteEngine {
             body["settings"] = opening.settings.clone();
         }
         let made = self.client.post("/v1/sessions", &body).await?;
-        Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
+        Ok(SessionId::from(made["session"].as_str().context("the server's response contains no session")?))
     }
 
     pub(crate) async fn send_message(&self, session: &SessionId, message: &UserMessage) -> anyhow::Result<MessageId> {
@@ -59,7 +59,7 @@ impl RemoteEngine {
         let body = json!({ "text": message.text, "images": message.images, "wait": false });
         let accepted = self.client.post(&path, &body).await?;
         let message = accepted["message"].as_str().and_then(|message| message.parse().ok());
-        message.context("the server named no message")
+        message.context("the server's response contains no message id")
     }
 
     pub(crate) async fn fork_session(
@@ -68,7 +68,7 @@ impl RemoteEngine {
         name: Option<&SessionId>,
     ) -> anyhow::Result<SessionId> {
         let made = self.client.post(&format!("/v1/sessions/{session}/fork"), &json!({ "session": name })).await?;
-        Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
+        Ok(SessionId::from(made["session"].as_str().context("the server's response contains no session")?))
     }
 
     pub(crate) async fn recompute_call(
@@ -81,7 +81,10 @@ impl RemoteEngine {
         let (rules, _) = self.engine.load_session(session).await?;
         let change = json!({ "model": model, "settings": setting_values::parse_settings(rules.spec(), set)? });
         let made = self.client.post(&format!("/v1/sessions/{session}/calls/{call}/recompute"), &change).await?;
-        let again = made["call"].as_str().and_then(|call| call.parse().ok()).context("the server named no call")?;
+        let again = made["call"]
+            .as_str()
+            .and_then(|call| call.parse().ok())
+            .context("the server's response contains no call id")?;
         Ok(self.engine.load_recompute_result(session, again).await?)
     }
 
@@ -115,7 +118,7 @@ impl RemoteEngine {
                 (path(&format!("tool-runs/{run}/resolve")), json!({ "action": resolution, "text": text }))
             }
             OperatorCommand::ProvideToolResults { .. } => {
-                bail!("the results of a client's tools are sent to the OpenAI-compatible endpoint")
+                bail!("send the results of a client's tools to the OpenAI-compatible endpoint")
             }
             OperatorCommand::Propose { phase, to, reason } => {
                 (path("phases/propose"), of(phase, json!({ "to": to, "reason": reason })))

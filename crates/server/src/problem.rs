@@ -264,7 +264,7 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
             format!("another process took over the session `{}`; everything accepted is recorded", name(session))
         }
         Error::StillWaiting { session, submission } => format!(
-            "the process that holds the session `{}` has not handled this yet; it will. Its id is {submission}",
+            "the process that holds the session `{}` has not handled the request yet, but will (submission {submission})",
             name(session)
         ),
         Error::NoSuchSubmission { session, submission } => {

@@ -11,7 +11,7 @@ pub(crate) struct EvalArgs {
     /// Model to evaluate: the name of a configured model, or PROVIDER/MODEL; may be repeated [default: the default model].
     #[arg(long, conflicts_with = "replay")]
     pub model: Vec<String>,
-    /// Hold only this conversation; may be repeated.
+    /// Run only this conversation; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub conversation: Vec<String>,
     /// Add your own conversations: a file, or a folder with files; may be repeated.
@@ -29,7 +29,7 @@ pub(crate) struct EvalArgs {
     /// Keep the sessions in this store, so that `segue --store FILE show NAME` shows them.
     #[arg(long, value_name = "FILE")]
     pub keep_sessions: Option<PathBuf>,
-    /// List the conversations instead of holding them.
+    /// List the conversations instead of running them.
     #[arg(long)]
     pub list: bool,
 }

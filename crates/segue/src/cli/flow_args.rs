@@ -20,7 +20,7 @@ pub(crate) struct FlowsArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum FlowsAction {
-    /// Write a commented file with which you begin a flow of your own
+    /// Write a commented starter file for a flow of your own
     #[command(after_help = "Example:\n  segue flows new support-desk")]
     New {
         /// Name of the flow: lower-case letters, digits and hyphens.
@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     pub spec: Option<PathBuf>,
     #[command(flatten)]
     pub session_args: ConversationArgs,
-    /// Most dollars that the run may cost; it is stopped when it has cost more.
+    /// Maximum cost in dollars; the run is stopped when it has cost more.
     #[arg(long, value_name = "DOLLARS")]
     pub budget: Option<f64>,
     /// What happens to tool runs that need approval.

@@ -46,7 +46,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     let target = open_database(url, ClusterNodeOptions::default())?;
     let nodes = target.report_database().await?.live_nodes;
     if nodes > 1 {
-        bail!("{} of the target database are running; stop them first", format_plural(nodes - 1, "node"));
+        bail!("the target database is in use by {}; stop them first", format_plural(nodes - 1, "running node"));
     }
     let mut report = MigrationReport::default();
     let sessions = list_all_sessions(&source).await?;
@@ -93,7 +93,7 @@ fn ensure_source_unused(source: &SqliteStore, arguments: &MigrateArgs) -> anyhow
     let others = source.other_process_count()?;
     if others > 0 {
         let path = arguments.source.display();
-        bail!("{} of the store {path} are running; stop them first", format_plural(others as u64, "process"));
+        bail!("the store {path} is in use by {}; stop them first", format_plural(others as u64, "other program"));
     }
     Ok(())
 }
@@ -150,10 +150,10 @@ impl SessionCopyToPostgres<'_> {
     async fn copy_and_compare(&self) -> anyhow::Result<u64> {
         let StoredSessionEntry { session, uid, parent, head, .. } = self.entry;
         let adopted = self.target.adopt_session(session, *uid, *parent).await;
-        let mut lease = adopted.context("the database has another session of this name or number")?;
+        let mut lease = adopted.context("the database has another session with this name or number")?;
         let old_head = lease.head;
         if old_head > *head {
-            bail!("the database has {old_head} events of it, the store only {head}: it was continued there");
+            bail!("the database has {old_head} events of this session, the store only {head}: it was continued there");
         }
         // Another session may have this name and number by chance.
         self.compare_journals(old_head).await?;

@@ -68,7 +68,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
                 print::write_stderr_line(&format!("cancelled the turn; the session is `{session}`"));
             } else {
                 print::write_stderr_line(&format!(
-                    "stopped waiting; the message is saved and answered at the next use of session `{session}`"
+                    "stopped waiting; the message is saved and will be answered when session `{session}` is used next"
                 ));
             }
             engine.store().close().await?;

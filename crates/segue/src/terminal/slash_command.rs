@@ -58,7 +58,7 @@ const SLASH_COMMANDS: &[(&str, &str, &str)] = &[
     ("phase", "[PHASE [OWNER]]", "show the phases and the allowed transitions, or propose to enter PHASE"),
     ("grant", "PHASE [OWNER]", "allow a phase to be entered once, despite guards and gates"),
     ("rollback", "VISIT [OWNER]", "return to the state of an earlier visit; no event is deleted"),
-    ("explain", "[CALL]", "show which prompt the last answer was given to, and why (also /why)"),
+    ("explain", "[CALL]", "show the prompt of the last answer or of CALL, and why it was sent (also /why)"),
     ("recompute", "[CALL] [NAME=VALUE]", "run a past call again, with another model=… or setting, and compare"),
     ("fork", "[NAME]", "continue in a copy of this session"),
     ("cancel", "", "cancel the running turn"),

@@ -176,7 +176,9 @@ impl UserMessageHashes {
         if is_same.await? {
             return Ok(());
         }
-        let detail = format!("this key was used for the message {message}, which has another content; use a new key");
+        let detail = format!(
+            "this idempotency key was used for the message {message}, which has another content; use a new one"
+        );
         Err(HttpProblem::new("idempotency-key-reused", detail).with_extension("message", message.to_string()))
     }
 }

@@ -189,7 +189,7 @@ async fn resolve_named_session(
     if session_flow_name.as_ref() != Some(flow) {
         let session_flow_name = session_flow_name.map(|name| name.to_string()).unwrap_or_default();
         let detail = format!(
-            "the session `{name}` uses the flow `{session_flow_name}`, not `{flow}`; use that name as the model"
+            "the session `{name}` uses the flow `{session_flow_name}`, not `{flow}`; send the name of its flow as `model`"
         );
         return Err(HttpProblem::bad_request(detail).with_extension("field", "model"));
     }
