@@ -157,7 +157,7 @@ describe('views', () => {
 });
 
 describe('history', () => {
-  it('can be browsed event by event, and branched from anywhere', async () => {
+  it('can be browsed event by event, and forked from anywhere', async () => {
     const { page, expectNoErrors } = await openPage(`${server.url}/s/split?at=31`, { forScreenshot: true });
     await page.getByText('Viewing event 31 (read-only)').waitFor();
     expect(await page.locator('[data-turn]').count()).toBe(2);
@@ -166,11 +166,11 @@ describe('history', () => {
     await page.getByText('starter, now').waitFor();
     await expect.poll(() => new URL(page.url()).search).toBe('?at=30');
     await screenshot(page, 'past');
-    // The branch continues an unanswered message, so the studio asks first.
+    // The fork continues an unanswered message, so the studio asks first.
     page.once('dialog', (dialog) => void dialog.accept());
-    await page.getByRole('button', { name: 'Branch here' }).first().click();
+    await page.getByRole('button', { name: 'Fork here' }).first().click();
     await page.waitForURL((url) => !url.pathname.startsWith('/s/split'));
-    await page.getByRole('link', { name: 'branched from split' }).waitFor();
+    await page.getByRole('link', { name: 'forked from split' }).waitFor();
     const name = new URL(page.url()).pathname.split('/')[2];
     expect(await server.get(`/v1/sessions/${name}`)).toMatchObject({ turns: 2, forked_from: { session: 'split', at: 30 } });
     expectNoErrors();

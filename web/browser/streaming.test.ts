@@ -141,22 +141,22 @@ describe('while a reply is streamed', () => {
 });
 
 describe('a conversation', () => {
-  it('can branch from an earlier message', async () => {
+  it('can fork from an earlier message', async () => {
     const { page, expectNoErrors } = await openSession('stem');
     await sendMessage(page, 'one');
     await waitForTurnEnd(page, 't1');
     await sendMessage(page, 'two');
     await waitForTurnEnd(page, 't2');
-    await page.locator('[data-turn="t2"]').getByRole('button', { name: 'Edit m2 in a branch' }).click();
+    await page.locator('[data-turn="t2"]').getByRole('button', { name: 'Edit m2 in a fork' }).click();
     await page.getByRole('textbox', { name: 'Edit message' }).fill('three');
-    await page.getByRole('button', { name: 'Send in a branch' }).click();
+    await page.getByRole('button', { name: 'Send in a fork' }).click();
     await page.waitForURL((url) => !url.pathname.endsWith('/stem'));
     await page.getByText('You said: three').waitFor();
     await waitForTurnEnd(page, 't2');
     const text = await page.getByRole('region', { name: 'Conversation' }).textContent();
     expect(text).toContain('You said: one');
     expect(text).not.toContain('You said: two');
-    await page.getByRole('link', { name: 'branched from stem' }).waitFor();
+    await page.getByRole('link', { name: 'forked from stem' }).waitFor();
     // The original session did not change.
     const { turns } = await server.get('/v1/sessions/stem/turns');
     expect(turns.map((turn: { messages: { text: string }[] }) => turn.messages[0]?.text)).toEqual(['one', 'two']);

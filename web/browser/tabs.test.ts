@@ -94,7 +94,7 @@ describe('the back/forward cache', () => {
   });
 });
 
-describe('a branch that would call models', () => {
+describe('a fork that would call models', () => {
   it('asks first', async () => {
     await server.post('/v1/sessions', { session: 'costly', flow: 'chat', models: { assistant: 'slow' } });
     await server.post('/v1/sessions/costly/messages', { text: 'tell me a story', wait: false });
@@ -106,11 +106,11 @@ describe('a branch that would call models', () => {
       await dialog.dismiss();
       return text;
     });
-    await page.getByRole('button', { name: 'Branch here' }).first().click();
+    await page.getByRole('button', { name: 'Fork here' }).first().click();
     expect(await asked).toContain('calls the models at once');
     expect((await server.get('/v1/sessions')).sessions.length).toBe(before);
     page.once('dialog', (dialog) => void dialog.accept());
-    await page.getByRole('button', { name: 'Branch here' }).first().click();
+    await page.getByRole('button', { name: 'Fork here' }).first().click();
     await expect.poll(async () => (await server.get('/v1/sessions')).sessions.length).toBe(before + 1);
     expectNoErrors();
   });

@@ -44,11 +44,11 @@ export function loadImages(session: string, images: readonly ImageRef[]): Promis
 }
 
 /** Forks a session at an event or turn, and sends `text` in the fork if it is not `null`. */
-export async function branch(session: string, at: Seq | string | null, text: string | null, images: readonly ImageRef[] = []): Promise<void> {
+export async function fork(session: string, at: Seq | string | null, text: string | null, images: readonly ImageRef[] = []): Promise<void> {
   if (text === null) {
     const continues = await attempt(continuesAtOnce(session, at));
     if (continues === null) return;
-    if (continues && !confirm('Nothing has answered the last message here, so the branch calls the models at once. This costs what the turn costs. Create the branch?')) return;
+    if (continues && !confirm('The last message has no reply yet. The fork runs its turn at once, and the model calls may be billed. Create the fork?')) return;
   }
   const loaded = await attempt(loadImages(session, images));
   if (!loaded) return;
@@ -56,7 +56,7 @@ export async function branch(session: string, at: Seq | string | null, text: str
   if (!forked) return;
   if (text !== null) firstMessages.set(forked.session, { text, images: loaded });
   router.go(sessionRoute(forked.session));
-  toasts.show(text === null ? 'Created a branch. The original session did not change.' : 'Sent in a branch. The original session did not change.');
+  toasts.show(text === null ? 'Created a fork. The original session did not change.' : 'Sent in a fork. The original session did not change.');
 }
 
 /** Whether a fork at this point has something to do: a turn that has not ended, or a message that waits. */
@@ -67,13 +67,13 @@ async function continuesAtOnce(session: string, at: Seq | string | null): Promis
 }
 
 export async function closeSession(session: string): Promise<void> {
-  if (!confirm(`Close “${session}”? It accepts no more messages, and cannot be opened again. A branch of it can continue.`)) return;
+  if (!confirm(`Close “${session}”? It accepts no more messages, and cannot be opened again. A fork of it can continue.`)) return;
   await attempt(api.close(session).then(() => toasts.show('Closed. The session accepts no more messages.')));
 }
 
 /** Forks the conversation before a message and sends `text` instead of it. */
-export function editAndBranch(session: string, message: Message, text: string): Promise<void> {
-  return branch(session, message.seq - 1, text, message.images);
+export function editAndFork(session: string, message: Message, text: string): Promise<void> {
+  return fork(session, message.seq - 1, text, message.images);
 }
 
 export async function deleteSession(session: string): Promise<void> {
