@@ -129,7 +129,7 @@ impl ContextLayer {
     /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
     /// or signals.
     #[must_use]
-    pub fn is_foreign(self) -> bool {
+    pub(crate) fn is_foreign(self) -> bool {
         match self {
             Self::Instruction | Self::Task => false,
             Self::Knowledge
@@ -284,7 +284,7 @@ impl PromptReceipt {
     }
 
     /// Returns the user's own words in this call.
-    pub fn user_words(&self) -> impl Iterator<Item = TextRef> {
+    pub(crate) fn user_words(&self) -> impl Iterator<Item = TextRef> {
         self.ask
             .iter()
             .filter(|fragment| fragment.layer == ContextLayer::UserWords)

@@ -221,7 +221,7 @@ pub enum ToolChoice {
 impl ToolUseRules {
     /// Returns true if the model decides everything itself.
     #[must_use]
-    pub fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 

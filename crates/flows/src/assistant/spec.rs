@@ -175,7 +175,7 @@ fn reply_role() -> RoleSpec {
                 message_fragment(),
             ],
         )
-        .visible_to_user(BlockSet::new())
+        .visible_to_user(BlockSet::default())
 }
 
 fn summarize_role() -> RoleSpec {

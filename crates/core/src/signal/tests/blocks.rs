@@ -6,7 +6,7 @@ use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 use expect_test::{Expect, expect};
 
 fn names() -> BlockSet {
-    BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("Step_Done", BlockSchema::new())
+    BlockSet::default().with_block("NOTE", BlockSchema::default()).with_block("Step_Done", BlockSchema::default())
 }
 
 /// Checks each text: the visible text, the blocks and the complaints. Line breaks are shown as `
@@ -80,7 +80,7 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 #[test]
 fn invalid_block_names_are_ignored() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
-    let names = names.into_iter().fold(BlockSet::new(), |all, name| all.with_block(name, BlockSchema::new()));
+    let names = names.into_iter().fold(BlockSet::default(), |all, name| all.with_block(name, BlockSchema::default()));
     assert_eq!(names.names().collect::<Vec<_>>(), ["OK"]);
 }
 

@@ -8,15 +8,15 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let handover = BlockSchema::new()
+    let handover = BlockSchema::default()
         .with_key("goal", BlockFieldKind::Text)
         .with_key("problem_summary", BlockFieldKind::Text)
         .with_key("constraints", BlockFieldKind::List)
         .with_key("priorities", BlockFieldKind::List);
-    BlockSet::new()
+    BlockSet::default()
         .with_block(
             "NOTE",
-            BlockSchema::new()
+            BlockSchema::default()
                 .with_key("shape", BlockFieldKind::Text)
                 .with_key("key_findings", BlockFieldKind::List)
                 .with_key("gaps", BlockFieldKind::List)
@@ -24,7 +24,7 @@ fn names() -> BlockSet {
         )
         .with_block(
             "BATCH",
-            BlockSchema::new()
+            BlockSchema::default()
                 .with_key("type", BlockFieldKind::Text)
                 .with_key("goal", BlockFieldKind::Text)
                 .with_key("handover", BlockFieldKind::Section(handover))
@@ -414,13 +414,13 @@ fn a_raw_value_takes_everything_to_the_end() {
 #[test]
 fn block_of_the_original_specification_is_parsed() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
-    let shape = BlockSchema::new()
+    let shape = BlockSchema::default()
         .with_key("shape", BlockFieldKind::Text)
         .with_key("key_findings", BlockFieldKind::List)
         .with_key("tensions", BlockFieldKind::List)
         .with_key("resisted_framing", BlockFieldKind::Text)
         .with_key("still_unclear", BlockFieldKind::List);
-    let reading = parse_reply(text, &BlockSet::new().with_block("HANDOVER", shape));
+    let reading = parse_reply(text, &BlockSet::default().with_block("HANDOVER", shape));
     let fields = &reading.blocks[0].fields;
     assert_eq!(fields.text("shape"), Some("tradeoff"));
     assert_eq!(fields.list("key_findings"), ["fast is costly", "cheap, slow"]);

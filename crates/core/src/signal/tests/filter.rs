@@ -9,12 +9,12 @@ use crate::signal::{BlockFieldKind, BlockSchema};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let note = BlockSchema::new()
-        .with_key("more", BlockFieldKind::Section(BlockSchema::new().with_key("key", BlockFieldKind::Text)));
-    BlockSet::new()
+    let note = BlockSchema::default()
+        .with_key("more", BlockFieldKind::Section(BlockSchema::default().with_key("key", BlockFieldKind::Text)));
+    BlockSet::default()
         .with_block("NOTE", note)
-        .with_block("N", BlockSchema::new().with_entry_key("key"))
-        .with_block("BATCH", BlockSchema::new())
+        .with_block("N", BlockSchema::default().with_entry_key("key"))
+        .with_block("BATCH", BlockSchema::default())
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {

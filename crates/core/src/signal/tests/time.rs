@@ -10,10 +10,10 @@ use crate::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_li
 const BYTES: usize = 384 << 10;
 
 fn names() -> BlockSet {
-    let inner = BlockSchema::new().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
-    BlockSet::new().with_block(
+    let inner = BlockSchema::default().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
+    BlockSet::default().with_block(
         "NOTE",
-        BlockSchema::new()
+        BlockSchema::default()
             .with_key("shape", BlockFieldKind::Text)
             .with_key("gaps", BlockFieldKind::List)
             .with_key("handover", BlockFieldKind::Section(inner))
