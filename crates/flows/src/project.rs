@@ -132,7 +132,7 @@ fn react_to_event(context: &ProjectFlowContext<'_>, event: &RecordedEvent) -> Ve
         }
         (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => turn::advance(context),
         (Event::PhaseRoundCounted { .. }, _) => turn::handle_turn_counted(context),
-        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.warning()),
+        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.to_string()),
         (Event::AskEnded { ask, outcome }, _) => handle_ask_ended(context, *ask, outcome),
         (Event::TurnEnded { .. }, _) => {
             workspace_claim::release_claim(context, "the session waits for the user").into_iter().collect()
