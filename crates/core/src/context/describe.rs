@@ -115,7 +115,10 @@ mod tests {
             Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem).to_string(),
             "until the work item changes, one for each peer"
         );
-        assert_eq!(Scope::per_phase().with_age_ms_max(60_000).to_string(), "until the phase is left or it is 1 min old");
+        assert_eq!(
+            Scope::per_phase().with_age_ms_max(60_000).to_string(),
+            "until the phase is left or it is 1 min old"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The fields of a block.
 
-use crate::limits::SESSION_LIMITS;
+use crate::limits::LIST_ITEMS_MAX;
 use crate::signal::fields::BlockFieldValue;
 use crate::signal::{BlockFieldKind, BlockFields, BlockSchema};
 use crate::signal::{BlockSet, ParsedReply, parse_reply};
@@ -289,8 +289,8 @@ fn text_in_place_of_a_list_is_one_item() {
 
 #[test]
 fn a_list_has_a_limit() {
-    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(SESSION_LIMITS.list_items_max + 5)));
-    assert_eq!(reading.blocks[0].fields.list("gaps").len(), SESSION_LIMITS.list_items_max);
+    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(LIST_ITEMS_MAX + 5)));
+    assert_eq!(reading.blocks[0].fields.list("gaps").len(), LIST_ITEMS_MAX);
     expect!["NOTE.gaps: only the first 256 items were parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 
