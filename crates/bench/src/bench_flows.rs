@@ -96,7 +96,7 @@ struct BenchFlowState {
 impl BenchFlow {
     fn new(shape: BenchTurnShape) -> Self {
         let message = || FragmentSpec::changing("message", ContextLayer::UserWords);
-        let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::new());
+        let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::default());
         let spec = FlowSpec::new(shape.flow_name(), "a turn shape for benchmarks").with_role(summarizer_role());
         let spec = match shape {
             BenchTurnShape::Single => spec.with_role(speaker.with_ask("reply", [message()])),

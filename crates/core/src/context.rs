@@ -64,7 +64,8 @@ pub struct FragmentSpec {
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
     pub overflow: FragmentOverflowPolicy,
-    pub retention: FragmentRetention,
+    /// True if compaction must keep the message that contains this fragment.
+    pub pinned: bool,
 }
 
 impl FragmentSpec {
@@ -77,7 +78,7 @@ impl FragmentSpec {
             stability: FragmentStability::Stable,
             tokens_max: None,
             overflow: FragmentOverflowPolicy::KeepStart,
-            retention: FragmentRetention::Foldable,
+            pinned: false,
         }
     }
 
@@ -98,7 +99,7 @@ impl FragmentSpec {
     /// Returns the fragment marked as kept by compaction.
     #[must_use]
     pub fn pin(mut self) -> Self {
-        self.retention = FragmentRetention::Pinned;
+        self.pinned = true;
         self
     }
 }
@@ -129,7 +130,7 @@ impl ContextLayer {
     /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
     /// or signals.
     #[must_use]
-    pub fn has_foreign_texts(self) -> bool {
+    pub(crate) fn has_foreign_texts(self) -> bool {
         match self {
             Self::Instruction | Self::Task => false,
             Self::Knowledge
@@ -162,14 +163,6 @@ pub enum FragmentOverflowPolicy {
     KeepEnd,
     /// The fragment is left out.
     LeaveOut,
-}
-
-/// Whether compaction must keep a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FragmentRetention {
-    Pinned,
-    Foldable,
 }
 
 /// The result of rendering a fragment.
@@ -284,7 +277,7 @@ impl PromptReceipt {
     }
 
     /// Returns the user's own words in this call.
-    pub fn user_words(&self) -> impl Iterator<Item = TextRef> {
+    pub(crate) fn user_words(&self) -> impl Iterator<Item = TextRef> {
         self.ask
             .iter()
             .filter(|fragment| fragment.layer == ContextLayer::UserWords)

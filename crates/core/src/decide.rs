@@ -23,12 +23,11 @@ use crate::approval::ToolApprovalRules;
 use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
 use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, UnknownToolRunResolution};
-use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext};
+use crate::flow::{BodyTextLookup, DynFlow};
 use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
     TurnId, UnixMillis,
 };
-use crate::phase::Proposer;
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
 use crate::signal::SignalForm;
@@ -431,19 +430,4 @@ pub fn decide_without_flow(
         draft.fail_turn_and_drop_tool_rounds(reason);
     }
     draft.into_decision(handled)
-}
-
-/// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only if
-/// it can be entered again. The flow evaluates the conditions of guards.
-#[must_use]
-pub fn allowed_phases(
-    flow: &dyn DynFlow,
-    context: DynFlowContext<'_>,
-    graph_key: &PhaseGraphKey,
-    by: &Proposer,
-) -> Vec<PhaseName> {
-    let Some(graph) = flow.spec().graphs.get(&graph_key.graph) else { return Vec::new() };
-    let status = context.session.phase_graph_status(graph, graph_key);
-    let conditions = phases::evaluate_guard_conditions(flow, context, graph, graph_key, &status);
-    crate::phase::ruling::allowed_phases(graph, &status.state, by, &conditions)
 }

@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::body::TextRef;
 use crate::context::RenderedFragment;
 use crate::event::{CallOpened, CallRequest, PhaseGraphKey, RecordedEvent, ToolRunOpened};
-use crate::ids::{CallId, FragmentName, PhaseName, TurnId};
-use crate::phase::guard::{ConditionVerdict, GuardInputs, Proposer};
+use crate::ids::{CallId, FragmentName, TurnId};
+use crate::phase::ConditionVerdict;
 use crate::prompt::{ChatRole, Prompt, ToolCall};
 use crate::session::Session;
 use crate::signal::SignalForm;
@@ -183,24 +183,6 @@ impl<S> FlowContext<'_, S> {
     #[must_use]
     pub fn read_text(&self, text: TextRef) -> Arc<str> {
         self.texts.resolve_or_mark_missing(text.body)
-    }
-
-    /// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only
-    /// if it can be entered again. `evaluate` evaluates the conditions.
-    #[must_use]
-    pub fn allowed_phases(
-        &self,
-        spec: &FlowSpec,
-        graph_key: &PhaseGraphKey,
-        by: &Proposer,
-        evaluate: impl Fn(&str) -> ConditionVerdict,
-    ) -> Vec<PhaseName> {
-        let Some(graph) = spec.graphs.get(&graph_key.graph) else { return Vec::new() };
-        let status = self.session.phase_graph_status(graph, graph_key);
-        let names = graph.condition_names_from(&status.state.current).into_iter();
-        let verdicts = names.map(|name| (name.to_owned(), evaluate(name))).collect();
-        let inputs = GuardInputs { handovers: status.handover_kinds.clone(), verdicts };
-        crate::phase::ruling::allowed_phases(graph, &status.state, by, &inputs)
     }
 }
 

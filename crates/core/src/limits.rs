@@ -15,7 +15,7 @@ pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
 /// The maximum length of a tool's result, in bytes. A longer result is cut and marked.
 pub(crate) const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
 /// The maximum duration of a tool run, unless its declaration says otherwise.
-pub const TOOL_RUN_MS_DEFAULT: u64 = 10 * 60 * 1_000;
+pub(crate) const TOOL_RUN_MS_DEFAULT: u64 = 10 * 60 * 1_000;
 /// The maximum duration that a declaration can allow a tool run.
 pub(crate) const TOOL_RUN_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// The maximum size of a tool's value, in bytes of JSON. A larger value is not recorded.
@@ -198,6 +198,8 @@ pub struct SessionLimits {
     pub image_bytes_max: usize,
     pub fallback_retry_after_ms_min: u64,
     pub reply_bytes_max: usize,
+    /// The maximum duration of a tool run, unless its declaration says otherwise.
+    pub tool_run_ms_default: u64,
     pub tool_result_bytes_max: usize,
     pub tool_value_bytes_max: usize,
     pub tool_artifacts_max: usize,
@@ -230,10 +232,6 @@ pub struct SessionLimits {
     pub past_phase_states_max: usize,
     pub abandoned_calls_max: usize,
     pub last_prompts_max: usize,
-    pub block_bytes_max: usize,
-    pub blocks_per_text_max: usize,
-    pub list_items_max: usize,
-    pub complaints_per_parse_max: usize,
 }
 
 /// The bounds that every session has.
@@ -243,6 +241,7 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     image_bytes_max: IMAGE_BYTES_MAX,
     fallback_retry_after_ms_min: FALLBACK_RETRY_AFTER_MS_MIN,
     reply_bytes_max: REPLY_BYTES_MAX,
+    tool_run_ms_default: TOOL_RUN_MS_DEFAULT,
     tool_result_bytes_max: TOOL_RESULT_BYTES_MAX,
     tool_value_bytes_max: TOOL_VALUE_BYTES_MAX,
     tool_artifacts_max: TOOL_ARTIFACTS_MAX,
@@ -272,8 +271,4 @@ pub const SESSION_LIMITS: SessionLimits = SessionLimits {
     past_phase_states_max: PAST_PHASE_STATES_MAX,
     abandoned_calls_max: ABANDONED_CALLS_MAX,
     last_prompts_max: LAST_PROMPTS_MAX,
-    block_bytes_max: BLOCK_BYTES_MAX,
-    blocks_per_text_max: BLOCKS_PER_TEXT_MAX,
-    list_items_max: LIST_ITEMS_MAX,
-    complaints_per_parse_max: COMPLAINTS_PER_PARSE_MAX,
 };

@@ -30,32 +30,32 @@ impl Prompt {
     pub fn messages_mut(&mut self) -> &mut Vec<PromptMessage> {
         Arc::make_mut(&mut self.messages)
     }
+}
 
-    /// Returns the prompt as one text: every message with its chat role, then the tools, then the output format.
-    #[must_use]
-    pub fn to_plain_text(&self) -> String {
-        let mut out = String::new();
+/// Writes the prompt as one text: every message with its chat role, then the tools, then the output format.
+impl std::fmt::Display for Prompt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for message in &*self.messages {
             let answers = message.tool_call_id.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
             let failed = if message.failed { ", failed" } else { "" };
-            out.push_str(&format!("── {}{answers}{failed} ──\n{}\n", message.chat_role, message.text()));
+            writeln!(f, "── {}{answers}{failed} ──\n{}", message.chat_role, message.text())?;
             for tool_call in &message.tool_calls {
-                out.push_str(&format!("── calls {} {} ──\n{}\n", tool_call.name, tool_call.id, tool_call.arguments));
+                writeln!(f, "── calls {} {} ──\n{}", tool_call.name, tool_call.id, tool_call.arguments)?;
             }
         }
         for tool in &self.tools {
-            out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
+            writeln!(f, "── tool {} ──\n{}\n{}", tool.name, tool.description, tool.parameters)?;
         }
         match &self.tool_use.choice {
             ToolChoice::Auto => {}
-            ToolChoice::None => out.push_str("── call no tool ──\n"),
-            ToolChoice::Required => out.push_str("── call a tool ──\n"),
-            ToolChoice::Tool(name) => out.push_str(&format!("── call {name} ──\n")),
+            ToolChoice::None => f.write_str("── call no tool ──\n")?,
+            ToolChoice::Required => f.write_str("── call a tool ──\n")?,
+            ToolChoice::Tool(name) => writeln!(f, "── call {name} ──")?,
         }
-        if let ModelOutputFormat::Json(schema) = &self.output_format {
-            out.push_str(&format!("── answer as JSON ──\n{schema:#}\n"));
+        match &self.output_format {
+            ModelOutputFormat::Text => Ok(()),
+            ModelOutputFormat::Json(schema) => writeln!(f, "── answer as JSON ──\n{schema:#}"),
         }
-        out
     }
 }
 
@@ -221,7 +221,7 @@ pub enum ToolChoice {
 impl ToolUseRules {
     /// Returns true if the model decides everything itself.
     #[must_use]
-    pub fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 

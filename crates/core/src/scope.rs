@@ -112,11 +112,21 @@ impl Scope {
         }
     }
 
-    /// Describes the lifetime of a thread in words.
+    /// Returns the scope with a maximum age of its threads. A fresh scope stays fresh.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub fn with_age_ms_max(mut self, ms: u64) -> Self {
+        if let Self::Persistent { age_ms_max, .. } = &mut self {
+            *age_ms_max = Some(ms);
+        }
+        self
+    }
+}
+
+/// Writes the lifetime of a thread in words.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Persistent { partitions, boundaries, age_ms_max } = self else {
-            return "none: every call starts a new thread".to_owned();
+            return f.write_str("none: every call starts a new thread");
         };
         let partitions = partitions.iter().map(|partition| match partition {
             ThreadPartitionKey::Model => "for each model",
@@ -131,20 +141,11 @@ impl Scope {
         let age = age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
         let until: Vec<String> = boundaries.chain(age).collect();
         let partitions: Vec<&str> = partitions.collect();
-        let lifetime = match until.as_slice() {
-            [] => "the whole session".to_owned(),
-            until => format!("until {}", until.join(" or ")),
-        };
-        if partitions.is_empty() { lifetime } else { format!("{lifetime}, one {}", partitions.join(" and ")) }
-    }
-
-    /// Returns the scope with a maximum age of its threads. A fresh scope stays fresh.
-    #[must_use]
-    pub fn with_age_ms_max(mut self, ms: u64) -> Self {
-        if let Self::Persistent { age_ms_max, .. } = &mut self {
-            *age_ms_max = Some(ms);
+        match until.as_slice() {
+            [] => f.write_str("the whole session")?,
+            until => write!(f, "until {}", until.join(" or "))?,
         }
-        self
+        if partitions.is_empty() { Ok(()) } else { write!(f, ", one {}", partitions.join(" and ")) }
     }
 }
 

@@ -93,19 +93,14 @@ impl SignalForm {
 /// Texts up to about this length are searched for JSON completely.
 pub(crate) const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 
-/// The known blocks in order, each with the schema of its content.
+/// The known blocks in order, each with the schema of its content. By default there is none, so that every text is
+/// ordinary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSet {
     blocks: Vec<(String, BlockSchema)>,
 }
 
 impl BlockSet {
-    /// Creates a set without blocks, for which every text is ordinary.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns the set with a block added, or replaced if the name is known. Ignores a name that no marker can have:
     /// empty, longer than `BLOCK_NAME_BYTES_MAX`, `END`, or with characters other than ASCII letters, digits, `_` and
     /// `-`.

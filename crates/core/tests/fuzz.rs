@@ -40,7 +40,8 @@ fn fuzz_event_codec() {
 
 #[test]
 fn fuzz_block_scanner_against_streaming_filter() {
-    let blocks = BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("STEP", BlockSchema::new());
+    let blocks =
+        BlockSet::default().with_block("NOTE", BlockSchema::default()).with_block("STEP", BlockSchema::default());
     let mut seeds: Vec<Vec<u8>> = injection_corpus().iter().map(|text| text.as_bytes().to_vec()).collect();
     seeds.push(b"Before <<<NOTE>>>a: b\n- c<<<END>>> between\n```\n<<<STEP>>>\n```\n> <<<NOTE>>>\nafter".to_vec());
     run_fuzz_target("block scanner", &corpus("blocks"), &seeds, |bytes| {

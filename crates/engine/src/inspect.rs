@@ -1,7 +1,6 @@
 //! Read-only questions to a flow about a session: which phases can be entered, and which artifacts it shows. A flow
 //! that needs texts is asked again after they have been loaded.
 
-use segue_core::decide::allowed_phases;
 use segue_core::event::PhaseGraphKey;
 use segue_core::flow::Artifact;
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
@@ -26,7 +25,11 @@ impl Engine {
         key: &PhaseGraphKey,
         by: &Proposer,
     ) -> Result<Vec<PhaseName>, Error> {
-        self.evaluate_with_texts(session, state, |context| allowed_phases(flow, context, key, by)).await
+        self.evaluate_with_texts(session, state, |context| {
+            let evaluate = |condition: &str| flow.evaluate_condition(context, key, condition);
+            context.session.allowed_phases(flow.spec(), key, by, evaluate)
+        })
+        .await
     }
 
     /// Returns the artifacts that the flow shows for a state.

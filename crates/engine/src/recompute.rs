@@ -8,7 +8,9 @@ use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::{CallId, FragmentName, ModelName, RoleName, Seq, SessionId};
 use segue_core::prompt::TokenUsage;
 use segue_core::session::SessionState;
+use serde_json::json;
 
+use crate::config::merge_settings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -71,14 +73,18 @@ impl Engine {
         change: &RecomputeOverrides,
     ) -> Result<RecomputeResult, Error> {
         let (flow, state) = self.load_session(session).await?;
-        self.shared().validate_settings(&*flow, &change.settings)?;
+        let changes_settings = !change.settings.is_null() && change.settings != json!({});
+        if changes_settings {
+            // What is not given stays as it was, and a flow may check its settings together.
+            let settings = merge_settings(Some(&*state.session.settings), change.settings.clone());
+            self.shared().validate_settings(&*flow, &settings)?;
+        }
         if let Some(model) = &change.model {
             self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }
         let no_such_call = || Error::NoSuchCall { session: session.clone(), call };
         let past = self.find_past_call(session, &flow, call).await?.ok_or_else(no_such_call)?;
         let prepared = self.prepare_recomputation(session, &*flow, &past, change).await?.ok_or_else(no_such_call)?;
-        let changes_settings = change.settings.as_object().is_some_and(|settings| !settings.is_empty());
         if changes_settings && prepared.changed_fragments.is_empty() {
             let opened_by = past.before.session.threads.get(&prepared.opened.receipt.thread.thread_id());
             return Err(Error::NothingChanges { call, opened_by: opened_by.map(|thread| thread.opened_by) });

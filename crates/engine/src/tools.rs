@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use segue_core::event::ToolRunOpened;
 use segue_core::flow::FlowToolDeclaration;
 use segue_core::ids::{LeaseEpoch, SessionId, ToolName, UnixMillis};
-use segue_core::limits::{SESSION_LIMITS, TOOL_RUN_MS_DEFAULT};
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::session_name::session_owner;
 use segue_core::tool::ToolResult;
 use serde_json::Value;
@@ -69,7 +69,7 @@ impl ToolRunContext {
         let (latest, progress) = watch::channel(Arc::from(""));
         let context = Self {
             cancellation: CancellationToken::new(),
-            run_ms_max: declaration.map_or(TOOL_RUN_MS_DEFAULT, |tool| tool.run_ms_max),
+            run_ms_max: declaration.map_or(SESSION_LIMITS.tool_run_ms_default, |tool| tool.run_ms_max),
             output_bytes_max: declaration.map_or(SESSION_LIMITS.tool_result_bytes_max, |tool| tool.output_bytes_max),
             lease_epoch,
             progress: ToolProgressSender { latest },

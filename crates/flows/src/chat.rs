@@ -38,7 +38,7 @@ impl ChatFlow {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
             .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
-            .visible_to_user(BlockSet::new())
+            .visible_to_user(BlockSet::default())
             .accepting_turn_options();
         assistant.limits.tool_rounds_max = CHAT_TOOL_ROUNDS_MAX;
         assistant.compaction = CompactionPolicy {

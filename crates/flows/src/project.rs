@@ -134,7 +134,7 @@ fn react_to_event(context: &ProjectFlowContext<'_>, event: &RecordedEvent) -> Ve
             turn::advance_unless_waiting(context)
         }
         (Event::PhaseRoundCounted { .. }, _) => turn::notice_loop_or_advance(context),
-        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.describe_permitted_skips()),
+        (Event::SkipGranted { grant, .. }, _) => handle_grant(context, &grant.to_string()),
         (Event::AskEnded { ask, outcome }, _) => handle_ask_ended(context, *ask, outcome),
         (Event::TurnEnded { .. }, _) => {
             workspace_claim::release_claim(context, "the session waits for the user").into_iter().collect()

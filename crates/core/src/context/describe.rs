@@ -11,7 +11,7 @@ impl CallOpened {
     /// Explains in one sentence why the call uses its thread. `scope` is the scope of its role, if known.
     #[must_use]
     pub fn explain_thread_use(&self, scope: Option<&Scope>) -> String {
-        let scope_note = scope.map(|scope| format!(" (scope: {})", scope.describe())).unwrap_or_default();
+        let scope_note = scope.map(|scope| format!(" (scope: {scope})")).unwrap_or_default();
         match &self.receipt.thread {
             CallThread::Continued(thread) => {
                 format!("{thread} continues: nothing that ends the thread of {} has changed{scope_note}", self.role)
@@ -42,19 +42,17 @@ fn describe_changed_conditions(parts: &[ChangedThreadReuseCondition]) -> String 
     changes.collect::<Vec<_>>().join(" and ")
 }
 
-impl PreviousPromptComparison {
-    /// Describes how much of the prompt can be cached.
-    #[must_use]
-    pub fn describe(&self) -> String {
+/// Writes how much of the prompt can be cached.
+impl fmt::Display for PreviousPromptComparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::First => "the first prompt in this slot, so nothing is cached yet".to_owned(),
-            Self::Extends(from) => format!("extends the prompt of {from}, so all of that prompt can be cached"),
-            Self::Broken { from, kept_tokens, cause } => {
-                format!(
-                    "differs from the prompt of {from} at `{cause}`; the first {} tokens can be cached",
-                    format_thousands(*kept_tokens)
-                )
-            }
+            Self::First => f.write_str("the first prompt in this slot, so nothing is cached yet"),
+            Self::Extends(from) => write!(f, "extends the prompt of {from}, so all of that prompt can be cached"),
+            Self::Broken { from, kept_tokens, cause } => write!(
+                f,
+                "differs from the prompt of {from} at `{cause}`; the first {} tokens can be cached",
+                format_thousands(*kept_tokens)
+            ),
         }
     }
 }
@@ -110,14 +108,17 @@ mod tests {
 
     #[test]
     fn scopes_are_described_in_words() {
-        assert_eq!(Scope::Fresh.describe(), "none: every call starts a new thread");
-        assert_eq!(Scope::per_session().describe(), "the whole session");
-        assert_eq!(Scope::per_model().describe(), "the whole session, one for each model");
+        assert_eq!(Scope::Fresh.to_string(), "none: every call starts a new thread");
+        assert_eq!(Scope::per_session().to_string(), "the whole session");
+        assert_eq!(Scope::per_model().to_string(), "the whole session, one for each model");
         assert_eq!(
-            Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem).describe(),
+            Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem).to_string(),
             "until the work item changes, one for each peer"
         );
-        assert_eq!(Scope::per_phase().with_age_ms_max(60_000).describe(), "until the phase is left or it is 1 min old");
+        assert_eq!(
+            Scope::per_phase().with_age_ms_max(60_000).to_string(),
+            "until the phase is left or it is 1 min old"
+        );
     }
 
     #[test]
@@ -125,7 +126,7 @@ mod tests {
         let broken =
             PreviousPromptComparison::Broken { from: CallId(3), kept_tokens: 1_234_567, cause: "brief".into() };
         assert_eq!(
-            broken.describe(),
+            broken.to_string(),
             "differs from the prompt of c3 at `brief`; the first 1,234,567 tokens can be cached"
         );
         assert_eq!(

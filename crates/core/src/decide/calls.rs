@@ -363,7 +363,7 @@ impl<'a> DecisionDraft<'a> {
             why: String::new(),
             text: None,
             tokens_before_cut: None,
-            pinned: spec.retention == crate::context::FragmentRetention::Pinned,
+            pinned: spec.pinned,
             images: Vec::new(),
         };
         // The user's words are searchable; all other texts are internal.

@@ -3,10 +3,10 @@
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::event::{Event, PhaseEntered, PhaseGraphKey, PhaseTransitionRefused};
-use crate::flow::{DynFlow, DynFlowContext, EventSubject};
+use crate::flow::EventSubject;
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{GuardInputs, Proposer};
+use crate::phase::guard::Proposer;
 use crate::phase::limit::expiry_transition;
 use crate::phase::ruling::{PhaseProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseTransition, TransitionNote};
@@ -22,7 +22,7 @@ impl<'a> DecisionDraft<'a> {
         };
         let subject = EventSubject::default();
         let context = self.flow_context(&subject);
-        let conditions = evaluate_guard_conditions(self.flow, context, graph, &phase, &status);
+        let conditions = status.guard_inputs(graph, |name| self.flow.evaluate_condition(context, &phase, name));
         match rule_on_proposal(graph, &status.state, proposal, &conditions) {
             PhaseProposalRuling::Enter(transition) => {
                 self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }))
@@ -111,17 +111,4 @@ impl<'a> DecisionDraft<'a> {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         InputRefusal::PhaseCommandRefused(format!("the flow has no phase graph `{}`; it has {known}", phase.graph))
     }
-}
-
-/// Asks the flow which guard conditions hold in the current phase of a graph.
-pub(super) fn evaluate_guard_conditions(
-    flow: &dyn DynFlow,
-    context: DynFlowContext<'_>,
-    graph: &PhaseGraph,
-    phase: &PhaseGraphKey,
-    status: &PhaseGraphStatus,
-) -> GuardInputs {
-    let verdicts = graph.condition_names_from(&status.state.current).into_iter();
-    let verdicts = verdicts.map(|name| (name.to_owned(), flow.evaluate_condition(context, phase, name)));
-    GuardInputs { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
 }

@@ -131,9 +131,7 @@ impl Event {
             }
             Self::PhaseTransitionRefused(refused) => format!("{}: refused: {}", refused.graph_key, refused.refusal),
             Self::PhaseRoundCounted { graph_key } => format!("{graph_key}: a round was counted"),
-            Self::SkipGranted { graph_key, grant } => {
-                format!("{graph_key}: skip granted: {}", grant.describe_permitted_skips())
-            }
+            Self::SkipGranted { graph_key, grant } => format!("{graph_key}: skip granted: {grant}"),
             Self::HandoverCreated(handover) => {
                 format!("{} handover {} ({:?})", handover.id, handover.kind, handover.provenance).to_lowercase()
             }

@@ -264,13 +264,12 @@ pub struct SkipGrant {
     pub skips: Vec<SkippedRequirement>,
 }
 
-impl SkipGrant {
-    /// Describes for the user what the grant may skip.
-    #[must_use]
-    pub fn describe_permitted_skips(&self) -> String {
+/// Writes for the user what the grant may skip.
+impl fmt::Display for SkipGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.skips.as_slice() {
-            [] => format!("`{}` may be entered once, even if the guard of its edge is not met", self.to),
-            skips => format!("`{}` may be entered once; this may skip {}", self.to, join_skips(skips)),
+            [] => write!(f, "`{}` may be entered once, even if the guard of its edge is not met", self.to),
+            skips => write!(f, "`{}` may be entered once; this may skip {}", self.to, join_skips(skips)),
         }
     }
 }

@@ -7,11 +7,13 @@ use super::apply::keep_newest;
 use super::{PhaseGraphStatus, Session};
 use crate::event::{PhaseEntered, PhaseGraphKey, PhaseStateOwner};
 use crate::flow::FlowSpec;
-use crate::ids::{AgentName, RoleName, UnixMillis};
+use crate::ids::{AgentName, PhaseName, RoleName, UnixMillis};
 use crate::limits::PAST_PHASE_STATES_MAX;
+use crate::phase::guard::GuardInputs;
 use crate::phase::limit::waiting_extends_visit;
+use crate::phase::ruling::allowed_phases;
 use crate::phase::state::PhaseGraphState;
-use crate::phase::{PhaseGraph, PhaseGraphOwnerKind};
+use crate::phase::{ConditionVerdict, PhaseGraph, PhaseGraphOwnerKind, Proposer};
 use crate::scope::PhaseVisit;
 
 impl Session {
@@ -61,6 +63,21 @@ impl Session {
             handover_kinds: BTreeSet::new(),
             counted_turn: None,
         })
+    }
+
+    /// Returns the phases of a graph that `by` may enter now, in the graph's order. The current phase is included only
+    /// if it can be entered again. `evaluate` evaluates the conditions of guards, which only the flow knows.
+    #[must_use]
+    pub fn allowed_phases(
+        &self,
+        spec: &FlowSpec,
+        key: &PhaseGraphKey,
+        by: &Proposer,
+        evaluate: impl Fn(&str) -> ConditionVerdict,
+    ) -> Vec<PhaseName> {
+        let Some(graph) = spec.graphs.get(&key.graph) else { return Vec::new() };
+        let status = self.phase_graph_status(graph, key);
+        allowed_phases(graph, &status.state, by, &status.guard_inputs(graph, evaluate))
     }
 
     /// Returns the current phase visit in the role's graph.
@@ -145,5 +162,14 @@ impl Session {
             self.phase_graphs.insert(key.clone(), Arc::new(status));
         }
         self.phase_graphs.get_mut(key).map(Arc::make_mut)
+    }
+}
+
+impl PhaseGraphStatus {
+    /// Returns what the guards and gates of the current phase depend on. `evaluate` evaluates the named conditions.
+    pub(crate) fn guard_inputs(&self, graph: &PhaseGraph, evaluate: impl Fn(&str) -> ConditionVerdict) -> GuardInputs {
+        let names = graph.condition_names_from(&self.state.current).into_iter();
+        let verdicts = names.map(|name| (name.to_owned(), evaluate(name))).collect();
+        GuardInputs { handovers: self.handover_kinds.clone(), verdicts }
     }
 }

@@ -23,7 +23,7 @@ const INDENT_SLACK: usize = 1;
 /// An empty list also means an absent value where no list is expected.
 const EMPTY_LIST: &str = "[]";
 
-/// The known keys of a block or section.
+/// The known keys of a block or section; by default none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSchema {
     keys: Vec<(String, BlockFieldKind)>,
@@ -45,12 +45,6 @@ pub enum BlockFieldKind {
 }
 
 impl BlockSchema {
-    /// Creates a schema without keys.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns the schema with a field added, or replaced if the key is known.
     #[must_use]
     pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {

@@ -12,7 +12,7 @@ use segue_testkit::{ClosureFlow, SessionHarness};
 use super::{note, outcomes};
 
 fn chat() -> SessionHarness {
-    SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role().visible_to_user(BlockSet::new())))
+    SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role().visible_to_user(BlockSet::default())))
 }
 
 fn first_call(harness: &SessionHarness) -> segue_core::ids::CallId {
@@ -96,7 +96,7 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
 
 #[test]
 fn answer_to_a_private_ask_is_not_visible_to_the_user() {
-    let role: RoleSpec = ClosureFlow::speaker_role().visible_to_user(BlockSet::new());
+    let role: RoleSpec = ClosureFlow::speaker_role().visible_to_user(BlockSet::default());
     assert!(role.hidden_blocks(&"note".into()).is_some());
     let fragments = role.recipe.asks["note"].clone();
     let role = role.with_private_ask("note", fragments);

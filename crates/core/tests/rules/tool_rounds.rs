@@ -64,7 +64,7 @@ fn failed_tool_result_is_marked_in_every_prompt() {
     let failed = |prompt: &segue_core::prompt::Prompt| prompt.messages.iter().map(|it| it.failed).collect::<Vec<_>>();
     let prompt = harness.prompt_for_role("speaker");
     assert_eq!(failed(&prompt), [false, false, false, false, true]);
-    assert!(prompt.to_plain_text().contains("── tool answers b, failed ──\nno light"), "{}", prompt.to_plain_text());
+    assert!(prompt.to_string().contains("── tool answers b, failed ──\nno light"), "{prompt}");
     let call = harness.oldest_open_call("speaker").0;
     harness.crash_and_recover();
     assert_eq!(failed(&harness.prompt_for_role("speaker")), failed(&prompt), "also after a crash");

@@ -135,7 +135,7 @@ pub(crate) fn chat_flow() -> Arc<dyn DynFlow> {
 }
 
 pub(crate) fn speaker_role() -> RoleSpec {
-    ClosureFlow::speaker_role().visible_to_user(segue_core::signal::BlockSet::new())
+    ClosureFlow::speaker_role().visible_to_user(segue_core::signal::BlockSet::default())
 }
 
 pub(crate) fn chat_with_role(speaker: RoleSpec) -> Arc<dyn DynFlow> {

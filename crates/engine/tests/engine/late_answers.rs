@@ -24,7 +24,7 @@ use crate::harness::{
 
 /// A flow whose turns make two calls at once and end with the first answer.
 fn two_call_flow() -> Arc<dyn DynFlow> {
-    let role = ClosureFlow::test_role("speaker", Scope::per_model()).visible_to_user(BlockSet::new());
+    let role = ClosureFlow::test_role("speaker", Scope::per_model()).visible_to_user(BlockSet::default());
     let sample = |sample| CallRequest { sample, ..CallRequest::new("speaker", "reply") };
     Arc::new(ClosureFlow::new(ClosureFlow::spec_with_role(role), move |view, event| match &event.event {
         Event::TurnStarted { .. } => vec![FlowStep::Call(sample(0)), FlowStep::Call(sample(1))],

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use segue_core::event::{Event, ToolRunOutcome};
 use segue_core::flow::{DynFlow, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::{Seq, ToolRunId};
-use segue_core::limits::TOOL_RUN_MS_DEFAULT;
+use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::limits::{TOOL_PROGRESS_BYTES_MAX, TOOL_PROGRESS_MS_MIN};
@@ -112,7 +112,7 @@ async fn a_tool_that_hangs_is_stopped() {
     let started = first.at;
     first.call_tool("look");
     let call = calls.next().await;
-    assert_eq!(call.at - started, Duration::from_millis(TOOL_RUN_MS_DEFAULT));
+    assert_eq!(call.at - started, Duration::from_millis(SESSION_LIMITS.tool_run_ms_default));
     assert!(call.last_message().contains("did not answer within 600 s"), "{}", call.last_message());
 }
 
@@ -239,14 +239,14 @@ async fn cancellation_token_of_a_run_is_cancelled_when_the_run_is_over() {
         let _pending_turn = send_in_background(&engine, &session, "what is there?");
         calls.next().await.call_tool("look");
         let context = received.recv().await.expect("the tool runs");
-        assert_eq!(context.run_ms_max, TOOL_RUN_MS_DEFAULT);
+        assert_eq!(context.run_ms_max, SESSION_LIMITS.tool_run_ms_default);
         assert!(!context.cancellation.is_cancelled());
         let cancelled = context.cancellation.clone();
         if is_cancelled_by_user {
             let cancel = segue_core::decide::OperatorCommand::Cancel { turn: None };
             engine.apply_command(&session, cancel).await.expect("a turn is running");
         }
-        let limit_ms = if is_cancelled_by_user { 10 } else { TOOL_RUN_MS_DEFAULT + 10 };
+        let limit_ms = if is_cancelled_by_user { 10 } else { SESSION_LIMITS.tool_run_ms_default + 10 };
         let waited = tokio::time::timeout(Duration::from_millis(limit_ms), cancelled.cancelled()).await;
         assert!(waited.is_ok(), "by the user: {is_cancelled_by_user}");
     }

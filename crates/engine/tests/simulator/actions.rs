@@ -17,7 +17,7 @@ use segue_testkit::WordCounter;
 
 use crate::plan::{ListenFrom, SendMode, SimAction, TargetProcess};
 use crate::store::expect_ready;
-use crate::world::{ListenerLog, SendOutcome, SentMessage, SimWorld};
+use crate::world::{ListenerLog, RefusedInput, SendOutcome, SentMessage, SimWorld};
 
 /// Sends actions to the engines of the running processes.
 #[derive(Clone)]
@@ -53,13 +53,19 @@ impl SimClient {
         self.world.observations().sessions.insert(session);
     }
 
-    /// Records an error if nothing in the plan explains it.
-    fn record_error(&self, what: &str, error: &Error) {
+    /// Records a refusal, which the checks compare with the session's history, and any other error that nothing explains.
+    fn record_error(&self, what: &str, session: &SessionId, sent_at: Seq, error: &Error) {
+        let refused_at = read_head(&self.world.disk, session);
         let mut observations = self.world.observations();
+        let is_deleted = observations.deleted.contains(session);
+        if let Error::Refused(refusal) = error {
+            let (session, refusal) = (session.clone(), refusal.clone());
+            observations.refused.push(RefusedInput { session, sent_at, refused_at, refusal });
+        }
         let is_explained = match error {
             Error::Refused(_) | Error::ShuttingDown | Error::SessionExists(_) => true,
             Error::InUse { .. } | Error::TakenOver(_) => self.rival.is_some(),
-            Error::NoSuchSession(_) | Error::SessionDeleted(_) | Error::Stopped(_) => !observations.deleted.is_empty(),
+            Error::NoSuchSession(_) | Error::SessionDeleted(_) | Error::Stopped(_) => is_deleted,
             // A process that shuts down closes its store while others still read.
             Error::Store(error) => matches!(
                 **error,
@@ -68,7 +74,7 @@ impl SimClient {
             _ => false,
         };
         if !is_explained {
-            observations.unexpected_errors.push(format!("{what}: {error}"));
+            observations.unexpected_errors.push(format!("{what} of {session}: {error}"));
         }
     }
 }
@@ -93,8 +99,10 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Command { session, command } => {
             let Some(session) = client.session(session) else { return };
-            if let Err(error) = client.first.apply_command(&session, command).await {
-                client.record_error("a command", &error);
+            let sent_at = read_head(&client.world.disk, &session);
+            match client.first.apply_command(&session, command.clone()).await {
+                Ok(_) => client.world.observations().accepted_commands.push((session, command)),
+                Err(error) => client.record_error("a command", &session, sent_at, &error),
             }
         }
         SimAction::Fork { session, at_percent } => {
@@ -107,17 +115,19 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Recompute { session, call, model } => {
             let Some(session) = client.session(session) else { return };
+            let sent_at = read_head(&client.world.disk, &session);
             let change = RecomputeOverrides { model: model.map(Into::into), ..RecomputeOverrides::default() };
             match client.first.recompute_call(&session, CallId(call), &change).await {
                 Ok(_) | Err(Error::NoSuchCall { .. }) => {}
-                Err(error) => client.record_error("a rerun", &error),
+                Err(error) => client.record_error("a rerun", &session, sent_at, &error),
             }
         }
         SimAction::Delete { session } => {
             let Some(session) = client.session(session) else { return };
             client.world.observations().deleted.insert(session.clone());
+            let sent_at = read_head(&client.world.disk, &session);
             if let Err(error) = client.first.delete_session(&session).await {
-                client.record_error("a deletion", &error);
+                client.record_error("a deletion", &session, sent_at, &error);
             }
         }
         SimAction::Listen { session, from, slow_ms, through } => {
@@ -153,7 +163,7 @@ async fn send_message(
         }
     };
     let outcome = result.unwrap_or_else(|error| {
-        client.record_error("a message", &error);
+        client.record_error("a message", &session, head, &error);
         SendOutcome::Refused(error.to_string())
     });
     client.world.observations().sent[index].outcome = outcome;
@@ -161,10 +171,11 @@ async fn send_message(
 
 async fn fork_session_at(client: &SimClient, session: &SessionId, at_percent: Option<u64>) {
     let to = client.unique_name(session, "f");
+    let sent_at = read_head(&client.world.disk, session);
     let at = match at_percent {
         Some(percent) => match client.first.load_session(session).await {
             Ok((_, state)) => Some(Seq((state.session.last_seq.0 * percent / 100).max(1))),
-            Err(error) => return client.record_error("loading before a fork", &error),
+            Err(error) => return client.record_error("loading before a fork", session, sent_at, &error),
         },
         None => None,
     };
@@ -180,7 +191,7 @@ async fn fork_session_at(client: &SimClient, session: &SessionId, at_percent: Op
     };
     match result_fork {
         Ok(session) => client.add_session(session),
-        Err(error) => client.record_error("a fork", &error),
+        Err(error) => client.record_error("a fork", session, sent_at, &error),
     }
 }
 
@@ -199,18 +210,19 @@ async fn start_recording_engine(client: &SimClient) -> Engine {
 }
 
 async fn copy_session(client: &SimClient, session: &SessionId) {
+    let sent_at = read_head(&client.world.disk, session);
     let mut lines = String::new();
     let export = client.first.export_session(session, |line| -> Result<(), Error> {
         lines.push_str(line);
         Ok(())
     });
     if let Err(error) = export.await {
-        return client.record_error("an export", &error);
+        return client.record_error("an export", session, sent_at, &error);
     }
     let to = client.unique_name(session, "c");
     match client.first.import_session(lines.lines().map(str::to_owned), Some(to)).await {
         Ok(session) => client.add_session(session),
-        Err(error) => client.record_error("an import", &error),
+        Err(error) => client.record_error("an import", session, sent_at, &error),
     }
 }
 
@@ -222,16 +234,17 @@ async fn follow_session(
     through: TargetProcess,
 ) {
     let engine = client.engine(through);
+    let sent_at = read_head(&client.world.disk, &session);
     let after = match from {
         ListenFrom::Start => Seq(0),
         ListenFrom::Now => match engine.load_session(&session).await {
             Ok((_, state)) => state.session.last_seq,
-            Err(error) => return client.record_error("loading before subscribing", &error),
+            Err(error) => return client.record_error("loading before subscribing", &session, sent_at, &error),
         },
     };
     let mut subscription = match engine.subscribe(&session, after).await {
         Ok(subscription) => subscription,
-        Err(error) => return client.record_error("subscribing", &error),
+        Err(error) => return client.record_error("subscribing", &session, sent_at, &error),
     };
     let joined = read_head(&client.world.disk, &session);
     let index = {
@@ -239,7 +252,7 @@ async fn follow_session(
         // Text streamed by another process arrives only as events.
         let joined = if client.rival.is_some() { Seq(u64::MAX) } else { joined };
         observations.listeners.push(ListenerLog {
-            session,
+            session: session.clone(),
             after,
             joined,
             is_slow: slow_ms > 0,
@@ -256,7 +269,7 @@ async fn follow_session(
             Err(error) if error.is_transient() => continue,
             Err(error) => {
                 client.world.observations().listeners[index].is_listening = false;
-                return client.record_error("subscribing", &error);
+                return client.record_error("subscribing", &session, sent_at, &error);
             }
         };
         apply_update(&mut client.world.observations().listeners[index], &mut partial_texts, update);

@@ -16,6 +16,8 @@ use segue_store::memory::InMemoryStore;
 use segue_store::{JournalReader, PendingWorkStatus, SessionCatalog, SessionQuery};
 use segue_testkit::assert_invariants;
 
+use crate::assistant::ASSISTANT_FLOW;
+use crate::check_records::{check_records, check_refusals};
 use crate::flows::tuned_flow;
 use crate::memory;
 use crate::plan::SimPlan;
@@ -96,6 +98,10 @@ pub(crate) fn check_promises(world: &SimWorld, plan: &SimPlan) {
         check_turns_end(journal);
         if plan.flow == "concierge" {
             check_turns_reply(journal);
+        }
+        if plan.flow == ASSISTANT_FLOW {
+            check_records(journal, &world.records(), &observations);
+            check_refusals(journal, &observations);
         }
         check_ledger_totals(journal);
         check_nothing_is_done_twice(journal, &observations);

@@ -400,7 +400,7 @@ async fn approve_held_runs(engine: &Engine) -> usize {
 
 /// Does what a person does about a session that was taken over too often: asks something of it. The command is refused,
 /// but the process that received it resumes the session.
-async fn wake_quarantined_sessions(engine: &Engine) {
+pub(crate) async fn wake_quarantined_sessions(engine: &Engine) {
     let page = engine.list_sessions(&SessionQuery::newest(10_000)).await.expect("the disk can be read");
     for entry in page.entries.iter().filter(|entry| entry.is_quarantined) {
         let unknown_run = OperatorCommand::Deny { run: ToolRunId(u32::MAX), reason: String::new() };

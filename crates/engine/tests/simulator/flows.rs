@@ -1,4 +1,4 @@
-//! The flows that are simulated: two of the built-in flows and the four sample flows, with limits and policies drawn
+//! The flows that are simulated: three of the built-in flows and the four sample flows, with limits and policies drawn
 //! from the seed.
 
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use segue_core::prompt::Prompt;
 use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
 use serde_json::Value;
 
+use crate::assistant::{ASSISTANT_FLOW, assistant_flow};
 use crate::seeded_random::SeededRandom;
 
-/// The names of the simulated flows.
+/// The names of the flows of the first simulation. The assistant has one of its own.
 pub(crate) const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
 
 /// A flow with changed limits and policies of its roles and tools.
@@ -35,6 +36,7 @@ pub(crate) fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlo
         "mini-concierge" => Arc::new(MiniConcierge::new()),
         "mini-nodes" => Arc::new(MiniFiveNodeFlow::new()),
         "mini-project" => Arc::new(MiniProjectFlow::new()),
+        ASSISTANT_FLOW => assistant_flow(),
         _ => Arc::new(MiniTeam::new()),
     };
     let mut spec = inner.spec().clone();

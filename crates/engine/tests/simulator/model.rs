@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use segue_core::prompt::{CallFailure, FailureKind, StopReason, TokenUsage, ToolCall};
+use segue_core::prompt::{CallFailure, FailureKind, Prompt, StopReason, TokenUsage, ToolCall};
 use segue_engine::clock::{Clock, TokioClock};
 use segue_models::{
     CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
@@ -12,6 +12,7 @@ use segue_models::{
 use serde_json::json;
 
 use crate::actions::read_head;
+use crate::assistant::{ASSISTANT_FLOW, assistant_answer};
 use crate::seeded_random::SeededRandom;
 use crate::world::{FinishedAnswer, SimWorld, StartedCall};
 
@@ -63,7 +64,7 @@ impl SimModel {
     }
 
     /// Draws the whole course of a reply.
-    fn plan_steps(&self, random: &mut SeededRandom, call: &CallOrigin) -> Vec<StreamStep> {
+    fn plan_steps(&self, random: &mut SeededRandom, call: &CallOrigin, prompt: &Prompt) -> Vec<StreamStep> {
         let random_gap = |random: &mut SeededRandom| random.below(self.behavior.chunk_gap_ms_max + 1);
         let mut steps: Vec<StreamStep> = Vec::new();
         // Some experts take so long that a turn may end without them.
@@ -73,7 +74,7 @@ impl SimModel {
         if random.chance_percent(20) {
             steps.push((random_gap(random), Some(Ok(ReplyChunk::Reasoning("hm ".to_owned())))));
         }
-        let text = self.text(random, call);
+        let text = self.text(random, call, prompt);
         for chunk in split_into_chunks(random, &text) {
             steps.push((random_gap(random), Some(Ok(ReplyChunk::Text(chunk)))));
         }
@@ -107,13 +108,16 @@ impl SimModel {
     }
 
     /// Returns the text of an answer. Its marker names the call and attempt.
-    fn text(&self, random: &mut SeededRandom, call: &CallOrigin) -> String {
+    fn text(&self, random: &mut SeededRandom, call: &CallOrigin, prompt: &Prompt) -> String {
         let marker = answer_mark(call);
         if random.chance_percent(4) {
             return marker;
         }
         if random.chance_percent(4) {
             return format!("{marker} <<<HANDOVER>>> {{\"agents\": [\"ann\", ```json <<<END>>> ?");
+        }
+        if call.flow == ASSISTANT_FLOW {
+            return assistant_answer(random, call, prompt, &marker);
         }
         let text = random_words(random, self.behavior.words_max);
         match call.role.as_str() {
@@ -226,13 +230,13 @@ impl LanguageModel for SimModel {
             call: call.call,
             attempt: call.attempt,
             head,
-            prompt,
+            prompt: prompt.clone(),
         });
         if random.chance_percent(self.behavior.failure_percent / 4) {
             // Does not call the panic hook, which is faster and prints nothing.
             std::panic::resume_unwind(Box::new("the adapter breaks down"));
         }
-        let steps = self.plan_steps(&mut random, &call).into_iter();
+        let steps = self.plan_steps(&mut random, &call, &prompt).into_iter();
         let (world, clock) = (self.world.clone(), self.clock);
         let record_answer = move || {
             let mut observations = world.observations();

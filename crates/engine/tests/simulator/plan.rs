@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{MidTurnPolicy, PhaseGraphKey, PhaseStateOwner};
+use segue_flows::assistant::spec::UNDO_COMMAND;
 use serde_json::{Value, json};
 
+use crate::assistant::{ASSISTANT_FLOW, SHOP_DOMAIN};
 use crate::flows::FLOWS;
 use crate::model::ModelBehavior;
 use crate::seeded_random::SeededRandom;
@@ -106,10 +108,14 @@ pub(crate) enum ListenFrom {
 }
 
 impl SimPlan {
-    /// Draws the plan of a seed.
+    /// Draws the plan of a seed for one of the flows of the first simulation.
     pub(crate) fn random(seed: u64) -> Self {
+        Self::random_for(FLOWS[usize::try_from(seed % FLOWS.len() as u64).expect("small")], seed)
+    }
+
+    /// Draws the plan of a seed for a flow.
+    pub(crate) fn random_for(flow: &'static str, seed: u64) -> Self {
         let mut random = SeededRandom::new(seed);
-        let flow = FLOWS[usize::try_from(seed % FLOWS.len() as u64).expect("small")];
         let is_large = random.chance_percent(3);
         let is_cramped = flow == "chat" && random.chance_percent(15);
         let model_behavior = ModelBehavior {
@@ -157,7 +163,7 @@ impl SimPlan {
         Self {
             seed,
             flow,
-            settings: Value::Null,
+            settings: if flow == ASSISTANT_FLOW { json!({"domain": SHOP_DOMAIN}) } else { Value::Null },
             mid_turn_policy: MidTurnPolicy::Queue,
             sessions: 1,
             model_behavior,
@@ -185,6 +191,9 @@ impl ProcessPlan {
 
 /// Draws settings that change the order in which a flow works.
 fn random_settings(random: &mut SeededRandom, flow: &str) -> Value {
+    if flow == ASSISTANT_FLOW {
+        return json!({"domain": SHOP_DOMAIN, "turn_narratives": random.chance_percent(80)});
+    }
     if flow != "concierge" {
         return Value::Null;
     }
@@ -274,6 +283,9 @@ fn random_message(random: &mut SeededRandom, flow: &str, text_count: &mut u64) -
 }
 
 fn random_command(random: &mut SeededRandom, flow: &str) -> OperatorCommand {
+    if flow == ASSISTANT_FLOW {
+        return random_assistant_command(random);
+    }
     let phase = match flow {
         "concierge" => PhaseGraphKey { graph: "conversation".into(), owner: PhaseStateOwner::Role("concierge".into()) },
         "mini-concierge" => PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Role("speaker".into()) },
@@ -290,6 +302,24 @@ fn random_command(random: &mut SeededRandom, flow: &str) -> OperatorCommand {
         8 => OperatorCommand::Grant { phase, to },
         9 => OperatorCommand::Propose { phase, to, reason: None },
         10 => OperatorCommand::RollBack { phase, visit: u32::try_from(random.between(1, 3)).expect("small") },
+        _ if random.chance_percent(25) => OperatorCommand::Close,
+        _ => OperatorCommand::Cancel { turn: None },
+    }
+}
+
+fn random_assistant_command(random: &mut SeededRandom) -> OperatorCommand {
+    match random.below(20) {
+        0..=9 => {
+            let named = random.chance_percent(20).then(|| random.between(1, 12));
+            OperatorCommand::Flow { command: UNDO_COMMAND.to_owned(), arguments: json!({ "run": named }) }
+        }
+        10..=13 => OperatorCommand::Cancel { turn: None },
+        14..=15 => OperatorCommand::Retry { turn: None },
+        16..=17 => {
+            let role = (*random.pick(&["understand", "think", "act", "reply"])).into();
+            OperatorCommand::Forget { role, agent: None, peer: None }
+        }
+        18 => OperatorCommand::Rename { title: "another title".to_owned() },
         _ if random.chance_percent(25) => OperatorCommand::Close,
         _ => OperatorCommand::Cancel { turn: None },
     }

@@ -11,15 +11,18 @@ use segue_engine::random::RandomSource;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, Error, ModelAssignment, SessionOptions};
+use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelCard, ModelRegistry, TokenPrice};
 use segue_store::{PendingWorkStatus, SessionQuery};
 use segue_testkit::WordCounter;
 use tokio::runtime::Builder;
 
 use crate::actions::{SimClient, run_action};
+use crate::exchange::wake_quarantined_sessions;
 use crate::flows::tuned_flow;
 use crate::model::SimModel;
 use crate::plan::{ProcessEnd, ProcessPlan, SimPlan};
+use crate::records::SimRecordsTool;
 use crate::seeded_random::SeededRandom;
 use crate::store::SimStore;
 use crate::tool::SimTool;
@@ -107,11 +110,15 @@ async fn start_engine(
         .fold(ModelRegistry::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with_model("cat", model));
     let flows = vec![tuned_flow(plan.flow, SeededRandom::new(plan.seed))];
+    let random_of_tools = random.split();
+    let tools = ToolRegistry::default()
+        .with_tool("look", Arc::new(SimTool::new(world, random_of_tools.clone())))
+        .with_tool(RECORDS_TOOL, Arc::new(SimRecordsTool::new(world, random_of_tools)));
     let config = EngineConfig {
         recovery: segue_engine::SessionResumePolicy::Immediate,
         model_assignment: ModelAssignment::new(models.clone(), "sim".into()),
         models,
-        tools: ToolRegistry::default().with_tool("look", Arc::new(SimTool::new(world, random.split()))),
+        tools,
         model_limits: BTreeMap::from([(
             "sim".into(),
             ModelCallLimits { concurrent_calls_max: plan.calls_max, ..Default::default() },
@@ -202,6 +209,8 @@ async fn wait_until_idle(client: &SimClient) {
 
 /// Returns what is still pending.
 async fn list_pending_work(client: &SimClient) -> Vec<String> {
+    // Several processes in a row may have died before any of them made progress.
+    wake_quarantined_sessions(&client.first).await;
     let page = client.first.list_sessions(&SessionQuery::newest(usize::MAX)).await.expect("the disk can be read");
     let mut pending_work = Vec::new();
     for entry in page.entries {

@@ -3,16 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::event::RecordedEvent;
 use segue_core::ids::{CallId, IdempotencyKey, MessageId, Seq, SessionId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryDisk;
 
+use crate::records::SimRecords;
+
 /// The state that survives a process.
 #[derive(Debug)]
 pub(crate) struct SimWorld {
     pub disk: MemoryDisk,
+    /// The records of the assistant.
+    records: Mutex<SimRecords>,
     pub observations: Mutex<Observations>,
 }
 
@@ -37,6 +42,10 @@ pub(crate) struct Observations {
     pub fault_free_until: BTreeMap<u64, UnixMillis>,
     pub runs: Vec<StartedToolRun>,
     pub listeners: Vec<ListenerLog>,
+    /// Commands that were accepted.
+    pub accepted_commands: Vec<(SessionId, OperatorCommand)>,
+    /// Inputs that sessions refused.
+    pub refused: Vec<RefusedInput>,
     /// Errors that nothing in the plan explains.
     pub unexpected_errors: Vec<String>,
     /// Number of appends that the stores received.
@@ -66,6 +75,17 @@ pub(crate) enum SendOutcome {
     Accepted(MessageId),
     Answered(Box<TurnReport>),
     Refused(String),
+}
+
+/// An input that a session refused.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusedInput {
+    pub session: SessionId,
+    /// The last event of the session when the input was sent.
+    pub sent_at: Seq,
+    /// The last event when the refusal arrived.
+    pub refused_at: Seq,
+    pub refusal: InputRefusal,
 }
 
 /// A call that reached a model.
@@ -119,7 +139,11 @@ impl SimWorld {
 
     pub(crate) fn with_disk(disk: MemoryDisk) -> Self {
         let observations = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
-        Self { disk, observations: Mutex::new(observations) }
+        Self { disk, records: Mutex::default(), observations: Mutex::new(observations) }
+    }
+
+    pub(crate) fn records(&self) -> MutexGuard<'_, SimRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn observations(&self) -> MutexGuard<'_, Observations> {

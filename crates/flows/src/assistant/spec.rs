@@ -179,7 +179,7 @@ fn reply_role_spec() -> RoleSpec {
                 message_fragment(),
             ],
         )
-        .visible_to_user(BlockSet::new())
+        .visible_to_user(BlockSet::default())
 }
 
 fn summarize_role_spec() -> RoleSpec {

@@ -19,9 +19,16 @@ use super::step::{StepInProgress, into_json_object, record_step_end};
 use super::tools::{
     DomainOperation, DomainToolRequest, DomainToolResult, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose, translate_tool_result,
 };
+use super::undo::{self, UndoResolution};
 use crate::limits::{
     EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REFERENCES_NAMED_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX,
 };
+
+/// What is recorded about a write of which the records tool cannot tell whether it was executed.
+pub(super) const UNKNOWN_WRITE_OUTCOME: &str = "it is unknown whether this was executed; check the records";
+
+/// What is recorded about a write that was not executed and never will be.
+pub(super) const NOT_EXECUTED: &str = "the request was not executed";
 
 /// Handles the end of a tool run.
 pub(super) fn handle_tool_ended(
@@ -34,17 +41,18 @@ pub(super) fn handle_tool_ended(
     let output = context.view.read_text(text);
     let result = (outcome == ToolRunOutcome::Done).then(|| DomainToolResult::parse(&output)).flatten();
     match (request.purpose, result) {
-        (ToolRunPurpose::Undo, result) => {
-            super::undo::handle_undo_result(context, opened.run, &request, result, text, &output)
+        (ToolRunPurpose::Undo, Some(result)) => undo::handle_undo_result(context, opened.run, &request, result, text),
+        (ToolRunPurpose::Undo, None) => {
+            undo::handle_interrupted_undo(context, opened.run, &request, UndoResolution::NotTried)
         }
         (ToolRunPurpose::ResolveRun, Some(result)) => handle_run_resolved(context, &request, result, text),
         (ToolRunPurpose::ResolveRun, None) => match request.run_to_resolve() {
-            Some((run, original)) => fail_step_unknown_outcome(
-                context,
-                run,
-                &original,
-                "it is unknown whether this was executed; check the records".to_owned(),
-            ),
+            Some((run, original)) if original.purpose == ToolRunPurpose::Undo => {
+                undo::handle_interrupted_undo(context, run, &original, UndoResolution::Failed)
+            }
+            Some((run, original)) => {
+                fail_step_unknown_outcome(context, run, &original, UNKNOWN_WRITE_OUTCOME.to_owned())
+            }
             None => Vec::new(),
         },
         (ToolRunPurpose::LoadRecords, result) => {
@@ -57,9 +65,12 @@ pub(super) fn handle_tool_ended(
             snapshot::handle_snapshot_result(context, opened.run, &request, result, text, &output)
         }
         (ToolRunPurpose::StepToolCall, Some(result)) => handle_tool_result(context, opened.run, &request, result, text),
-        // An interrupted write may have been executed; the run log of the records says so.
+        // An interrupted write may have been executed; the run log of the records says so. A closed session runs no tools.
         (ToolRunPurpose::StepToolCall, None) if request.operation.is_table_write() => {
-            vec![resolve_interrupted_write(opened.run, &request)]
+            match context.view.session.closed_reason {
+                None => vec![resolve_interrupted_write(opened.run, &request)],
+                Some(_) => fail_step_unknown_outcome(context, opened.run, &request, UNKNOWN_WRITE_OUTCOME.to_owned()),
+            }
         }
         (ToolRunPurpose::StepToolCall, None) if is_mcp_write(&request) => fail_step_unknown_outcome(
             context,
@@ -170,7 +181,7 @@ pub(super) fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) 
     AssistantFact::ToolFailed { run, step, why: truncate_chars(why, OUTCOME_CHARS_MAX) }.into_step()
 }
 
-fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> FlowStep {
+pub(super) fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> FlowStep {
     let request = DomainToolRequest {
         operation: DomainOperation::ResolveRun,
         purpose: ToolRunPurpose::ResolveRun,
@@ -189,8 +200,11 @@ fn handle_run_resolved(
     text: TextRef,
 ) -> Vec<FlowStep> {
     let Some((run, original)) = request.run_to_resolve() else { return Vec::new() };
+    if original.purpose == ToolRunPurpose::Undo {
+        return undo::handle_undo_result(context, run, &original, result, text);
+    }
     if result.never_executed {
-        let why = "the request was not executed";
+        let why = NOT_EXECUTED;
         let failed = record_tool_failure(run, original.step, why);
         return std::iter::once(failed)
             .chain(continue_step_with_result(context, &original, json!({"why": why}), &[]))

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::assistant_context::AssistantSessionContext;
 use super::facts::AssistantFact;
 use super::state::{AssistantState, CompletedWrite};
+use super::tool_runs::{NOT_EXECUTED, UNKNOWN_WRITE_OUTCOME, resolve_interrupted_write};
 use super::tools::{
     DomainOperation, DomainToolRequest, DomainToolResult, RECORDS_TOOL, ToolRunPurpose, translate_tool_result,
 };
@@ -77,22 +78,51 @@ fn render_undo_reply(arguments: &Value) -> String {
     fill_template(include_str!("../../prompts/assistant/shared/undone.md"), arguments)
 }
 
+/// Handles the end of an undo that has no result: it may have been executed, which the run log of the records says. `attempt`
+/// tells whether the log was asked already.
+pub(super) fn handle_interrupted_undo(
+    context: &AssistantSessionContext<'_>,
+    undo_run: ToolRunId,
+    request: &DomainToolRequest,
+    attempt: UndoResolution,
+) -> Vec<FlowStep> {
+    match (attempt, &context.view.session.closed_reason) {
+        (UndoResolution::NotTried, None) => vec![resolve_interrupted_write(undo_run, request)],
+        // A closed session runs no tools.
+        (UndoResolution::NotTried, Some(_)) | (UndoResolution::Failed, _) => undone_run(request)
+            .map(|run| report_undo_failure(run, UNKNOWN_WRITE_OUTCOME.to_owned()))
+            .unwrap_or_default(),
+    }
+}
+
+/// Whether the run log was asked what became of an undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UndoResolution {
+    NotTried,
+    Failed,
+}
+
+/// Returns the run whose write a request undoes.
+fn undone_run(request: &DomainToolRequest) -> Option<ToolRunId> {
+    let run = request.parameters.get("run").and_then(Value::as_u64)?;
+    u32::try_from(run).ok().map(ToolRunId)
+}
+
 /// Handles the result of an undo.
 pub(super) fn handle_undo_result(
     context: &AssistantSessionContext<'_>,
     undo_run: ToolRunId,
     request: &DomainToolRequest,
-    result: Option<DomainToolResult>,
+    result: DomainToolResult,
     text: TextRef,
-    output: &str,
 ) -> Vec<FlowStep> {
-    let undone = request.parameters.get("run").and_then(Value::as_u64).and_then(|run| u32::try_from(run).ok());
-    let Some(run) = undone.map(ToolRunId) else { return Vec::new() };
-    let result = match result {
-        Some(DomainToolResult { refusal: Some(why), .. }) => return report_undo_failure(run, why),
-        None => return report_undo_failure(run, output.to_owned()),
-        Some(result) => result,
-    };
+    let Some(run) = undone_run(request) else { return Vec::new() };
+    if let Some(why) = result.refusal {
+        return report_undo_failure(run, why);
+    }
+    if result.never_executed {
+        return report_undo_failure(run, NOT_EXECUTED.to_owned());
+    }
     let records = translate_tool_result(context.domain, &context.state().entities, undo_run, request, &result, text);
     let text = render_undo_reply(&json!({"why": null, "write_summaries": records.write_summaries}));
     let reply = FlowStep::Reply { text: NewOrStoredReplyText::New(text), role: None, call: None };

@@ -131,27 +131,27 @@ pub fn concierge_phase_key() -> PhaseGraphKey {
 #[must_use]
 pub fn signal_block_names() -> BlockSet {
     let block_schema = |fields: &[(&str, HandoverFieldType)]| {
-        fields.iter().fold(BlockSchema::new(), |schema, (name, field_type)| match field_type {
+        fields.iter().fold(BlockSchema::default(), |schema, (name, field_type)| match field_type {
             HandoverFieldType::Text => schema.with_key(name, BlockFieldKind::Text),
             HandoverFieldType::List => schema.with_key(name, BlockFieldKind::List),
         })
     };
-    let batch = BlockSchema::new()
+    let batch = BlockSchema::default()
         .with_key("type", BlockFieldKind::Text)
         .with_key("step", BlockFieldKind::Text)
         .with_key("blocker", BlockFieldKind::Text)
         .with_key("context", BlockFieldKind::Text)
         .with_key("handover", BlockFieldKind::Section(block_schema(&EXECUTION_FIELDS)))
         .with_key("prompt", BlockFieldKind::Raw);
-    BlockSet::new()
+    BlockSet::default()
         .with_block(HANDOVER_BLOCK, block_schema(&INTENT_FIELDS))
         .with_block(BATCH_BLOCK, batch)
         .with_block(
             STEPS_BLOCK,
-            BlockSchema::new().with_entry_key("title").with_entry_key("description").with_entry_key("done_when"),
+            BlockSchema::default().with_entry_key("title").with_entry_key("description").with_entry_key("done_when"),
         )
-        .with_block(STEP_START_BLOCK, BlockSchema::new().with_key("step", BlockFieldKind::Text))
-        .with_block(STEP_DONE_BLOCK, BlockSchema::new().with_key("step", BlockFieldKind::Text))
+        .with_block(STEP_START_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
+        .with_block(STEP_DONE_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
 }
 
 /// Returns the complete declaration of the flow.

@@ -83,7 +83,7 @@ impl<'a> ProjectFlowContext<'a> {
             true if self.has_user_message() => ConditionVerdict::Holds,
             _ => conditions::evaluate_condition(self, condition),
         };
-        self.view.allowed_phases(self.spec, &phases_key(), &Proposer::Role(ROUTER_ROLE.into()), evaluate)
+        self.view.session.allowed_phases(self.spec, &phases_key(), &Proposer::Role(ROUTER_ROLE.into()), evaluate)
     }
 
     /// Returns whether the current turn answers a message of the user.

@@ -238,7 +238,7 @@ fn agent_role_spec(
         .with_private_ask(ASK_STEER, [result(), unseen(), situation(), notice(), action()])
         .with_private_ask(ASK_ACT, [result(), situation(), action()])
         .with_private_ask(ASK_CONTENT, [content()])
-        .visible_to_user(BlockSet::new());
+        .visible_to_user(BlockSet::default());
     let tools: BTreeSet<&str> =
         definition.phases.iter().flat_map(|phase| agent_tools(definition, &agent.name, phase)).collect();
     for tool in tools {

@@ -137,7 +137,7 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
     // A question is the whole answer. A block that the coder repeats from a file, a review or its story is not one.
     let foreign: Vec<_> =
         context.view.session.foreign_texts(call).into_iter().map(|text| context.view.read_text(text)).collect();
-    let blocks = BlockSet::new().with_block(QUESTION_BLOCK, BlockSchema::default());
+    let blocks = BlockSet::default().with_block(QUESTION_BLOCK, BlockSchema::default());
     let reply = parse_reply_ignoring_quotes(&text, &blocks, &foreign);
     let phase = context.phase(&agent);
     let is_question = reply.visible_text.trim().is_empty() && matches!(phase.as_str(), PLANNING | CODING);

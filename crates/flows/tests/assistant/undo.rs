@@ -65,3 +65,39 @@ fn impossible_undo_is_refused_with_the_reason() {
     );
     assert_eq!(refused(&mut harness, json!({"run": 3})), "x3 was already undone");
 }
+
+#[test]
+fn undo_without_a_result_is_looked_up_in_the_log_of_runs() {
+    let interrupted = || {
+        let mut harness = session_with_write();
+        harness.apply_input(undo(Value::Null));
+        harness.finish_tool("records", Err("the records database failed"));
+        let run = runs(&harness).pop().expect("the log is asked");
+        assert_eq!(tool_request(&run).operation.as_str(), "resolve_run");
+        harness
+    };
+    let mut harness = interrupted();
+    let change =
+        json!({"type": "meal", "id": id("meal", 1), "label": "Lemon Herb Chicken", "before": {}, "after": null});
+    finish_records(&mut harness, &json!({"changes": [change]}).to_string());
+    assert!(flow_state(&harness).writes[0].undone, "it was executed");
+    let mut harness = interrupted();
+    finish_records(&mut harness, &json!({"never_executed": true}).to_string());
+    assert_eq!(harness.last_reply(), "The write could not be undone: the request was not executed");
+    let mut harness = interrupted();
+    harness.finish_tool("records", Err("the records database failed"));
+    let unknown = "it is unknown whether this was executed; check the records";
+    assert_eq!(harness.last_reply(), format!("The write could not be undone: {unknown}"));
+}
+
+#[test]
+fn write_that_a_closed_session_interrupts_has_an_unknown_outcome() {
+    let mut harness = during_write();
+    harness.run_command(OperatorCommand::Close);
+    let failed = facts(&harness, "tool_failed");
+    assert_eq!(failed[0]["why"], json!("it is unknown whether this was executed; check the records"), "{failed:?}");
+    let mut harness = session_with_write();
+    harness.apply_input(undo(Value::Null));
+    harness.run_command(OperatorCommand::Close);
+    assert_eq!(facts(&harness, "undo_failed").len(), 1);
+}

@@ -80,7 +80,7 @@ fn untrusted_text_is_confined_in_every_prompt_and_moves_nothing() {
     for text in injection_corpus() {
         let project = carry_out(text);
         let prompts = project.session.rebuild_all_prompts();
-        let mentions = prompts.values().filter(|prompt| prompt.to_plain_text().contains(INJECTION_MARK)).count();
+        let mentions = prompts.values().filter(|prompt| prompt.to_string().contains(INJECTION_MARK)).count();
         assert!(mentions > 10, "the text is in {mentions} prompts: {text}");
         assert_eq!(violations(&project), Vec::<String>::new(), "{text}");
         assert_eq!(entered_phases(&project), phases, "{text}");

@@ -63,7 +63,7 @@ fn m03_no_prompt_contains_the_text_of_another_assignment() {
         let before = work_of_thread.insert(call.receipt.thread.thread_id(), work);
         assert!(before.is_none_or(|before| before == work), "thread of {before:?} was continued for {work}");
         let own = format!("token-{}-end", story_of_work(work).expect("it has a story"));
-        let prompt = prompts[&call.call].to_plain_text();
+        let prompt = prompts[&call.call].to_string();
         let tokens: Vec<&str> = prompt
             .split(|letter: char| !letter.is_alphanumeric() && letter != '-')
             .filter(|word| word.starts_with("token-"))

@@ -145,7 +145,7 @@ fn untrusted_text_is_confined_in_every_prompt_and_moves_nobody() {
     for text in injection_corpus() {
         let team = carry_out(text);
         let prompts = team.harness.rebuild_all_prompts();
-        let mentions = prompts.values().filter(|prompt| prompt.to_plain_text().contains(INJECTION_MARK)).count();
+        let mentions = prompts.values().filter(|prompt| prompt.to_string().contains(INJECTION_MARK)).count();
         assert!(mentions > 20, "the text is in the prompts: {text}");
         assert_eq!(violations(&team, text), Vec::<String>::new(), "{text}");
         assert_eq!(all_phases(&team), baseline, "{text}\n{}", team.describe());

@@ -263,7 +263,7 @@ impl TestTeam {
     }
 
     pub(crate) fn prompt(&self, call: CallId) -> String {
-        self.harness.rebuild_prompt(call).to_plain_text()
+        self.harness.rebuild_prompt(call).to_string()
     }
 
     pub(crate) fn opened_thread(&self, call: CallId) -> bool {

@@ -48,7 +48,7 @@ impl VendorRequestBuilder<'_> {
     /// Returns Anthropic's `tool_choice`, if it differs from the default. A model that thinks cannot be forced.
     pub(super) fn anthropic_tool_choice(&self, thinks: bool) -> Option<Value> {
         let rules = self.effective_tool_use();
-        if self.prompt.tools.is_empty() || rules.is_default() {
+        if self.prompt.tools.is_empty() || rules == ToolUseRules::default() {
             return None;
         }
         let mut choice = match &rules.choice {

@@ -51,7 +51,7 @@ fn print_prompt(global: &GlobalArgs, prompt: &Prompt) -> anyhow::Result<()> {
     if global.json {
         return print::print_json(prompt);
     }
-    let text = prompt.to_plain_text();
+    let text = prompt.to_string();
     // A pipe gets the exact bytes; a terminal must not interpret control characters in them.
     print::write_stdout(&if RenderOptions::for_stdout().is_terminal { sanitize_for_terminal(&text) } else { text })
 }
@@ -70,8 +70,8 @@ async fn print_prompt_diff(
             opened.role
         );
     };
-    let before = engine.rebuild_prompt(session, previous).await?.to_plain_text();
-    let after = engine.rebuild_prompt(session, opened.call).await?.to_plain_text();
+    let before = engine.rebuild_prompt(session, previous).await?.to_string();
+    let after = engine.rebuild_prompt(session, opened.call).await?.to_string();
     let lines = diff_lines(&before, &after);
     if global.json {
         let lines: Vec<_> = lines

@@ -82,7 +82,7 @@ fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
     for role in spec.roles.values() {
         roles.add_row([
             role.name.to_string(),
-            role.scope.describe(),
+            role.scope.to_string(),
             describe_recipe(role),
             describe_visibility(role),
             describe_unknown_policy(role.unknown_outcome),
@@ -196,7 +196,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
         json!({
             "name": role.name,
             "scope": role.scope,
-            "memory": role.scope.describe(),
+            "memory": role.scope.to_string(),
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,

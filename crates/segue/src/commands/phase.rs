@@ -116,7 +116,7 @@ fn render_phase_report(report: &PhaseGraphStatusReport<'_>, paint: Paint) -> Str
         lines.push(format!("  open gates      {}", paint.warning(gates.join(", "))));
     }
     for grant in &state.grants {
-        lines.push(format!("  granted         {}", grant.describe_permitted_skips()));
+        lines.push(format!("  granted         {grant}"));
     }
     let earlier: Vec<String> =
         status.past_states.iter().map(|past| format!("{} {}", past.visit, past.current)).collect();

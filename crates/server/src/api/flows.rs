@@ -297,7 +297,7 @@ fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn RoleModelResolver)
     }
     RoleView {
         role: role.name.to_string(),
-        memory: role.scope.describe(),
+        memory: role.scope.to_string(),
         // Our own types can always be serialized.
         scope: serde_json::to_value(&role.scope).unwrap_or_default(),
         graph: role.graph.as_ref().map(ToString::to_string),
@@ -326,7 +326,7 @@ fn fragment_spec_view(spec: &FragmentSpec) -> FragmentSpecView {
         stability: serialized_name(&spec.stability),
         tokens_max: spec.tokens_max,
         overflow: serialized_name(&spec.overflow),
-        pinned: spec.retention == segue_core::context::FragmentRetention::Pinned,
+        pinned: spec.pinned,
     }
 }
 

@@ -207,7 +207,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
         PhaseEventKind::Granted(grant) => {
             event.kind = "granted".to_owned();
             event.summary = format!("{} granted the entry of {} once", grant.by, grant.to);
-            event.warning = Some(grant.describe_permitted_skips());
+            event.warning = Some(grant.to_string());
         }
     }
     event
@@ -274,7 +274,7 @@ fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
     let grant = |grant: &segue_core::phase::SkipGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
-        warning: grant.describe_permitted_skips(),
+        warning: grant.to_string(),
     };
     CurrentPhaseView {
         phase: now.current.to_string(),

@@ -82,7 +82,7 @@ pub(crate) async fn get_prompt(
     let entry = find_call(&session_ref, &call, None).await?;
     let prompt = read_prompt(&session_ref, entry.call).await?;
     if format == HttpResponseFormat::Text {
-        return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_plain_text()).into_response());
+        return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_string()).into_response());
     }
     let opened = read_call_opened(&session_ref, &entry).await?;
     Ok(Json(prompt_view(entry.call, prompt, opened.receipt.digest.to_string())).into_response())
@@ -189,8 +189,8 @@ pub(crate) async fn get_prompt_diff(
             before.await?.ok_or_else(none)?
         }
     };
-    let before = read_prompt(&session_ref, with).await?.to_plain_text();
-    let after = read_prompt(&session_ref, entry.call).await?.to_plain_text();
+    let before = read_prompt(&session_ref, with).await?.to_string();
+    let after = read_prompt(&session_ref, entry.call).await?.to_string();
     let lines = diff_lines(&before, &after).into_iter().map(|line| {
         let (kind, text) = match line {
             TextDiffLine::Unchanged(text) => ("same", text),

@@ -187,9 +187,9 @@ pub(crate) async fn get_call_receipt(
     Ok(Json(CallReceiptView {
         call: summarize_call(&entry, &spec),
         thread_reason: opened.explain_thread_use(scope),
-        cache_summary: opened.receipt.prefix.describe(),
+        cache_summary: opened.receipt.prefix.to_string(),
         cached_tokens: context.cached_tokens,
-        memory: scope.map(segue_core::scope::Scope::describe).unwrap_or_default(),
+        memory: scope.map(ToString::to_string).unwrap_or_default(),
         fragments,
         omitted_fragments,
         previous_call: context.previous_call.map(|call| call.to_string()),

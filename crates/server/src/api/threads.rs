@@ -110,7 +110,7 @@ pub(crate) async fn list_threads(
     let (flow, state) = read_session_state(&session_ref, at).await?;
     let spec = flow.spec();
     let memory = |entry: &ThreadLifetimeEntry| {
-        spec.roles.get(&entry.slot.role).map(|role| role.scope.describe()).unwrap_or_default()
+        spec.roles.get(&entry.slot.role).map(|role| role.scope.to_string()).unwrap_or_default()
     };
     let threads = with_session_history(&session_ref, at, |history| {
         let view =

@@ -89,7 +89,7 @@ fn worker_flow() -> Arc<dyn DynFlow> {
 }
 
 fn worker_role() -> RoleSpec {
-    ClosureFlow::speaker_role().visible_to_user(BlockSet::new())
+    ClosureFlow::speaker_role().visible_to_user(BlockSet::default())
 }
 
 async fn key(folder: &TempDir, limits: KeyLimits) -> (String, String) {

@@ -60,7 +60,8 @@ impl MiniConcierge {
             presence: HandoverFieldPresence::Required,
         };
         let intent = HandoverSpec { kind: "intent".into(), fields: vec![goal], repairs_max: 1 };
-        let blocks = BlockSet::new().with_block("HANDOVER", BlockSchema::new().with_key("goal", BlockFieldKind::Text));
+        let blocks =
+            BlockSet::default().with_block("HANDOVER", BlockSchema::default().with_key("goal", BlockFieldKind::Text));
         let expert = RoleSpec::new("expert", Scope::per_model())
             .with_opening_fragment(instruction_fragment())
             .with_ask("question", [message_fragment()]);

@@ -249,7 +249,7 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
          phase `chores` (gate `tidy`); phase `reflection` (gate `learn`); \
          the missing edge from `execute` to `end`"
     ]
-    .assert_eq(&given.describe_permitted_skips());
+    .assert_eq(&given.to_string());
 
     state.add_grant(given);
     let transition = accepted(&graph, &state, "end");

@@ -1,12 +1,12 @@
 //! Where blocks begin and end, and which text the user sees.
 
-use crate::limits::SESSION_LIMITS;
+use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX};
 use crate::signal::BlockSchema;
 use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 use expect_test::{Expect, expect};
 
 fn names() -> BlockSet {
-    BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("Step_Done", BlockSchema::new())
+    BlockSet::default().with_block("NOTE", BlockSchema::default()).with_block("Step_Done", BlockSchema::default())
 }
 
 /// Checks each text: the visible text, the blocks and the complaints. Line breaks are shown as `
@@ -80,7 +80,7 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 #[test]
 fn invalid_block_names_are_ignored() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
-    let names = names.into_iter().fold(BlockSet::new(), |all, name| all.with_block(name, BlockSchema::new()));
+    let names = names.into_iter().fold(BlockSet::default(), |all, name| all.with_block(name, BlockSchema::default()));
     assert_eq!(names.block_names().collect::<Vec<_>>(), ["OK"]);
 }
 
@@ -429,10 +429,9 @@ fn the_same_block_may_come_twice() {
 
 #[test]
 fn a_block_that_is_too_long_is_text() {
-    let fits = format!("<<<NOTE>>>{}<<<END>>>", "x".repeat(SESSION_LIMITS.block_bytes_max));
+    let fits = format!("<<<NOTE>>>{}<<<END>>>", "x".repeat(BLOCK_BYTES_MAX));
     assert_eq!(parse_reply(&fits, &names()).visible_text, "");
-    let long =
-        format!("<<<NOTE>>>{}<<<END>>>\n<<<NOTE>>>y<<<END>>>", "é".repeat(SESSION_LIMITS.block_bytes_max / 2 + 1));
+    let long = format!("<<<NOTE>>>{}<<<END>>>\n<<<NOTE>>>y<<<END>>>", "é".repeat(BLOCK_BYTES_MAX / 2 + 1));
     let reading = parse_reply(&long, &names());
     assert_eq!(reading.visible_text, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
     assert_eq!(reading.blocks.len(), 1);
@@ -441,10 +440,10 @@ fn a_block_that_is_too_long_is_text() {
 
 #[test]
 fn blocks_and_complaints_are_limited() {
-    let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(SESSION_LIMITS.blocks_per_text_max * 2), &names());
-    assert_eq!(reading.blocks.len(), SESSION_LIMITS.blocks_per_text_max);
+    let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_PER_TEXT_MAX * 2), &names());
+    assert_eq!(reading.blocks.len(), BLOCKS_PER_TEXT_MAX);
     assert_eq!(reading.visible_text, "");
-    assert_eq!(reading.complaints.len(), SESSION_LIMITS.complaints_per_parse_max);
+    assert_eq!(reading.complaints.len(), COMPLAINTS_PER_PARSE_MAX);
     expect!["more than 64 blocks; a further NOTE was not parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 

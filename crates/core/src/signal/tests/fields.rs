@@ -1,6 +1,6 @@
 //! The fields of a block.
 
-use crate::limits::SESSION_LIMITS;
+use crate::limits::LIST_ITEMS_MAX;
 use crate::signal::fields::BlockFieldValue;
 use crate::signal::{BlockFieldKind, BlockFields, BlockSchema};
 use crate::signal::{BlockSet, ParsedReply, parse_reply};
@@ -8,15 +8,15 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let handover = BlockSchema::new()
+    let handover = BlockSchema::default()
         .with_key("goal", BlockFieldKind::Text)
         .with_key("problem_summary", BlockFieldKind::Text)
         .with_key("constraints", BlockFieldKind::List)
         .with_key("priorities", BlockFieldKind::List);
-    BlockSet::new()
+    BlockSet::default()
         .with_block(
             "NOTE",
-            BlockSchema::new()
+            BlockSchema::default()
                 .with_key("shape", BlockFieldKind::Text)
                 .with_key("key_findings", BlockFieldKind::List)
                 .with_key("gaps", BlockFieldKind::List)
@@ -24,7 +24,7 @@ fn names() -> BlockSet {
         )
         .with_block(
             "BATCH",
-            BlockSchema::new()
+            BlockSchema::default()
                 .with_key("type", BlockFieldKind::Text)
                 .with_key("goal", BlockFieldKind::Text)
                 .with_key("handover", BlockFieldKind::Section(handover))
@@ -289,8 +289,8 @@ fn text_in_place_of_a_list_is_one_item() {
 
 #[test]
 fn a_list_has_a_limit() {
-    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(SESSION_LIMITS.list_items_max + 5)));
-    assert_eq!(reading.blocks[0].fields.list("gaps").len(), SESSION_LIMITS.list_items_max);
+    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(LIST_ITEMS_MAX + 5)));
+    assert_eq!(reading.blocks[0].fields.list("gaps").len(), LIST_ITEMS_MAX);
     expect!["NOTE.gaps: only the first 256 items were parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 
@@ -414,13 +414,13 @@ fn a_raw_value_takes_everything_to_the_end() {
 #[test]
 fn block_of_the_original_specification_is_parsed() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
-    let shape = BlockSchema::new()
+    let shape = BlockSchema::default()
         .with_key("shape", BlockFieldKind::Text)
         .with_key("key_findings", BlockFieldKind::List)
         .with_key("tensions", BlockFieldKind::List)
         .with_key("resisted_framing", BlockFieldKind::Text)
         .with_key("still_unclear", BlockFieldKind::List);
-    let reading = parse_reply(text, &BlockSet::new().with_block("HANDOVER", shape));
+    let reading = parse_reply(text, &BlockSet::default().with_block("HANDOVER", shape));
     let fields = &reading.blocks[0].fields;
     assert_eq!(fields.text("shape"), Some("tradeoff"));
     assert_eq!(fields.list("key_findings"), ["fast is costly", "cheap, slow"]);

@@ -1,6 +1,6 @@
 //! The stream filter shows the same text as the parser, however the chunks are split.
 
-use crate::limits::SESSION_LIMITS;
+use crate::limits::BLOCK_BYTES_MAX;
 use crate::signal::BlockStreamFilter;
 use crate::signal::{
     BlockComplaint, BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence,
@@ -9,12 +9,12 @@ use crate::signal::{BlockFieldKind, BlockSchema};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let note = BlockSchema::new()
-        .with_key("more", BlockFieldKind::Section(BlockSchema::new().with_key("key", BlockFieldKind::Text)));
-    BlockSet::new()
+    let note = BlockSchema::default()
+        .with_key("more", BlockFieldKind::Section(BlockSchema::default().with_key("key", BlockFieldKind::Text)));
+    BlockSet::default()
         .with_block("NOTE", note)
-        .with_block("N", BlockSchema::new().with_entry_key("key"))
-        .with_block("BATCH", BlockSchema::new())
+        .with_block("N", BlockSchema::default().with_entry_key("key"))
+        .with_block("BATCH", BlockSchema::default())
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {
@@ -67,7 +67,7 @@ fn intended_block_is_hidden_even_without_an_end() {
 
 #[test]
 fn oversized_block_stays_hidden_if_it_was_intended() {
-    let half = "x".repeat(SESSION_LIMITS.block_bytes_max / 2);
+    let half = "x".repeat(BLOCK_BYTES_MAX / 2);
     let out = streamed(&["a\n<<<NOTE>>>\n", &half, &half, "y", "z<<<END>>>b", " <<<N>>>key<<<END>>>"]);
     assert_eq!(out.concat(), "a\nb");
 }
@@ -93,7 +93,7 @@ fn text_quoted_from_the_user_is_emitted_as_it_is() {
 
 #[test]
 fn oversized_mention_is_released_before_the_end() {
-    let half = "x".repeat(SESSION_LIMITS.block_bytes_max / 2);
+    let half = "x".repeat(BLOCK_BYTES_MAX / 2);
     let out = streamed(&["<<<NOTE>>>", &half, &half, "y", "z<<<END>>>"]);
     assert_eq!(out, ["", "", "", &format!("<<<NOTE>>>{half}{half}y"), "z<<<END>>>", ""]);
 }
@@ -173,7 +173,7 @@ proptest! {
         after in adversarial(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        let filler = "x".repeat(SESSION_LIMITS.block_bytes_max.saturating_sub(short));
+        let filler = "x".repeat(BLOCK_BYTES_MAX.saturating_sub(short));
         let text = format!("{before}\n<<<NOTE>>>{filler}{inside}<<<END>>>{after}");
         let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
         prop_assert!(shown == parse_reply(&text, &names()).visible_text);

@@ -1,7 +1,7 @@
 //! Running time is linear in the length of the input. The inputs are so long that a quadratic algorithm would not
 //! finish.
 
-use crate::limits::SESSION_LIMITS;
+use crate::limits::BLOCK_BYTES_MAX;
 use crate::signal::BlockStreamFilter;
 use crate::signal::find_json;
 use crate::signal::{BlockFieldKind, BlockSchema};
@@ -10,10 +10,10 @@ use crate::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_li
 const BYTES: usize = 384 << 10;
 
 fn names() -> BlockSet {
-    let inner = BlockSchema::new().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
-    BlockSet::new().with_block(
+    let inner = BlockSchema::default().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
+    BlockSet::default().with_block(
         "NOTE",
-        BlockSchema::new()
+        BlockSchema::default()
             .with_key("shape", BlockFieldKind::Text)
             .with_key("gaps", BlockFieldKind::List)
             .with_key("handover", BlockFieldKind::Section(inner))
@@ -104,7 +104,7 @@ fn reading_fields_takes_linear_time() {
     ];
     for part in parts {
         for key in ["gaps: [", "shape: ", ""] {
-            let content = format!("\n{key}{}", part.repeat(SESSION_LIMITS.block_bytes_max / 2 / part.len()));
+            let content = format!("\n{key}{}", part.repeat(BLOCK_BYTES_MAX / 2 / part.len()));
             let reading = parse_reply(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
             assert_eq!(reading.blocks.len(), 1, "{part:?}");
         }

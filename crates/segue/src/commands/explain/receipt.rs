@@ -69,7 +69,7 @@ fn receipt_facts(history: &ExplainedCall, role: Option<&RoleSpec>) -> Vec<(&'sta
         .map(|_| format!(" by the vendor's count, {} by our count", count(receipt.tokens)));
     let mut facts = vec![
         ("thread", opened.explain_thread_use(role.map(|role| &role.scope))),
-        ("prefix", receipt.prefix.describe()),
+        ("prefix", receipt.prefix.to_string()),
         (
             "window",
             format!(

@@ -1,15 +1,5 @@
-use std::sync::Arc;
-
-use segue_core::body::BodyId;
-use segue_core::context::RenderedFragment;
-use segue_core::decide::allowed_phases;
-use segue_core::event::RecordedEvent;
-use segue_core::flow::{
-    BodyTextLookup, DynFlowContext, EventSubject, Flow, FlowContext, FlowStep, FragmentRenderContext, RoleSpec,
-    TextResolver,
-};
-use segue_core::ids::FragmentName;
-use segue_core::phase::{Guard, PhaseEdge, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::flow::RoleSpec;
+use segue_core::phase::{ConditionVerdict, Guard, PhaseEdge, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 
@@ -33,50 +23,16 @@ fn spec() -> FlowSpec {
         .with_role(RoleSpec::new("guide", Scope::per_phase()).with_phase_graph("talk"))
 }
 
-/// A flow that never reacts.
-struct SilentFlow(FlowSpec);
-
-impl Flow for SilentFlow {
-    type State = ();
-
-    fn spec(&self) -> &FlowSpec {
-        &self.0
-    }
-
-    fn react(&self, _: &FlowContext<'_, ()>, _: &RecordedEvent) -> Vec<FlowStep> {
-        Vec::new()
-    }
-
-    fn render_fragment(
-        &self,
-        _: &FlowContext<'_, ()>,
-        _: &FragmentRenderContext<'_>,
-        _: &FragmentName,
-    ) -> RenderedFragment {
-        RenderedFragment::Omitted("there are no calls".to_owned())
-    }
-}
-
-struct NoTexts;
-
-impl BodyTextLookup for NoTexts {
-    fn find_text(&self, _: BodyId) -> Option<Arc<str>> {
-        None
-    }
-}
-
 #[test]
 fn a_graph_without_transitions_is_in_its_start_phase() {
     let (spec, session) = (spec(), Session::default());
-    let flow = SilentFlow(spec.clone());
     let keys = session.phase_graph_keys(&spec);
     let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["project", "talk of guide"]);
     let graph = &spec.graphs[&keys[0].graph];
     let status = session.phase_graph_status(graph, &keys[0]);
-    let (state, texts, subject) = (flow.initial_state(), TextResolver::new(&NoTexts), EventSubject::default());
-    let context = DynFlowContext { session: &session, state: &state, texts: &texts, subject: &subject };
-    let allowed_phases = allowed_phases(&flow, context, &keys[0], &Proposer::User);
+    let no_condition = |name: &str| ConditionVerdict::Fails(format!("there is no condition `{name}`"));
+    let allowed_phases = session.allowed_phases(&spec, &keys[0], &Proposer::User, no_condition);
     let report = PhaseGraphStatusReport { key: keys[0].clone(), graph, status, allowed_phases };
     let page = render_phase_report(&report, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");

@@ -27,7 +27,8 @@ impl Play {
                 .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
                 .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
         };
-        let mut guide = role("guide", Scope::per_phase()).with_phase_graph("stage").visible_to_user(BlockSet::new());
+        let mut guide =
+            role("guide", Scope::per_phase()).with_phase_graph("stage").visible_to_user(BlockSet::default());
         guide.unknown_outcome = UnknownOutcomePolicy::AskOperator;
         let expert = role("expert", Scope::Fresh);
         let spec = FlowSpec::new("play", "for tests").with_role(guide).with_role(expert).with_graph(stage());
