@@ -228,6 +228,16 @@ const REPORT_TABLES: &[BenchReportTable] = &[
         columns: TOKEN_COLUMNS,
     },
     BenchReportTable {
+        metric: "tokens_short_visits",
+        title: "prompt tokens of the concierge, with short visits to each phase",
+        columns: TOKEN_COLUMNS,
+    },
+    BenchReportTable {
+        metric: "tokens_short_visits_every_turn",
+        title: "the same, with the experts asked in every turn",
+        columns: TOKEN_COLUMNS,
+    },
+    BenchReportTable {
         metric: "streams",
         title: "open event streams, with a turn in each session",
         columns: &[
@@ -251,6 +261,8 @@ const TOKEN_COLUMNS: &[(&str, &str)] = &[
     ("full history", "naive_tokens"),
     ("share", "of_naive"),
     ("cacheable", "cacheable"),
+    ("without answers", "cacheable_without_answers"),
+    ("from 1,024", "cacheable_from_minimum"),
     ("to inline", "to_inline"),
 ];
 const READ_COLUMNS: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];

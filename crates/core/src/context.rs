@@ -51,7 +51,16 @@ impl RolePromptSpec {
         if self.asks.is_empty() {
             errors.push("the recipe has no ask, so the role can never be called".to_owned());
         }
+        if self.opening.iter().any(|spec| spec.retention == FragmentRetention::CallOnly) {
+            errors.push("an opening fragment stays in the thread, so it cannot be for its call only".to_owned());
+        }
         errors
+    }
+
+    /// Returns whether an ask has fragments that do not stay in the thread.
+    #[must_use]
+    pub(crate) fn has_call_only_fragments(&self) -> bool {
+        self.asks.values().flatten().any(|spec| spec.retention == FragmentRetention::CallOnly)
     }
 }
 
@@ -64,8 +73,7 @@ pub struct FragmentSpec {
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
     pub overflow: FragmentOverflowPolicy,
-    /// True if compaction must keep the message that contains this fragment.
-    pub pinned: bool,
+    pub retention: FragmentRetention,
 }
 
 impl FragmentSpec {
@@ -78,7 +86,7 @@ impl FragmentSpec {
             stability: FragmentStability::Stable,
             tokens_max: None,
             overflow: FragmentOverflowPolicy::KeepStart,
-            pinned: false,
+            retention: FragmentRetention::Foldable,
         }
     }
 
@@ -99,7 +107,14 @@ impl FragmentSpec {
     /// Returns the fragment marked as kept by compaction.
     #[must_use]
     pub fn pin(mut self) -> Self {
-        self.pinned = true;
+        self.retention = FragmentRetention::Pinned;
+        self
+    }
+
+    /// Returns the fragment marked as sent with its call only: it does not stay in the thread.
+    #[must_use]
+    pub fn for_its_call_only(mut self) -> Self {
+        self.retention = FragmentRetention::CallOnly;
         self
     }
 }
@@ -165,6 +180,18 @@ pub enum FragmentOverflowPolicy {
     LeaveOut,
 }
 
+/// How long a fragment stays in its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FragmentRetention {
+    /// Compaction must keep the message.
+    Pinned,
+    /// Compaction may fold the message.
+    Foldable,
+    /// Only its call sees the fragment.
+    CallOnly,
+}
+
 /// The result of rendering a fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenderedFragment {
@@ -225,15 +252,14 @@ pub struct FragmentReceipt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_before_cut: Option<u32>,
     /// True if compaction must keep the message that contains this fragment.
-    #[serde(default, skip_serializing_if = "is_not_pinned")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
+    /// True if only this call sees the fragment: it does not stay in the thread.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub call_only: bool,
     /// The images that belong to the user's message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
-}
-
-fn is_not_pinned(pinned: &bool) -> bool {
-    !*pinned
 }
 
 /// The record of a call's prompt and the reasons for its content. Together with the journal it reproduces the exact
@@ -282,6 +308,16 @@ impl PromptReceipt {
             .iter()
             .filter(|fragment| fragment.layer == ContextLayer::UserWords)
             .filter_map(|fragment| fragment.text)
+    }
+
+    /// Returns the fragments of this call that stay in its thread once it is answered.
+    pub(crate) fn lasting_ask(&self) -> impl Iterator<Item = &FragmentReceipt> {
+        self.ask.iter().filter(|fragment| !fragment.call_only)
+    }
+
+    /// Returns the position, among the included fragments of this call, of the first that does not stay in the thread.
+    pub(crate) fn first_call_only_index(&self) -> Option<usize> {
+        self.ask.iter().filter(|fragment| fragment.text.is_some()).position(|fragment| fragment.call_only)
     }
 }
 
@@ -354,6 +390,9 @@ pub(crate) struct PromptComparisonData {
     pub(crate) carried: ThreadHistorySize,
     pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
     pub(crate) ask: Arc<[(FragmentName, TextRef)]>,
+    /// The first part of `ask` that does not stay in the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first_call_only: Option<usize>,
     pub(crate) ask_status: CallAnswerStatus,
     /// The offered tools. Vendors put them before all messages.
     pub(crate) tools: Option<BodyId>,
@@ -408,7 +447,11 @@ fn find_change_within_thread(
         return Some((sum_fragment_tokens(&next.opening), COMPACTION_FRAGMENT.into()));
     }
     match before.ask_status {
-        CallAnswerStatus::Answered => None,
+        CallAnswerStatus::Answered => {
+            let index = before.first_call_only?;
+            let (name, _) = before.ask.get(index)?;
+            Some((before.carried.tokens + sum_fragment_tokens(&before.ask[..index]), name.clone()))
+        }
         CallAnswerStatus::Unanswered => find_first_changed_fragment(&before.ask, &next.ask, next.carried.tokens),
     }
 }
@@ -529,6 +572,7 @@ mod tests {
             carried: ThreadHistorySize::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
             ask: Arc::default(),
+            first_call_only: None,
             ask_status: CallAnswerStatus::Unanswered,
             tools: None,
         }

@@ -274,7 +274,7 @@ pub(crate) enum ThreadChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadOpenReason {
-    /// The role's scope is fresh.
+    /// The role's scope is fresh, or the ask stands alone.
     Fresh,
     /// The slot was empty.
     FirstUse,
@@ -298,7 +298,7 @@ pub enum ChangedThreadReuseCondition {
 impl fmt::Display for ThreadOpenReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fresh => f.write_str("new: this role starts a new thread for every call"),
+            Self::Fresh => f.write_str("new: every such call starts a new thread"),
             Self::FirstUse => f.write_str("new: first call in this scope"),
             Self::TooOld => f.write_str("new: the earlier thread was too old"),
             Self::Changed(parts) => {

@@ -76,6 +76,16 @@ pub const EXPERT_PROMPT_CHARS_ASKED: usize = 1_200;
 pub const PLAN_STEPS_ASKED: usize = 12;
 /// Longest user message or unusable answer that a private question quotes, in characters.
 pub const QUESTION_TEXT_CHARS_MAX: usize = 4_000;
+/// Longest end of the reply before a message that a private question quotes, in characters. It may end with a question.
+pub const QUESTION_EARLIER_REPLY_CHARS_MAX: usize = 240;
+/// Longest beginning of the reply to a message that a private question quotes, in characters: about a sentence.
+pub const QUESTION_REPLY_CHARS_MAX: usize = 100;
+/// Most words of a message that may be clear only together with the reply before it.
+pub const SHORT_MESSAGE_WORDS_MAX: usize = 12;
+/// Longest thread of an expert, in tokens: about ten exchanges. Then the older ones are folded into a summary.
+pub const EXPERT_THREAD_TOKENS_MAX: u32 = 3_200;
+/// The size of an expert's thread after that, in tokens, with the longest summary.
+pub const EXPERT_THREAD_TOKENS_KEPT: u32 = 1_600;
 /// Most notices that are pending for the concierge.
 pub const PENDING_NOTICES_MAX: usize = 8;
 /// Longest text copied into a handover that is built by the flow, in characters.

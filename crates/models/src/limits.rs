@@ -7,6 +7,8 @@ pub const REPLY_TOOL_CALLS_MAX: usize = 64;
 
 /// Context window assumed if nothing is known about a model.
 pub const FALLBACK_WINDOW_TOKENS: u32 = 8_192;
+/// Fewest published sources that a price of the catalog is compared with.
+pub const PRICE_SOURCES_MIN: usize = 2;
 /// Connect timeout for vendors.
 pub const CONNECT_MS_MAX: u64 = 10_000;
 /// Timeout for probing a server that may not exist.

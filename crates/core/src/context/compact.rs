@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::TextRef;
+use crate::flow::ThreadLengthLimit;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_USER_TEXT_PERCENT_MAX, SUMMARIZER_CONTEXT_PERCENT_MAX};
 use crate::prompt::ChatRole;
 use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
@@ -43,15 +44,37 @@ pub(crate) struct CompactionBudget {
     pub summarizer_input_tokens: u32,
 }
 
-impl CompactionBudget {
-    /// Computes the budget in a window in which `taken` tokens are reserved for the next message, its answer and the
+/// How long a thread may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadSpace {
+    /// The maximum size of the thread, without the new message and the answer.
+    tokens_max: u32,
+    /// The size that the thread should have after a compaction.
+    target_tokens: u32,
+}
+
+impl ThreadSpace {
+    /// Returns the space in a window in which `taken` tokens are reserved for the next message, its answer and the
     /// reserve.
     #[must_use]
-    pub(crate) fn from_window(window: u32, taken: u32, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
+    pub(crate) fn in_window(window: u32, taken: u32) -> Self {
         let free = window.saturating_sub(taken);
+        Self { tokens_max: free, target_tokens: free / 100 * COMPACTED_FILL_PERCENT }
+    }
+}
+
+impl From<ThreadLengthLimit> for ThreadSpace {
+    fn from(limit: ThreadLengthLimit) -> Self {
+        Self { tokens_max: limit.tokens_max, target_tokens: limit.tokens_kept }
+    }
+}
+
+impl CompactionBudget {
+    #[must_use]
+    pub(crate) fn new(space: ThreadSpace, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
         Self {
-            thread_tokens_max: free,
-            target_tokens: free / 100 * COMPACTED_FILL_PERCENT,
+            thread_tokens_max: space.tokens_max,
+            target_tokens: space.target_tokens,
             summary_tokens,
             summarizer_input_tokens,
         }

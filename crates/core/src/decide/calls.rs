@@ -3,9 +3,11 @@
 use super::ImmediateOrDeferredEffects;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
+use crate::context::compact::ThreadSpace;
 use crate::context::{
-    CallAnswerStatus, CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentSource, FragmentSpec,
-    PromptComparisonData, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix, fit_to_budget,
+    CallAnswerStatus, CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentRetention, FragmentSource,
+    FragmentSpec, PromptComparisonData, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix,
+    fit_to_budget,
 };
 use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOffer};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
@@ -114,9 +116,10 @@ impl<'a> DecisionDraft<'a> {
             root_call: round.map_or(call, |round| round.root_call),
             slot_resets: 0,
         };
-        let (slot, _) = resolve_thread_key_and_conditions(&role.scope, &context);
+        let scope = role.scope_of_ask(&request.ask);
+        let (slot, _) = resolve_thread_key_and_conditions(scope, &context);
         context.slot_resets = session.slot_resets.get(&slot).copied().unwrap_or_default();
-        let (slot, tag) = resolve_thread_key_and_conditions(&role.scope, &context);
+        let (slot, tag) = resolve_thread_key_and_conditions(scope, &context);
         // Further tool rounds of a call stay in the thread of their root call.
         let choice = match round {
             Some(round) => ThreadChoice::Continue(round.thread),
@@ -127,7 +130,7 @@ impl<'a> DecisionDraft<'a> {
                     scope_tag: &thread.scope_tag,
                     opened_at: thread.opened_at,
                 });
-                choose_thread(&role.scope, existing, &tag, self.env.now)
+                choose_thread(scope, existing, &tag, self.env.now)
             }
         };
         CallTarget { role, model, visit, slot, tag, choice }
@@ -214,8 +217,11 @@ impl<'a> DecisionDraft<'a> {
             reply_tokens_max = reply_tokens_max.min(DETACHED_REPLY_TOKENS_MAX);
         }
         let free_tokens = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
-        let opening =
-            if opens_thread { self.render_fragments(&role.recipe.opening, &fragment_request) } else { Vec::new() };
+        let opening = if opens_thread {
+            self.render_fragments(role.opening_of_ask(&request.ask), &fragment_request)
+        } else {
+            Vec::new()
+        };
         let ask_specs = role.recipe.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
         let ask = match purpose {
             EngineCallPurpose { continues: Some(_), .. } => Vec::new(),
@@ -239,16 +245,13 @@ impl<'a> DecisionDraft<'a> {
         let vendor_tokens = ratio.to_vendor_tokens(tokens);
         let taken = sum_message_tokens(&ask) + tool_tokens;
         // If the prompt does not fit by the estimated vendor count, it may still fit by ours.
-        for (needed, space) in
-            [(vendor_tokens, ratio.to_our_tokens(free_tokens)), (vendor_tokens.min(tokens), free_tokens)]
+        let by_vendor = (vendor_tokens > free_tokens).then(|| ratio.to_our_tokens(free_tokens));
+        let by_us = (vendor_tokens.min(tokens) > free_tokens).then_some(free_tokens);
+        let spaces = [by_vendor, by_us].into_iter().flatten().map(|space| ThreadSpace::in_window(space, taken));
+        if let ThreadChoice::Continue(thread) = target.choice
+            && self.compact_before_call(thread, role, &request, spaces, purpose)
         {
-            if needed > free_tokens
-                && purpose.compacts.is_none()
-                && let ThreadChoice::Continue(thread) = target.choice
-                && self.compact_thread(thread, role, &request, (space, taken), purpose)
-            {
-                return None;
-            }
+            return None;
         }
         let thread = match target.choice {
             ThreadChoice::Continue(thread) => CallThread::Continued(thread),
@@ -363,7 +366,8 @@ impl<'a> DecisionDraft<'a> {
             why: String::new(),
             text: None,
             tokens_before_cut: None,
-            pinned: spec.pinned,
+            pinned: spec.retention == FragmentRetention::Pinned,
+            call_only: spec.retention == FragmentRetention::CallOnly,
             images: Vec::new(),
         };
         // The user's words are searchable; all other texts are internal.
@@ -438,6 +442,8 @@ impl<'a> DecisionDraft<'a> {
             carried: prompt.carried,
             opening: current.map_or_else(|| fragment_texts(prompt.opening).into(), |thread| thread.opening.clone()),
             ask: fragment_texts(prompt.ask).into(),
+            // Only known prompts are compared with later ones.
+            first_call_only: None,
             ask_status: CallAnswerStatus::Unanswered,
             tools: prompt.tools,
         };

@@ -3,7 +3,7 @@
 use super::calls::{EngineCallPurpose, reply_tokens_limit};
 use super::draft::DecisionDraft;
 use crate::body::{BodyVisibility, TextRef};
-use crate::context::compact::{CompactionBudget, CompactionPlan, plan_compaction};
+use crate::context::compact::{CompactionBudget, CompactionPlan, ThreadSpace, plan_compaction};
 use crate::context::{
     ContextLayer, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
 };
@@ -15,21 +15,42 @@ use crate::session::OpenCall;
 use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
 
 impl<'a> DecisionDraft<'a> {
-    /// Makes space in `thread` for the requested call, which is then tried again. The prompt may have `space` tokens,
-    /// of which its new message takes `taken`, both by our count. Returns true if anything could be done.
-    pub(crate) fn compact_thread(
+    /// Shortens `thread` before the requested call, if its prompt does not fit into one of `spaces`, or if the thread has
+    /// reached the limit of its role. Returns true if the call is tried again.
+    pub(super) fn compact_before_call(
         &mut self,
         thread: ThreadId,
         role: &'a RoleSpec,
         request: &CallRequest,
-        (space, taken): (u32, u32),
+        spaces: impl Iterator<Item = ThreadSpace>,
+        purpose: EngineCallPurpose<'_>,
+    ) -> bool {
+        if purpose.compacts.is_some() {
+            return false;
+        }
+        let limit = role.compaction.thread_limit.filter(|limit| {
+            let is_longer = self.session().threads.get(&thread).is_some_and(|thread| thread.tokens > limit.tokens_max);
+            // Once for each call, because what must stay may exceed the limit.
+            is_longer && purpose.continues.is_none() && purpose.compaction_attempts == 0
+        });
+        let mut spaces = spaces.chain(limit.map(ThreadSpace::from));
+        spaces.any(|space| self.compact_thread(thread, role, request, space, purpose))
+    }
+
+    /// Shortens `thread` to `space` before the requested call, which is then tried again. Returns true if anything could be
+    /// done.
+    fn compact_thread(
+        &mut self,
+        thread: ThreadId,
+        role: &'a RoleSpec,
+        request: &CallRequest,
+        space: ThreadSpace,
         purpose: EngineCallPurpose<'_>,
     ) -> bool {
         let attempts = purpose.compaction_attempts;
         let Some(current) = self.session().threads.get(&thread) else { return false };
-        let budget = |summarizer_input| {
-            CompactionBudget::from_window(space, taken, role.compaction.summary_tokens_max, summarizer_input)
-        };
+        let budget =
+            |summarizer_input| CompactionBudget::new(space, role.compaction.summary_tokens_max, summarizer_input);
         let summarizer = role.compaction.summarizer.as_ref().filter(|_| attempts < COMPACTIONS_PER_CALL_MAX);
         let summarizer = summarizer.and_then(|by| Some((by, self.spec().roles.get(&by.role)?)));
         let summarizer = summarizer.and_then(|(by, summarizer)| {
@@ -116,9 +137,10 @@ impl<'a> DecisionDraft<'a> {
         let window = opened.receipt.tokens / 4 * 3;
         let ask_tokens = opened.receipt.tokens.saturating_sub(opened.receipt.carried.tokens);
         let taken = ask_tokens + reply_tokens_limit(role, window) + WINDOW_RESERVE_TOKENS;
+        let summary_tokens = role.compaction.summary_tokens_max.min(window / 8);
         plan_compaction_without_model(
             current,
-            CompactionBudget::from_window(window, taken, role.compaction.summary_tokens_max.min(window / 8), u32::MAX),
+            CompactionBudget::new(ThreadSpace::in_window(window, taken), summary_tokens, u32::MAX),
         )
     }
 

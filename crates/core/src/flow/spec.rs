@@ -150,6 +150,13 @@ impl FlowSpec {
             {
                 add_error(format!("its summarizer `{}` must have a fresh scope and no tools", by.role));
             }
+            if role.compaction.thread_limit.is_some_and(|limit| limit.tokens_kept >= limit.tokens_max) {
+                add_error("the limit of its threads must keep fewer tokens than it allows".to_owned());
+            }
+            if !role.tools.is_empty() && role.recipe.has_call_only_fragments() {
+                // The calls that continue a tool round would not see them.
+                add_error("it has tools, so all its fragments must stay in the thread".to_owned());
+            }
             if role.accepts_turn_options && !role.tools.is_empty() {
                 add_error("it accepts the client's tools, so it must have no tools of its own".to_owned());
             }
@@ -194,6 +201,8 @@ pub struct RoleSpec {
     pub private_asks: BTreeSet<AskName>,
     /// Private asks that read the thread without adding to it.
     pub detached_asks: BTreeSet<AskName>,
+    /// Detached asks whose calls see neither the thread nor the opening.
+    pub standalone_asks: BTreeSet<AskName>,
     pub reply_tokens_max: u32,
     /// How long to wait for the first part of an answer, and for each further part.
     pub timeout_ms: u64,
@@ -257,6 +266,7 @@ impl RoleSpec {
             visibility: RoleAnswerVisibility::Private,
             private_asks: BTreeSet::new(),
             detached_asks: BTreeSet::new(),
+            standalone_asks: BTreeSet::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
             retry_policy: RetryPolicy::default(),
@@ -301,6 +311,27 @@ impl RoleSpec {
     pub fn with_detached_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
         self.detached_asks.insert(name.into());
         self.with_private_ask(name, fragments)
+    }
+
+    /// Returns the role with a detached ask added that needs nothing but its own fragments: the call sees neither the thread
+    /// nor the opening, so it costs the same however long the thread is.
+    #[must_use]
+    pub fn with_standalone_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
+        self.standalone_asks.insert(name.into());
+        self.with_detached_ask(name, fragments)
+    }
+
+    /// Returns the scope of the threads of an ask.
+    #[must_use]
+    pub(crate) fn scope_of_ask(&self, ask: &AskName) -> &Scope {
+        static FRESH: Scope = Scope::Fresh;
+        if self.standalone_asks.contains(ask) { &FRESH } else { &self.scope }
+    }
+
+    /// Returns the fragments that open a thread of an ask.
+    #[must_use]
+    pub(crate) fn opening_of_ask(&self, ask: &AskName) -> &[FragmentSpec] {
+        if self.standalone_asks.contains(ask) { &[] } else { &self.recipe.opening }
     }
 
     /// Returns the role with a phase graph.
@@ -389,6 +420,18 @@ pub struct CompactionPolicy {
     /// The fragment that replaces the folded messages. The flow renders it.
     pub summary_fragment: FragmentName,
     pub summary_tokens_max: u32,
+    /// How long a thread may become, if that is less than fits into the model's window.
+    pub thread_limit: Option<ThreadLengthLimit>,
+}
+
+/// The length at which a thread is compacted although it would still fit, because each call pays for all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadLengthLimit {
+    /// A thread with more tokens than this is compacted before the next call.
+    pub tokens_max: u32,
+    /// The size that the thread should have afterwards. The smaller it is, the less often the thread is compacted and the
+    /// cached prefix is lost.
+    pub tokens_kept: u32,
 }
 
 impl Default for CompactionPolicy {
@@ -397,6 +440,7 @@ impl Default for CompactionPolicy {
             summarizer: None,
             summary_fragment: crate::context::COMPACTION_FRAGMENT.into(),
             summary_tokens_max: 1_024,
+            thread_limit: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallWithResult, ToolRound, Turn,
 };
 use crate::body::BodyId;
-use crate::context::{CallAnswerStatus, CallThread, ContextLayer, PromptComparisonData};
+use crate::context::{CallAnswerStatus, CallThread, ContextLayer, FragmentReceipt, PromptComparisonData};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
     TurnOutcome, UsageSource, UserMessageReceived,
@@ -272,6 +272,7 @@ impl Session {
                 carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
                 ask: ask.collect(),
+                first_call_only: opened.receipt.first_call_only_index(),
                 ask_status: CallAnswerStatus::Unanswered,
                 tools: opened.tools_body,
             });
@@ -282,7 +283,7 @@ impl Session {
             // A late tool round in a replaced thread must not affect the thread that replaced it.
             let is_current =
                 thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id);
-            if is_current && !opened.is_detached {
+            if is_current && (!opened.is_detached || thread.scope_tag.single_call.is_some()) {
                 self.last_prompts.insert(thread.slot.clone(), outline);
             }
         }
@@ -359,14 +360,15 @@ impl Session {
         }
         let added_to = self.threads.get_mut(&thread_id).filter(|_| !opened.is_detached);
         if let Some(thread) = added_to.map(Arc::make_mut) {
-            let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
+            let lasting = || opened.receipt.lasting_ask();
+            let parts: Vec<_> = lasting().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
-                let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
-                let user_texts = opened.receipt.user_words().collect();
-                let is_foreign = |layer: ContextLayer| layer.has_foreign_texts() && layer != ContextLayer::UserWords;
-                let foreign = opened.receipt.ask.iter().filter(|fragment| is_foreign(fragment.layer));
+                let pinned = lasting().any(|fragment| fragment.pinned);
+                let is_user = |fragment: &&FragmentReceipt| fragment.layer == ContextLayer::UserWords;
+                let user_texts = lasting().filter(is_user).filter_map(|fragment| fragment.text).collect();
+                let foreign = lasting().filter(|fragment| fragment.layer.has_foreign_texts() && !is_user(fragment));
                 let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();
-                let images = opened.receipt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
+                let images = lasting().flat_map(|fragment| &fragment.images).copied().collect();
                 thread.push(ThreadMessage {
                     pinned,
                     user_texts,
@@ -384,7 +386,8 @@ impl Session {
             thread.push(ThreadMessage {
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),
-                vendor_state: answered.vendor_state,
+                // It is only valid after the prompt as it was sent.
+                vendor_state: answered.vendor_state.filter(|_| opened.receipt.first_call_only_index().is_none()),
                 ..ThreadMessage::empty(opened.call, ChatRole::Assistant)
             });
             thread.last_used_at = at;

@@ -4,7 +4,7 @@
 use segue_core::context::{ContextLayer, FragmentSpec, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnOutcome};
-use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ToolRunnerKind};
+use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ThreadLengthLimit, ToolRunnerKind};
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
@@ -38,6 +38,48 @@ fn harness(spec: FlowSpec) -> SessionHarness {
 /// Plays turns of 20 words each, answered by 200, until a compaction is needed.
 fn talk_until_full(harness: &mut SessionHarness) {
     talk_until(harness, |harness| harness.open_call_roles() != ["speaker"] || !compactions(harness).is_empty());
+}
+
+#[test]
+fn thread_that_reaches_the_limit_of_its_role_is_compacted_although_it_would_fit() {
+    let mut speaker = speaker();
+    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 800, tokens_kept: 400 });
+    let mut harness = harness(with_summarizer(speaker));
+    harness.set_window(100_000);
+    for turn in 0..20 {
+        harness.send_message(&format!("question {turn} {}", words(18)));
+        if harness.open_call_roles() == ["scribe"] {
+            harness.answer_call("scribe", "they talked");
+        }
+        let longest = harness.session().threads.values().map(|thread| thread.tokens).max();
+        assert!(longest.is_some_and(|tokens| tokens <= 800), "turn {turn}: {longest:?}");
+        harness.answer_call("speaker", &format!("answer {turn} {}", words(198)));
+    }
+    let compactions = compactions(&harness);
+    assert!((4..=10).contains(&compactions.len()), "it is not compacted in every turn: {}", compactions.len());
+    assert!(compactions.iter().all(|compaction| compaction.tokens_after <= 400 && compaction.tokens_before > 800));
+    harness.send_message("and now?");
+    assert_eq!(first_words(&harness, "speaker")[1], "so far: they");
+}
+
+#[test]
+fn limit_that_the_opening_alone_exceeds_does_not_stop_the_role() {
+    let mut speaker = speaker();
+    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 2, tokens_kept: 1 });
+    let mut harness = harness(with_summarizer(speaker));
+    for _ in 0..3 {
+        harness.send_message("hello").answer_call("speaker", "good day");
+    }
+    assert_eq!(outcomes(&harness).len(), 3);
+    assert_eq!(harness.last_reply(), "good day");
+}
+
+#[test]
+fn limit_must_keep_less_than_it_allows() {
+    let mut speaker = speaker();
+    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 800, tokens_kept: 800 });
+    let errors = ClosureFlow::spec_with_role(speaker).validation_errors();
+    assert!(errors.iter().any(|error| error.contains("must keep fewer tokens")), "{errors:?}");
 }
 
 fn talk_until(harness: &mut SessionHarness, enough: impl Fn(&SessionHarness) -> bool) {

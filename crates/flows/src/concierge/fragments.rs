@@ -15,7 +15,8 @@ use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EARLIER_FRAGMENT, EXECUTOR_PHASE, EXPERT_ROLE,
     EXPLORER_PHASE, FINDINGS_FRAGMENT, GUIDANCE_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT,
-    NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, STARTER_PHASE,
+    NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, SAID_FRAGMENT, STARTER_PHASE,
+    TURN_FINDINGS_FRAGMENT,
 };
 use super::state::{ConciergeContext, VisitExchange};
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
@@ -56,7 +57,11 @@ pub(super) fn render_fragment(
         ("task", _) => render_expert_task(view),
         (MESSAGE_FRAGMENT, _) => render_user_message(view, request),
         (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, request),
-        (FINDINGS_FRAGMENT, _) => render_findings(view),
+        (SAID_FRAGMENT, _) => {
+            let text = questions::render_said(view, request.call_request.ask.as_str(), &request.call_request.metadata);
+            state_fragment(text, "what the question is about")
+        }
+        (FINDINGS_FRAGMENT | TURN_FINDINGS_FRAGMENT, _) => render_findings(view, name),
         (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
@@ -433,8 +438,13 @@ fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderConte
     state_fragment(fill_template(text, &json!({"workflow": plan.render_fenced_plan()})), "the plan has changed")
 }
 
-fn render_findings(view: &ConciergeContext<'_>) -> RenderedFragment {
-    let Some(findings) = &view.state.pending_findings else { return omit_fragment("there are no new findings") };
+/// Renders new findings. Those about one message are shown with it only; those that help with a step stay in the thread.
+fn render_findings(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment {
+    let is_wanted =
+        |purpose: ExpertBatchPurpose| (purpose == ExpertBatchPurpose::EveryTurn) == (name == TURN_FINDINGS_FRAGMENT);
+    let Some(findings) = view.state.pending_findings.as_ref().filter(|findings| is_wanted(findings.purpose)) else {
+        return omit_fragment("there are no new findings");
+    };
     let arguments = json!({
         "help": findings.purpose == ExpertBatchPurpose::StepHelp,
         "known": batch_result_text(view, Some(&findings.result)),

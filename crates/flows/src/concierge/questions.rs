@@ -1,6 +1,8 @@
 //! The private questions of structured signals: their prompts, the JSON schemas of their answers, and what the answers
-//! mean. A question sees the concierge's thread and leaves no trace in it.
+//! mean. A question leaves no trace in the concierge's thread. One that needs the whole conversation sees the thread; one
+//! about the user's last message sees only that, and what it refers to.
 
+use segue_core::body::TextRef;
 use segue_core::event::CallRequest;
 use segue_core::handover::{HandoverDocument, HandoverFieldType, HandoverFieldValue};
 use segue_core::signal::{find_json_where, quote_lines, wrap_in_code_fence};
@@ -18,8 +20,9 @@ use super::stance::ReplyStance;
 use super::state::ConciergeContext;
 use super::{messages, sample_echo};
 use crate::limits::{
-    EXPERT_PROMPT_CHARS_ASKED, PLAN_STEPS_ASKED, QUESTION_ITEM_CHARS_ASKED, QUESTION_LIST_ITEMS_ASKED,
-    QUESTION_LIST_ITEMS_MAX, QUESTION_TEXT_CHARS_ASKED, QUESTION_TEXT_CHARS_MAX,
+    EXPERT_PROMPT_CHARS_ASKED, PLAN_STEPS_ASKED, QUESTION_EARLIER_REPLY_CHARS_MAX, QUESTION_ITEM_CHARS_ASKED,
+    QUESTION_LIST_ITEMS_ASKED, QUESTION_LIST_ITEMS_MAX, QUESTION_REPLY_CHARS_MAX, QUESTION_TEXT_CHARS_ASKED,
+    QUESTION_TEXT_CHARS_MAX, SHORT_MESSAGE_WORDS_MAX,
 };
 use crate::template::fill_template;
 
@@ -48,6 +51,11 @@ pub(super) fn is_private_question(ask: &str) -> bool {
     )
 }
 
+/// Returns whether `ask` is a question about the user's last message, which does not see the concierge's thread.
+pub(super) fn is_standalone(ask: &str) -> bool {
+    matches!(ask, ASK_STANCE_QUESTION | ASK_PLAN_QUESTION | ASK_PROGRESS_QUESTION | ASK_CONSENT_QUESTION)
+}
+
 /// Returns the request for a private question.
 pub(super) fn question_request(
     view: &ConciergeContext<'_>,
@@ -65,8 +73,6 @@ pub(super) fn question_request(
 
 /// Renders the text of a private question.
 pub(super) fn render_private_question(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
-    let shorten = |text: &str| text.chars().take(QUESTION_TEXT_CHARS_MAX).collect::<String>();
-    let message = quote_lines(&shorten(&messages::current_turn_user_text(view)));
     let question = match ask {
         ASK_INTENT_QUESTION => fill_template(
             include_str!("../../prompts/concierge/questions/intent.md"),
@@ -77,29 +83,54 @@ pub(super) fn render_private_question(view: &ConciergeContext<'_>, ask: &str, me
             &json!({"fields": describe_fields(BATCH_BLOCK, &EXECUTION_FIELDS), "guide": guide_for_writing_expert_prompts()}),
         ),
         ASK_STEPS_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/steps.md"), &()),
-        ASK_PROGRESS_QUESTION => {
-            let workflow = view.state.active_plan.as_ref().map(ConciergePlan::render_fenced_plan).unwrap_or_default();
-            fill_template(
-                include_str!("../../prompts/concierge/questions/progress.md"),
-                &json!({"workflow": workflow, "message": message}),
-            )
-        }
-        ASK_CONSENT_QUESTION => {
-            let asked = view.state.pending_confirmation.as_ref().map(messages::render_confirmation_question);
-            fill_template(
-                include_str!("../../prompts/concierge/questions/consent.md"),
-                &json!({"asked": quote_lines(&asked.unwrap_or_default()), "message": message}),
-            )
-        }
-        ASK_STANCE_QUESTION => {
-            fill_template(include_str!("../../prompts/concierge/questions/stance.md"), &json!({"message": message}))
-        }
-        _ => fill_template(include_str!("../../prompts/concierge/questions/plan.md"), &json!({"message": message})),
+        ASK_PROGRESS_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/progress.md"), &()),
+        ASK_CONSENT_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/consent.md"), &()),
+        ASK_STANCE_QUESTION => fill_template(include_str!("../../prompts/concierge/questions/stance.md"), &()),
+        _ => fill_template(include_str!("../../prompts/concierge/questions/plan.md"), &()),
     };
-    let answer = metadata.get("answer").and_then(|text| serde_json::from_value(text.clone()).ok());
-    let answer = answer.map(|text| wrap_in_code_fence(&shorten(&view.read_text(text))));
+    if is_standalone(ask) {
+        let standalone = include_str!("../../prompts/concierge/questions/standalone.md");
+        return fill_template(standalone, &json!({ "question": question }));
+    }
+    let answer = render_unusable_answer(view, metadata);
     let arguments = json!({"question": question, "missing": metadata.get("missing"), "answer": answer});
     fill_template(include_str!("../../prompts/concierge/questions/frame.md"), &arguments)
+}
+
+/// Renders what a standalone question is about. The user's message comes last.
+pub(super) fn render_said(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
+    let message = messages::current_turn_user_text(view);
+    // The last exchange is this turn's, once the user has got a reply.
+    let mut replies = view.state.visit.exchanges.iter().rev().map(|exchange| exchange.reply);
+    let reply = if view.state.replied_in_phase { replies.next() } else { None };
+    let reply = reply.filter(|_| ask == ASK_PROGRESS_QUESTION);
+    let is_short = message.split_whitespace().count() <= SHORT_MESSAGE_WORDS_MAX;
+    let is_asked_after_reply = matches!(ask, ASK_PLAN_QUESTION | ASK_PROGRESS_QUESTION);
+    let before = replies.next().filter(|_| is_short && is_asked_after_reply);
+    let asked = view.state.pending_confirmation.as_ref().filter(|_| ask == ASK_CONSENT_QUESTION);
+    let arguments = json!({
+        "missing": metadata.get("missing"),
+        "answer": render_unusable_answer(view, metadata),
+        "before": before.map(|text| quote_lines(&last_chars(&view.read_text(text), QUESTION_EARLIER_REPLY_CHARS_MAX))),
+        "reply": reply.map(|text| quote_lines(&first_chars(&view.read_text(text), QUESTION_REPLY_CHARS_MAX))),
+        "asked": asked.map(|request| quote_lines(&messages::render_confirmation_question(request))),
+        "message": quote_lines(&first_chars(&message, QUESTION_TEXT_CHARS_MAX)),
+    });
+    fill_template(include_str!("../../prompts/concierge/questions/said.md"), &arguments)
+}
+
+/// Renders the answer that is asked for again.
+fn render_unusable_answer(view: &ConciergeContext<'_>, metadata: &Value) -> Option<String> {
+    let answer: TextRef = serde_json::from_value(metadata.get("answer")?.clone()).ok()?;
+    Some(wrap_in_code_fence(&first_chars(&view.read_text(answer), QUESTION_TEXT_CHARS_MAX)))
+}
+
+fn first_chars(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+fn last_chars(text: &str, chars_max: usize) -> String {
+    text.chars().skip(text.chars().count().saturating_sub(chars_max)).collect()
 }
 
 /// Returns the guide for prompts to experts.

@@ -3,7 +3,7 @@
 
 use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
-use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole};
+use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole, ThreadLengthLimit};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
@@ -13,8 +13,9 @@ use segue_core::signal::{BlockFieldKind, BlockSchema};
 
 use super::{commands, settings};
 use crate::limits::{
-    BATCH_RESULT_TOKENS_MAX, CONCIERGE_REPLY_TOKENS_MAX, CONCIERGE_SUMMARY_TOKENS_MAX, HANDOVER_TOKENS_MAX,
-    MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX, VISIT_EXCHANGES_TOKENS_MAX,
+    BATCH_RESULT_TOKENS_MAX, CONCIERGE_REPLY_TOKENS_MAX, CONCIERGE_SUMMARY_TOKENS_MAX, EXPERT_THREAD_TOKENS_KEPT,
+    EXPERT_THREAD_TOKENS_MAX, HANDOVER_TOKENS_MAX, MAP_REPLY_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX,
+    SECTION_FRAME_TOKENS_MAX, VISIT_EXCHANGES_TOKENS_MAX,
 };
 
 /// Answers the question, independently of the other experts.
@@ -64,8 +65,12 @@ pub(super) const ASK_CONSENT_QUESTION: &str = "consent_question";
 pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
 pub(super) const FINDINGS_FRAGMENT: &str = "findings";
+/// What the experts found about the message of this turn. It does not stay in the thread.
+pub(super) const TURN_FINDINGS_FRAGMENT: &str = "turn_findings";
 pub(super) const NOTICES_FRAGMENT: &str = "notices";
 pub(super) const QUESTION_FRAGMENT: &str = "question";
+/// What a private question without a thread is about: the user's message and what it refers to.
+pub(super) const SAID_FRAGMENT: &str = "said";
 /// How to answer the first question: the guidance for the stance and for the shape of the map.
 pub(super) const GUIDANCE_FRAGMENT: &str = "guidance";
 /// The request for a handover, in the turns in which the starter should write one.
@@ -219,7 +224,10 @@ fn expert_role_spec() -> RoleSpec {
         .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
         .with_ask(ASK_QUESTION, [message_fragment_spec()])
         .with_ask(ASK_TASK, [FragmentSpec::changing("task", ContextLayer::Task)]);
-    expert.compaction = thread_compaction();
+    // An expert's thread lasts for the whole session, so it would cost more with every batch.
+    let thread_limit =
+        ThreadLengthLimit { tokens_max: EXPERT_THREAD_TOKENS_MAX, tokens_kept: EXPERT_THREAD_TOKENS_KEPT };
+    expert.compaction = CompactionPolicy { thread_limit: Some(thread_limit), ..thread_compaction() };
     expert
 }
 
@@ -249,6 +257,8 @@ fn concierge_role_spec() -> RoleSpec {
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
     let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, ContextLayer::Task)];
+    let standalone = || FragmentSpec::stable(QUESTION_FRAGMENT, ContextLayer::Task);
+    let said = || FragmentSpec::changing(SAID_FRAGMENT, ContextLayer::Conversation);
     let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadEndTrigger::Model))
         .with_phase_graph(PHASE_GRAPH)
         .with_opening_fragment(FragmentSpec::stable("identity", ContextLayer::Instruction))
@@ -265,6 +275,7 @@ fn concierge_role_spec() -> RoleSpec {
                 FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextLayer::Instruction),
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
+                knowledge(TURN_FINDINGS_FRAGMENT).for_its_call_only(),
                 FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextLayer::Task),
                 notices(),
                 message_fragment_spec(),
@@ -274,13 +285,13 @@ fn concierge_role_spec() -> RoleSpec {
         .with_private_ask(ASK_REPAIR_INTENT, repair())
         .with_private_ask(ASK_REPAIR_BATCH, repair())
         .with_private_ask(ASK_REPAIR_STEPS, repair())
-        .with_detached_ask(ASK_STANCE_QUESTION, question())
         .with_detached_ask(ASK_INTENT_QUESTION, question())
-        .with_detached_ask(ASK_PLAN_QUESTION, question())
         .with_detached_ask(ASK_EXECUTION_QUESTION, question())
         .with_detached_ask(ASK_STEPS_QUESTION, question())
-        .with_detached_ask(ASK_PROGRESS_QUESTION, question())
-        .with_detached_ask(ASK_CONSENT_QUESTION, question())
+        .with_standalone_ask(ASK_STANCE_QUESTION, [standalone(), said()])
+        .with_standalone_ask(ASK_PLAN_QUESTION, [standalone(), said()])
+        .with_standalone_ask(ASK_PROGRESS_QUESTION, [standalone(), plan(PLAN_FRAGMENT), said()])
+        .with_standalone_ask(ASK_CONSENT_QUESTION, [standalone(), said()])
         .visible_to_user(signal_block_names());
     concierge.compaction = thread_compaction();
     concierge.reply_tokens_max = CONCIERGE_REPLY_TOKENS_MAX;

@@ -19,6 +19,7 @@ use super::commands::ConciergeTurnCommand;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
 use super::messages;
 use super::plan::ConciergePlan;
+use super::questions;
 use super::spec::{
     ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPERT_ROLE, FINDINGS_FRAGMENT,
     INTENT_HANDOVER, NOTICES_FRAGMENT, OUTCOME_HANDOVER, PHASE_GRAPH, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT,
@@ -310,8 +311,11 @@ impl ConciergeState {
             self.model_signal_form = opened.signal_form;
         }
         if opened.role == *CONCIERGE_ROLE && opened.compacts_thread.is_none() && opened.recomputation.is_none() {
-            self.concierge_thread = Some(opened.receipt.thread.thread_id());
             self.model_signal_form = opened.signal_form;
+            if questions::is_standalone(opened.ask.as_str()) {
+                return;
+            }
+            self.concierge_thread = Some(opened.receipt.thread.thread_id());
             let includes = |name: &str| {
                 opened.receipt.ask.iter().any(|fragment| fragment.name == *name && fragment.text.is_some())
             };
@@ -363,6 +367,8 @@ impl ConciergeState {
 
     fn apply_reply_sent(&mut self, reply: &ReplySent) {
         (self.replied_in_turn, self.replied_in_phase) = (true, true);
+        // They were about the message that has been answered.
+        self.pending_findings.take_if(|findings| findings.purpose == ExpertBatchPurpose::EveryTurn);
         if reply.call.is_some() {
             let messages = self.last_answered_messages.iter().map(|(_, text)| *text).collect();
             self.visit.exchanges.push(VisitExchange { messages, reply: reply.text });

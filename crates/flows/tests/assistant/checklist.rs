@@ -459,6 +459,26 @@ fn a26_references_are_stable_and_never_reused() {
 }
 
 #[test]
+fn a26_numbers_of_drafts_are_never_reused() {
+    let mut harness = open();
+    let mut write = |said: &str, name: &str, understood: Value| {
+        start_turn(&mut harness, said, understood, plan(&[step("generate", "recipe", 1, &[])]));
+        let mut end = step_complete("written");
+        end["drafts"] = json!([{"type": "recipe", "content": {"name": name, "ingredients": ["leek"]}}]);
+        answer_act(&mut harness, end);
+        finish_reply(&mut harness, "Here it is.");
+        let drafts = flow_state(&harness).entities.entities.clone();
+        let live = drafts.iter().filter(|(_, draft)| draft.id.is_none() && !draft.dropped);
+        live.map(|(name, draft)| format!("{name} {}", draft.label)).collect::<Vec<_>>()
+    };
+    assert_eq!(write("make up a soup", "Leek Soup", understood("wants a soup")), ["gen_recipe_1 Leek Soup"]);
+    let dropped = understood_with("wants another one", json!({"drop": ["gen_recipe_1"]}));
+    assert_eq!(write("no, another one", "Leek Pie", dropped), ["gen_recipe_2 Leek Pie"]);
+    let both = write("and one more", "Leek Tart", understood("wants a third one"));
+    assert_eq!(both, ["gen_recipe_2 Leek Pie", "gen_recipe_3 Leek Tart"]);
+}
+
+#[test]
 fn a27_no_real_id_is_in_any_prompt() {
     let mut harness = open();
     read_turn(&mut harness, "what can I cook?");

@@ -189,6 +189,17 @@ fn s13_user_sees_all_text_outside_blocks_and_nothing_else() {
     assert_eq!(phase(&harness).current, *"explorer", "the block counts wherever it is");
     harness.send_message("plan it").answer_call("concierge", &format!("{WORKFLOW}\nI work on it."));
     assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("I work on it."));
+    answer_experts(&mut harness, PLAN_MAP);
+    harness.answer_call("concierge", PLAN).send_message("I have the letter, and we found one.");
+    let done = |step: &str| format!("<<<STEP_DONE>>>\nstep: {step}\n<<<END>>>");
+    let reply = format!("Good.\n\n{}\n\nAnd the flat?\n\n{}\n\nThat is all.", done("1"), done("2"));
+    harness.answer_call("concierge", &reply);
+    assert_eq!(
+        visible_replies(&harness).last().map(String::as_str),
+        Some("Good.⏎⏎And the flat?⏎⏎That is all."),
+        "also the text between two blocks"
+    );
+    assert_eq!(facts(&harness, "step_completed").len(), 2, "both blocks count");
 }
 
 #[test]
@@ -210,7 +221,9 @@ fn s15_missing_and_malformed_fields_are_absent() {
     harness.answer_call(
         "concierge",
         "<<<HANDOVER>>>\ngoal: a home\ntensions: none\nconstraints: [time\nmood: bad\nand worse\n\
-         still_unclear: [where to, when]\nThey sounded tired.\naccepted_framing: time decides\nin the end\n<<<END>>>",
+         still_unclear: [where to, when]\nThey sounded tired.\naccepted_framing: time decides\nin the end\n\
+         resisted_framing: NULL\nkey_findings: [null, \"rent, first\", none]\nunprompted_reveals:\n  - a child\n  - null\n\
+         effective_stance: None\n<<<END>>>",
     );
     let handover = harness.session().latest_handover("intent").expect("it was made").clone();
     assert_eq!(handover.text_field("goal"), Some("a home"));
@@ -219,6 +232,9 @@ fn s15_missing_and_malformed_fields_are_absent() {
     assert_eq!(handover.list_field("still_unclear"), ["where to", "when"], "a list ends at its bracket");
     assert_eq!(handover.text_field("accepted_framing"), Some("time decides\nin the end"));
     assert!(handover.list_field("tensions").is_empty() && handover.list_field("gaps").is_empty());
+    assert_eq!(handover.text_field("effective_stance"), None, "none is no value");
+    assert_eq!(handover.list_field("key_findings"), ["rent, first"], "nor is it an item");
+    assert_eq!(handover.list_field("unprompted_reveals"), ["a child"]);
     let complaints = facts(&harness, "reply_complaints")[0]["complaints"].clone();
     assert_eq!(
         complaints,
@@ -410,6 +426,27 @@ fn s23_no_transcript_enters_a_prompt() {
     let executor = prompt_text(&harness, concierge[3].call);
     assert!(executor.contains("buy a flat by May") && executor.contains("give me a plan"), "{executor}");
     assert!(!executor.contains("I will work it out") && !executor.contains("rent or buy?"), "{executor}");
+    // The experts of the plan get what the concierge wrote for them, not what it said to the user.
+    let task = prompt_text(&harness, calls(&harness, "expert")[3].call);
+    assert!(task.contains("You have bought forty flats for families."), "{task}");
+    assert!(!task.contains("I stay five years") && !task.contains("Then buy."), "{task}");
+
+    // Within a visit, a message is sent once, in its own place.
+    harness.send_message("which bank?").answer_call("concierge", "The one in town.").send_message("and then?");
+    let within = harness.prompt_for_role("concierge").messages;
+    assert_eq!(within.last().map(|message| message.text().to_string()).as_deref(), Some("and then?"));
+    let all: String = within.iter().map(|message| message.text().to_string()).collect();
+    assert_eq!((all.matches("which bank?").count(), all.matches("The one in town.").count()), (1, 1), "{all}");
+
+    // The way back to the explorer carries the outcome only.
+    let done = "<<<STEP_DONE>>>\nstep: 1\n<<<END>>>\n<<<STEP_DONE>>>\nstep: 2\n<<<END>>>";
+    harness.answer_call("concierge", &format!("You have a home.\n{done}")).send_message("thanks");
+    assert_eq!(phase(&harness).visit, 4);
+    let back = prompt_text(&harness, harness.oldest_open_call("concierge").0);
+    assert!(back.contains("You have a home.") && back.contains("buy a flat by May"), "{back}");
+    for earlier in ["Here is the plan.", "which bank?", "The one in town.", "and then?", "Then buy."] {
+        assert!(!back.contains(earlier), "{earlier}: {back}");
+    }
 }
 
 #[test]
@@ -437,7 +474,7 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     answer_experts(&mut harness, MAP);
     let (system, last) = concierge_prompt(&harness);
     assert!(last.ends_with("\nrent or buy? decide for me"), "{last}");
-    for wanted in ["rent first", "Nobody asks how long they will stay.", "## Never"] {
+    for wanted in ["rent first", "buy at once", "Nobody asks how long they will stay.", "## Never"] {
         assert!(system.contains(wanted), "{wanted}\n{system}");
     }
     let guidance = render_stance_guidance(ReplyStance::Decide);
@@ -448,6 +485,9 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "decide");
     let at = |text: &str| system.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(at("## Never") < at("rent first"), "in this order");
+    let voice = &texts[3];
+    harness.answer_call("concierge", "Rent.").send_message("no");
+    assert!(!concierge_prompt(&harness).1.contains(voice), "the thread has the guidance already");
 
     let mut harness = open();
     harness.send_message("rent or buy?");
@@ -601,8 +641,12 @@ fn s30_reopened_thread_is_shown_the_visit_so_far() {
     let mut harness = open();
     play_until_explorer(&mut harness);
     harness.send_message("where?").answer_call("concierge", "In a quiet street.");
+    harness.send_message("which one?").answer_call("concierge", "The one behind the church.");
     let explorer = reopened(&mut harness, "and the price?");
-    assert!(explorer.contains("where?") && explorer.contains("In a quiet street."), "{explorer}");
+    let said = ["where?", "In a quiet street.", "which one?", "The one behind the church."];
+    let places: Vec<Option<usize>> = said.iter().map(|text| explorer.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "all of the visit, in order: {explorer}");
+    assert!(!explorer.contains("and the price?"), "the new message is not part of it: {explorer}");
     assert!(!explorer.contains("Then buy."), "what was said in another phase does not cross: {explorer}");
 
     let mut harness = open();
@@ -611,6 +655,25 @@ fn s30_reopened_thread_is_shown_the_visit_so_far() {
     let executor = reopened(&mut harness, "go on");
     assert!(executor.contains("which bank?") && executor.contains("The one in town."), "{executor}");
     assert!(executor.contains("[>] 1. See the bank"), "{executor}");
+}
+
+#[test]
+fn s30_forgotten_thread_is_shown_the_visit_so_far_once() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness.send_message("where?").answer_call("concierge", "In a quiet street.");
+    harness.run_command(OperatorCommand::Forget { role: "concierge".into(), agent: None, peer: None });
+    harness.send_message("and the price?");
+    let call = calls(&harness, "concierge").last().expect("it was called").clone();
+    assert!(matches!(call.receipt.thread, CallThread::Opened { .. }), "{:?}", call.receipt.thread);
+    let (system, last) = concierge_prompt(&harness);
+    assert!(system.contains("where?") && system.contains("In a quiet street."), "{system}");
+    assert!(system.contains("Goal: a home that lasts") && !system.contains("Then buy."), "{system}");
+    assert_eq!(last, "and the price?");
+    harness.answer_call("concierge", "High.").send_message("why?");
+    let again = prompt_text(&harness, harness.oldest_open_call("concierge").0);
+    assert_eq!(again.matches("In a quiet street.").count(), 1, "{again}");
+    assert!(again.contains("High."), "the new thread continues: {again}");
 }
 
 #[test]

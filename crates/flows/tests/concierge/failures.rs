@@ -1,6 +1,7 @@
 //! Failures of models, calls and processes: a conversation never hangs, and no call is paid for twice.
 
 use expect_test::expect;
+use segue_core::context::CallThread;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, MidTurnPolicy, TurnOutcome};
 use segue_core::handover::HandoverProvenance;
@@ -570,7 +571,7 @@ fn batch_can_run_on_every_turn() {
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     answer_experts(&mut harness, PLAN_MAP);
     let call = calls(&harness, "concierge")[1].clone();
-    assert_eq!(layout(&call), "| findings handover_due message");
+    assert_eq!(layout(&call), "| turn_findings handover_due message");
     assert!(concierge_prompt(&harness).1.contains("measure twice"));
     harness.answer_call("concierge", &with_text(HANDOVER)).send_message("plan it");
     answer_experts(&mut harness, PLAN_MAP);
@@ -578,6 +579,52 @@ fn batch_can_run_on_every_turn() {
     answer_experts(&mut harness, PLAN_MAP);
     harness.answer_call("concierge", PLAN).send_message("go");
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
+}
+
+#[test]
+fn findings_about_a_message_are_shown_with_it_only() {
+    let mut harness = open_with_settings(json!({"batch": "every_turn"}));
+    play_first_turn(&mut harness);
+    harness.send_message("I stay five years");
+    answer_experts(&mut harness, PLAN_MAP);
+    // A reply without visible text is asked for again, with the same findings.
+    harness.answer_call("concierge", "  ");
+    let again = prompt_text(&harness, harness.oldest_open_call("concierge").0);
+    assert!(again.contains("measure twice") && again.contains("no text that the user can see"), "{again}");
+    harness.answer_call("concierge", "Then measure.").send_message("and now?");
+    answer_experts(&mut harness, MAP);
+    let next = prompt_text(&harness, harness.oldest_open_call("concierge").0);
+    assert!(next.contains("Then measure.") && next.contains("I stay five years"), "{next}");
+    assert!(!next.contains("measure twice"), "they were about the message before: {next}");
+    let findings = next.split("(New findings").nth(1).expect("there are new ones");
+    assert!(findings.contains("rent first"), "{findings}");
+}
+
+#[test]
+fn s07_experts_thread_lasts_for_the_session_but_stays_bounded() {
+    let mut harness = open_with_settings(json!({"batch": "every_turn", "samples": 2, "handover_by_turn": 100}));
+    for turn in 0..24 {
+        harness.send_message(&format!("fact {turn}: {}", "a few words more ".repeat(10)));
+        while harness.open_call_roles().iter().any(|role| role == "summariser") {
+            harness.answer_call("summariser", "They stay for five years.");
+        }
+        for call in calls(&harness, "expert").iter().rev().take(2) {
+            assert!(call.receipt.tokens < 3_600, "turn {turn}: {}", call.receipt.tokens);
+        }
+        for _ in 0..2 {
+            harness.answer_call("expert", &format!("Advice {turn}. {}", "many words here ".repeat(60)));
+        }
+        harness.answer_call("mapper", PLAN_MAP).answer_call("concierge", &format!("Reply {turn}."));
+    }
+    let compactions = harness.journal().iter().filter(|recorded| matches!(recorded.event, Event::ThreadCompacted(_)));
+    assert!((2..=10).contains(&compactions.count()), "not in every turn");
+    let last = calls(&harness, "expert").pop().expect("it was called");
+    assert!(matches!(last.receipt.thread, CallThread::Continued(_)), "it is the same thread");
+    let prompt = prompt_text(&harness, last.call);
+    for kept in ["You are an expert", "They stay for five years.", "fact 22", "Advice 22.", "fact 23"] {
+        assert!(prompt.contains(kept), "{kept}: {prompt}");
+    }
+    assert!(!prompt.contains("Advice 0."), "{prompt}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The same conversations with signals in both forms: as blocks in the replies, and as answers to private questions.
 
+use segue_core::context::CallThread;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::handover::HandoverProvenance;
 use segue_core::prompt::{FailureKind, ModelOutputFormat};
@@ -180,6 +181,64 @@ fn visible_prompts_in_structured_form_say_nothing_about_blocks() {
             assert!(!prompt.contains("JSON"), "a question of an earlier turn is not part of the thread: {prompt}");
         }
     }
+}
+
+#[test]
+fn question_about_the_last_message_sees_only_that_and_what_it_refers_to() {
+    let mut harness = until_explorer(Form::Structured, json!({}));
+    harness.send_message("where?").answer_call("concierge", "In a quiet street.");
+    harness.answer_call("concierge", r#"{"kind": "question"}"#);
+    let long = "That is a street in which my aunt has lived for the last thirty years, with her dog.";
+    for (message, needs_context) in [("yes, do that", true), (long, false)] {
+        harness.send_message(message).answer_call("concierge", "Well, well.");
+        assert_eq!(open_ask(&harness), "plan_question");
+        let messages = harness.prompt_for_role("concierge").messages;
+        assert_eq!(messages.len(), 1, "neither the opening nor the thread: {messages:?}");
+        let question = messages[0].text();
+        assert!(question.ends_with(&format!("> {message}")), "{question}");
+        let before = if needs_context { "> In a quiet street." } else { "> Well, well." };
+        assert_eq!(question.contains(before), needs_context, "{question}");
+        for other in ["where?", "a home that lasts", "I stay five years"] {
+            assert!(!question.contains(other), "{other}: {question}");
+        }
+        harness.answer_call("concierge", r#"{"kind": "remark"}"#);
+    }
+}
+
+#[test]
+fn progress_question_has_the_plan_and_what_was_said() {
+    let mut harness = until_plan(Form::Structured);
+    let start = format!("I will look into it. {}", "word ".repeat(200));
+    harness.send_message("the bank says no").answer_call("concierge", &format!("{start} This is the end."));
+    let question = harness.prompt_for_role("concierge").messages[0].text();
+    for wanted in ["[>] 1. See the bank", "> I will look into it.", "> the bank says no"] {
+        assert!(question.contains(wanted), "{wanted}: {question}");
+    }
+    assert!(!question.contains("This is the end."), "the beginning of the reply is enough: {question}");
+    assert!(question.contains("> Here is the plan."), "the message is short, so it may refer to that: {question}");
+    assert!(question.ends_with("> the bank says no"), "{question}");
+}
+
+#[test]
+fn questions_do_not_grow_with_the_conversation() {
+    let mut harness = until_explorer(Form::Structured, json!({}));
+    let mut sizes = Vec::new();
+    for _ in 0..4 {
+        harness.send_message("and the price?").answer_call("concierge", "It is high.");
+        sizes.push(calls(&harness, "concierge").last().expect("it was asked").receipt.tokens);
+        harness.answer_call("concierge", r#"{"kind": "question"}"#);
+    }
+    assert_eq!(sizes[1..], [sizes[1]; 3], "{sizes:?}");
+}
+
+#[test]
+fn thread_of_a_question_is_not_taken_for_the_concierges() {
+    let mut harness = until_explorer(Form::Structured, json!({}));
+    harness.send_message("hm").answer_call("concierge", "Think.").answer_call("concierge", r#"{"kind": "remark"}"#);
+    harness.send_message("and now?");
+    let last = calls(&harness, "concierge").pop().expect("it was called");
+    assert!(matches!(last.receipt.thread, CallThread::Continued(_)), "{:?}", last.receipt.thread);
+    assert!(prompt_text(&harness, last.call).contains("Think."));
 }
 
 #[test]

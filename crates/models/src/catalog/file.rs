@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::{CatalogModel, CatalogProvider, ModelCatalog};
 use crate::card::{LongPromptPrice, TokenPrice};
+use crate::limits::PRICE_SOURCES_MIN;
 use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
 
 /// Why a catalog file is invalid.
@@ -95,8 +96,11 @@ struct CatalogModelRow {
     window_tokens: Option<u32>,
     output_tokens_max: Option<u32>,
     price: Option<PriceRow>,
-    /// The day on which the price was compared with two published sources, such as `2026-11-18`.
+    /// The day on which the price was compared with published sources, such as `2026-11-18`.
     price_checked: Option<String>,
+    /// The published sources that the price was compared with, at least two.
+    #[serde(default)]
+    price_sources: Vec<String>,
     json: Option<JsonMode>,
     thinking: Option<ThinkingSupport>,
     thinking_tokens_min: Option<u32>,
@@ -120,6 +124,11 @@ impl CatalogModelRow {
             if self.price.is_none() {
                 return Err("`price_checked` needs a `price`".to_owned());
             }
+        }
+        if self.price_checked.is_some() != (self.price_sources.len() >= PRICE_SOURCES_MIN) {
+            return Err(format!(
+                "`price_checked` and `price_sources` go together, with at least {PRICE_SOURCES_MIN} sources"
+            ));
         }
         Ok(CatalogModel {
             provider: self.provider,

@@ -143,6 +143,11 @@ fn a_users_file_takes_precedence_and_is_read_strictly() {
             "must be a day such as 2026-11-18",
         ),
         ("[[models]]\nprovider = \"p\"\nname = \"m\"\nprice_checked = \"2026-11-18\"", "needs a `price`"),
+        (
+            "[[models]]\nprovider = \"p\"\nname = \"m\"\nprice = { input = 1, output = 1 }\nprice_checked = \"2026-11-18\"\nprice_sources = [\"one\"]",
+            "at least 2 sources",
+        ),
+        ("[[models]]\nprovider = \"p\"\nname = \"m\"\nprice_sources = [\"one\", \"two\"]", "go together"),
         ("x", "expected"),
     ] {
         let error = ModelCatalog::parse(text).expect_err("it is wrong").to_string();

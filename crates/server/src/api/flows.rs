@@ -326,7 +326,7 @@ fn fragment_spec_view(spec: &FragmentSpec) -> FragmentSpecView {
         stability: serialized_name(&spec.stability),
         tokens_max: spec.tokens_max,
         overflow: serialized_name(&spec.overflow),
-        pinned: spec.pinned,
+        pinned: spec.retention == segue_core::context::FragmentRetention::Pinned,
     }
 }
 
