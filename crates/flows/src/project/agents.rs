@@ -62,7 +62,7 @@ pub(super) fn handle_agent_answer(
     if call.output_schema.is_some() {
         return actions::handle_action(context, (turn, agent), call, &text);
     }
-    let complaint = match actions::find_text_tool_call(context, agent, &text) {
+    let complaint = match actions::find_text_call(context, agent, &text) {
         Some(TextToolCall::Valid { tool, arguments }) => return actions::run_text_call(call, &tool, arguments),
         Some(TextToolCall::Invalid { why }) => Some(why),
         None => None,
