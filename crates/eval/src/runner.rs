@@ -11,7 +11,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use serde_json::Value;
 
 use crate::conversation::EvalConversation;
-use crate::limits::{EVALUATED_TURN_MS_MAX, EVENTS_PAGE_MAX};
+use crate::limits::{EVALUATED_TURN_MS_MAX, EVALUATED_WORK_MS_MAX, EVENTS_PAGE_MAX};
 use crate::record::ConversationRecord;
 use crate::simulated_user::SimulatedUser;
 use crate::workspace_fixture::SimulatedApproval;
@@ -53,11 +53,12 @@ pub async fn hold_conversation(
     let mut updates = engine.subscribe(&session, opened.session.last_seq).await?;
     let started = Instant::now();
     let mut user = SimulatedUser::new(conversation);
+    let turn_ms_max = if conversation.workspace.is_some() { EVALUATED_WORK_MS_MAX } else { EVALUATED_TURN_MS_MAX };
     let (mut reply, mut phase) = (String::new(), String::new());
     while let Some(message) = user.next_message(&reply, &phase) {
         record.messages.push(message.to_owned());
         on_progress(ConversationProgress { conversation, turn: record.messages.len(), phase: &phase });
-        let limit = Duration::from_millis(EVALUATED_TURN_MS_MAX);
+        let limit = Duration::from_millis(turn_ms_max);
         let turn = hold_turn(engine, &session, message, &mut updates, conversation.approvals);
         match tokio::time::timeout(limit, turn).await {
             Ok(Ok(report)) => (reply, phase) = (report.replies.join("\n\n"), report.phase),
@@ -67,7 +68,7 @@ pub async fn hold_conversation(
             }
             Err(_) => {
                 engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await?;
-                record.failure = Some(format!("a turn took more than {} minutes", EVALUATED_TURN_MS_MAX / 60_000));
+                record.failure = Some(format!("a turn took more than {} minutes", turn_ms_max / 60_000));
                 break;
             }
         }

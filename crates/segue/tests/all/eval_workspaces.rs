@@ -122,3 +122,26 @@ fn workspace_for_a_flow_without_one_is_an_error() {
     let printed = place.fails(&["eval", "project", "--add", "outside.toml"]);
     assert!(printed.contains("the path `../out.sh`; write it relative to the workspace"), "{printed}");
 }
+
+/// Each `NAME.measures.json` beside a cassette says what was measured in the conversation `NAME.toml` with the model that
+/// docs/evals.md names. If a prompt of the flow changes, the cassette must be recorded again.
+#[test]
+fn recorded_work_of_a_small_model_has_the_measures_that_were_recorded() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/cassettes");
+    let mut flows = Vec::new();
+    for entry in std::fs::read_dir(&folder).expect("the folder exists") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let Some(name) = name.strip_suffix(".measures.json") else { continue };
+        let recorded: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("readable")).expect("JSON");
+        let file = |ending: &str| folder.join(format!("{name}.{ending}")).to_string_lossy().into_owned();
+        let (flow, conversation) = (recorded["flow"].as_str(), recorded["conversation"].as_str());
+        let flow = flow.expect("a name");
+        let chosen = [flow, "--add", &file("toml"), "--conversation", conversation.expect("a name")];
+        let run = evaluate(&Place::new(), &[&chosen[..], &["--replay", &file("cassette")]].concat());
+        assert_eq!(run.code, 0, "{name}: {}", run.err);
+        assert_eq!(parse(&run)["models"][0]["flows"][0]["measures"], recorded["measures"], "{name}");
+        flows.push(flow.to_owned());
+    }
+    assert!(flows.contains(&"project".to_owned()), "{flows:?}");
+}
