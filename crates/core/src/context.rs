@@ -302,14 +302,6 @@ impl PromptReceipt {
         fragments.filter(|fragment| fragment.layer.has_foreign_texts()).filter_map(|fragment| fragment.text)
     }
 
-    /// Returns the user's own words in this call.
-    pub(crate) fn user_words(&self) -> impl Iterator<Item = TextRef> {
-        self.ask
-            .iter()
-            .filter(|fragment| fragment.layer == ContextLayer::UserWords)
-            .filter_map(|fragment| fragment.text)
-    }
-
     /// Returns the fragments of this call that stay in its thread once it is answered.
     pub(crate) fn lasting_ask(&self) -> impl Iterator<Item = &FragmentReceipt> {
         self.ask.iter().filter(|fragment| !fragment.call_only)

@@ -9,6 +9,7 @@ use crate::language::Language;
 use crate::limits::{
     CONVERSATION_BYTES_MAX, CONVERSATION_ITEMS_MAX, CONVERSATION_TURNS_MAX, SIMULATED_MESSAGE_CHARS_MAX,
 };
+use crate::workspace_fixture::{SimulatedApproval, WorkspaceFixture};
 
 /// Why a file is not a conversation.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,12 @@ pub struct EvalConversation {
     /// Settings of the session.
     #[serde(default)]
     pub settings: Value,
+    /// The folder in which agents work, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceFixture>,
+    /// What happens to tool runs that wait for a person.
+    #[serde(default)]
+    pub approvals: SimulatedApproval,
     pub user: SimulatedUserScript,
     /// What must be true after the conversation.
     #[serde(default, rename = "expect")]
@@ -170,6 +177,9 @@ impl EvalConversation {
         if said.clone().any(|text| text.chars().count() > SIMULATED_MESSAGE_CHARS_MAX) {
             return Some(format!("a message of the user has more than {SIMULATED_MESSAGE_CHARS_MAX} characters"));
         }
+        if let Some(problem) = self.workspace.as_ref().and_then(WorkspaceFixture::find_problem) {
+            return Some(problem);
+        }
         let expectation = self.expectations.iter().find_map(|expectation| expectation.find_problem(self.turns));
         expectation.or_else(|| (!self.settings.is_object()).then(|| "`settings` must be a table".to_owned()))
     }
@@ -212,6 +222,8 @@ mod tests {
             ("language = \"en\"", "language = \"xx\"", "`language` must be one of"),
             ("opening = \"Hello\"", "opening = \" \"", "cannot say nothing"),
             ("[user]", "tunrs = 3\n[user]", "unknown field `tunrs`"),
+            ("[user]", "approvals = \"maybe\"\n[user]", "unknown variant `maybe`"),
+            ("[user]", "[workspace.files]\n\"../a\" = \"\"\n[user]", "relative to the workspace"),
         ] {
             let error = EvalConversation::parse(&MINIMAL.replace(from, to)).expect_err(problem).to_string();
             assert!(error.contains(problem), "{error}");

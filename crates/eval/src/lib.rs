@@ -3,7 +3,8 @@
 //! same for a live model and for a recording of it. A [report] says for each role what was measured, and in words what
 //! the model is good enough for. [Results](results) of earlier evaluations decide how a model is asked for signals.
 //!
-//! This crate knows no vendor and no store; the caller brings an engine.
+//! This crate knows no vendor and no store; the caller brings an engine, and creates the [workspace](workspace_fixture)
+//! that a conversation describes.
 
 pub mod conversation;
 mod language;
@@ -15,3 +16,4 @@ pub mod results;
 pub mod runner;
 pub mod score;
 mod simulated_user;
+pub mod workspace_fixture;

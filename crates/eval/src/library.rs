@@ -2,7 +2,7 @@
 
 use crate::conversation::EvalConversation;
 
-const BUILT_IN: [&str; 24] = [
+const BUILT_IN: [&str; 40] = [
     include_str!("../conversations/concierge/rent-or-buy.toml"),
     include_str!("../conversations/concierge/register-company.toml"),
     include_str!("../conversations/concierge/learn-piano.toml"),
@@ -27,6 +27,22 @@ const BUILT_IN: [&str; 24] = [
     include_str!("../conversations/assistant/german-recipe.toml"),
     include_str!("../conversations/assistant/change-amount.toml"),
     include_str!("../conversations/assistant/no-such-recipe.toml"),
+    include_str!("../conversations/project/greet.toml"),
+    include_str!("../conversations/project/larger-number.toml"),
+    include_str!("../conversations/project/even-or-odd.toml"),
+    include_str!("../conversations/project/count-words.toml"),
+    include_str!("../conversations/project/upper-case.toml"),
+    include_str!("../conversations/project/sum-numbers.toml"),
+    include_str!("../conversations/project/fahrenheit.toml"),
+    include_str!("../conversations/project/file-extension.toml"),
+    include_str!("../conversations/project/repeat-text.toml"),
+    include_str!("../conversations/project/fix-discount.toml"),
+    include_str!("../conversations/team/story-greet.toml"),
+    include_str!("../conversations/team/story-larger.toml"),
+    include_str!("../conversations/team/story-parity.toml"),
+    include_str!("../conversations/team/story-upper.toml"),
+    include_str!("../conversations/team/story-sum.toml"),
+    include_str!("../conversations/team/story-extension.toml"),
 ];
 
 /// Returns the built-in conversations of all flows.

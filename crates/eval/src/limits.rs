@@ -10,8 +10,14 @@ pub const CONVERSATION_ITEMS_MAX: usize = 100;
 pub const SIMULATED_MESSAGE_CHARS_MAX: usize = 8_000;
 /// Conversations of one evaluation.
 pub const CONVERSATIONS_MAX: usize = 500;
+/// Files that the workspace of a conversation begins with.
+pub const FIXTURE_FILES_MAX: usize = 50;
+/// Checks, or allowed commands, of the workspace of a conversation.
+pub const FIXTURE_COMMANDS_MAX: usize = 20;
 /// How long a turn may take before the conversation is given up.
 pub const EVALUATED_TURN_MS_MAX: u64 = 45 * 60 * 1_000;
+/// The same for a turn in a workspace, which contains the whole work.
+pub const EVALUATED_WORK_MS_MAX: u64 = 6 * 60 * 60 * 1_000;
 /// Events read from a journal at a time.
 pub(crate) const EVENTS_PAGE_MAX: usize = 1_000;
 /// Notes about failures that are kept for each measure.

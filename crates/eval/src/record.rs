@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, TurnOutcome};
+use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, ToolRunOpened, ToolRunOutcome, TurnOutcome};
 use segue_core::flow::{FlowSpec, RoleAnswerVisibility};
-use segue_core::ids::{CallId, RoleName, TurnId};
+use segue_core::ids::{CallId, RoleName, Seq, ToolRunId, TurnId};
 
 use crate::conversation::EvalConversation;
 
@@ -22,6 +22,8 @@ pub struct ConversationRecord {
     pub messages: Vec<String>,
     pub events: Vec<RecordedEvent>,
     pub texts: BTreeMap<BodyId, Arc<str>>,
+    /// The names of all references of the workspace's git repository after the conversation.
+    pub references: Vec<String>,
     /// How long the conversation took.
     pub duration_ms: u64,
     /// Why the conversation ended early.
@@ -53,6 +55,16 @@ pub(crate) struct AnsweredCall<'r> {
     pub answered: &'r CallAnswered,
 }
 
+/// A tool run and its result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndedToolRun<'r> {
+    /// The sequence number of its end.
+    pub seq: Seq,
+    pub opened: &'r ToolRunOpened,
+    pub outcome: ToolRunOutcome,
+    pub value: Option<&'r serde_json::Value>,
+}
+
 impl ConversationRecord {
     /// Creates an empty record of a conversation in a flow.
     #[must_use]
@@ -68,6 +80,7 @@ impl ConversationRecord {
             messages: Vec::new(),
             events: Vec::new(),
             texts: BTreeMap::new(),
+            references: Vec::new(),
             duration_ms: 0,
             failure: None,
         }
@@ -161,9 +174,40 @@ impl ConversationRecord {
         })
     }
 
-    /// Returns the role that is responsible for what the user sees.
+    /// Returns the role that is responsible for what the user sees: the one that the flow's measures name, or the first
+    /// one whose answers the user sees.
     pub(crate) fn visible_role(&self) -> &str {
-        self.visible_roles.first().map_or("", RoleName::as_str)
+        let named = crate::score::responsible_role(self.conversation.flow.as_str());
+        named.unwrap_or_else(|| self.visible_roles.first().map_or("", RoleName::as_str))
+    }
+
+    /// Returns whether the flow is defined by a file of the user.
+    pub(crate) fn is_defined_in_a_file(&self) -> bool {
+        self.events.iter().any(|recorded| match &recorded.event {
+            Event::SessionOpened(opened) => opened.flow_definition.is_some(),
+            _ => false,
+        })
+    }
+
+    /// Returns the tool runs that have ended, in the order of their ends.
+    pub(crate) fn ended_tool_runs(&self) -> Vec<EndedToolRun<'_>> {
+        let mut open: BTreeMap<ToolRunId, &ToolRunOpened> = BTreeMap::new();
+        let mut runs = Vec::new();
+        for recorded in &self.events {
+            match &recorded.event {
+                Event::ToolRunOpened(opened) => {
+                    open.insert(opened.run, opened);
+                }
+                Event::ToolRunEnded { run, outcome, value, .. } => {
+                    if let Some(opened) = open.get(run) {
+                        let (seq, outcome) = (recorded.seq, *outcome);
+                        runs.push(EndedToolRun { seq, opened, outcome, value: value.as_ref() });
+                    }
+                }
+                _ => {}
+            }
+        }
+        runs
     }
 }
 

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use segue_core::decide::OperatorCommand;
+use segue_core::event::{Event, ToolRunHoldReason};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, Error, SessionOptions, UserMessage};
+use segue_engine::{Engine, Error, SessionOptions, SessionUpdate, Subscription, TurnReport, UserMessage};
 use segue_flows::assistant::calendar;
 use segue_flows::assistant::domain::DomainSchema;
 use serde_json::Value;
 
 use crate::conversation::EvalConversation;
-use crate::limits::{EVALUATED_TURN_MS_MAX, EVENTS_PAGE_MAX};
+use crate::limits::{EVALUATED_TURN_MS_MAX, EVALUATED_WORK_MS_MAX, EVENTS_PAGE_MAX};
 use crate::record::ConversationRecord;
 use crate::simulated_user::SimulatedUser;
+use crate::workspace_fixture::SimulatedApproval;
 
 /// Midday of Monday, 12 January 2026, in milliseconds since 1970. The engine of an evaluation shows this time, so that
 /// recorded requests do not depend on the day.
@@ -46,16 +48,19 @@ pub async fn hold_conversation(
         ..SessionOptions::default()
     };
     let session = engine.open_session(&conversation.flow, options).await?;
-    let (flow, _) = engine.load_session(&session).await?;
+    let (flow, opened) = engine.load_session(&session).await?;
     let mut record = ConversationRecord::new(conversation.clone(), flow.spec());
+    let mut updates = engine.subscribe(&session, opened.session.last_seq).await?;
     let started = Instant::now();
     let mut user = SimulatedUser::new(conversation);
+    let turn_ms_max = if conversation.workspace.is_some() { EVALUATED_WORK_MS_MAX } else { EVALUATED_TURN_MS_MAX };
     let (mut reply, mut phase) = (String::new(), String::new());
     while let Some(message) = user.next_message(&reply, &phase) {
         record.messages.push(message.to_owned());
         on_progress(ConversationProgress { conversation, turn: record.messages.len(), phase: &phase });
-        let limit = Duration::from_millis(EVALUATED_TURN_MS_MAX);
-        match tokio::time::timeout(limit, engine.send_and_wait(&session, UserMessage::from(message))).await {
+        let limit = Duration::from_millis(turn_ms_max);
+        let turn = hold_turn(engine, &session, message, &mut updates, conversation.approvals);
+        match tokio::time::timeout(limit, turn).await {
             Ok(Ok(report)) => (reply, phase) = (report.replies.join("\n\n"), report.phase),
             Ok(Err(error)) => {
                 record.failure = Some(error.to_string());
@@ -63,14 +68,52 @@ pub async fn hold_conversation(
             }
             Err(_) => {
                 engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await?;
-                record.failure = Some(format!("a turn took more than {} minutes", EVALUATED_TURN_MS_MAX / 60_000));
+                record.failure = Some(format!("a turn took more than {} minutes", turn_ms_max / 60_000));
                 break;
             }
+        }
+        if engine.load_session(&session).await?.1.session.closed_reason.is_some() {
+            break;
         }
     }
     record.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     read_journal(engine, &session, &mut record).await?;
     Ok(record)
+}
+
+/// Sends a message, and decides about the tool runs that wait for a person until its turn has ended.
+async fn hold_turn(
+    engine: &Engine,
+    session: &SessionId,
+    message: &str,
+    updates: &mut Subscription,
+    approvals: SimulatedApproval,
+) -> Result<TurnReport, Error> {
+    let report = engine.send_and_wait(session, UserMessage::from(message));
+    tokio::pin!(report);
+    loop {
+        tokio::select! {
+            report = &mut report => return report,
+            update = updates.next_update() => {
+                if let SessionUpdate::Event(recorded) = update? {
+                    decide_on_held_run(engine, session, &recorded.event, approvals).await;
+                }
+            }
+        }
+    }
+}
+
+async fn decide_on_held_run(engine: &Engine, session: &SessionId, event: &Event, approvals: SimulatedApproval) {
+    let Event::ToolRunHeld { run, reason: ToolRunHoldReason::Approval, .. } = event else { return };
+    let command = match approvals {
+        SimulatedApproval::Approve => {
+            let by = Some("the simulated user".to_owned());
+            OperatorCommand::Approve { run: *run, arguments: None, remember: false, by }
+        }
+        SimulatedApproval::Deny => OperatorCommand::Deny { run: *run, reason: "the user does not allow it".to_owned() },
+    };
+    // The error may be dropped: the turn has ended in the meantime, so there is nothing left to decide.
+    let _ = engine.apply_command(session, command).await;
 }
 
 async fn read_journal(engine: &Engine, session: &SessionId, record: &mut ConversationRecord) -> Result<(), Error> {

@@ -5,7 +5,9 @@
 mod assistant;
 mod concierge;
 mod expectations;
+mod project;
 mod replies;
+mod team;
 
 use std::collections::BTreeMap;
 
@@ -29,9 +31,18 @@ pub const VALID_AFTER_REPAIR: &str = "answers valid after a repair";
 pub const STEPS_REALLY_DONE: &str = "steps ended only when done";
 pub const REFERENCES_AT_ONCE: &str = "references that exist, at once";
 pub const REFERENCES_AFTER_REPAIR: &str = "references that exist, repaired";
+pub const NO_END_WITHOUT_EVIDENCE: &str = "no end without evidence";
+pub const WITHOUT_TOOL_CALLS: &str = "replies without tool calls";
+pub const HONEST_ACCOUNT: &str = "honest final account";
+pub const FILES_WRITTEN: &str = "files written";
+pub const CHECK_GREEN: &str = "check green at the end";
+pub const NO_RED_MERGE: &str = "merges with green tests";
+pub const FAILURES_NAMED: &str = "failures named";
+pub const BRANCHES_KEPT: &str = "branches of failures kept";
+pub const STORIES_MERGED: &str = "stories merged";
 
 /// What share of a measure must be right, in percent. A measure without a requirement is for information.
-const REQUIRED_PERCENT: [(&str, u32); 10] = [
+const REQUIRED_PERCENT: [(&str, u32); 18] = [
     (TURNS_COMPLETED, 100),
     (WITHOUT_SIGNALS, 100),
     (ANSWERED, 90),
@@ -42,18 +53,40 @@ const REQUIRED_PERCENT: [(&str, u32); 10] = [
     (VALID_AFTER_REPAIR, 80),
     (STEPS_REALLY_DONE, 100),
     (REFERENCES_AFTER_REPAIR, 100),
+    (NO_END_WITHOUT_EVIDENCE, 100),
+    (WITHOUT_TOOL_CALLS, 100),
+    (HONEST_ACCOUNT, 100),
+    (FILES_WRITTEN, 70),
+    (CHECK_GREEN, 30),
+    (NO_RED_MERGE, 100),
+    (FAILURES_NAMED, 100),
+    (BRANCHES_KEPT, 100),
 ];
 /// What is required of a measure that conversations define.
 const EXPECTATION_PERCENT: u32 = 80;
 /// Measures without a requirement.
-const INFORMATIONAL: [&str; 2] = [VALID_AT_ONCE, REFERENCES_AT_ONCE];
+const INFORMATIONAL: [&str; 3] = [VALID_AT_ONCE, REFERENCES_AT_ONCE, STORIES_MERGED];
 
 /// Computes the measures of one flow.
 type FlowScorer = fn(&ConversationRecord, &mut ConversationScore);
 
 /// The flows with measures of their own.
-const FLOW_SCORERS: [(&str, FlowScorer); 2] =
-    [("concierge", concierge::score_concierge), ("assistant", assistant::score_assistant)];
+const FLOW_SCORERS: [(&str, FlowScorer); 4] = [
+    ("concierge", concierge::score_concierge),
+    ("assistant", assistant::score_assistant),
+    (PROJECT_FLOW, project::score_project),
+    ("team", team::score_team),
+];
+/// The flow whose measures also apply to flows that are defined in a file.
+const PROJECT_FLOW: &str = "project";
+
+/// The roles that are responsible for the work in flows in which code writes the final account.
+const RESPONSIBLE_ROLES: [(&str, &str); 2] = [(PROJECT_FLOW, "executor"), ("team", "coder")];
+
+/// Returns the role whose measures count the result of a flow, if it is not the one that talks to the user.
+pub(crate) fn responsible_role(flow: &str) -> Option<&'static str> {
+    RESPONSIBLE_ROLES.iter().find(|(name, _)| *name == flow).map(|(_, role)| *role)
+}
 
 /// The measures of one conversation, by role and name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -144,7 +177,7 @@ impl ConversationScore {
 pub fn score_conversation(record: &ConversationRecord) -> ConversationScore {
     let mut score = ConversationScore::default();
     replies::score_replies(record, &mut score);
-    let flow = record.conversation.flow.as_str();
+    let flow = if record.is_defined_in_a_file() { PROJECT_FLOW } else { record.conversation.flow.as_str() };
     if let Some((_, scorer)) = FLOW_SCORERS.iter().find(|(name, _)| *name == flow) {
         scorer(record, &mut score);
     }

@@ -34,6 +34,7 @@ pub mod project;
 pub mod prompt_overrides;
 pub mod team;
 mod template;
+mod text_tool_call;
 pub mod workspace;
 pub mod workspace_tools;
 

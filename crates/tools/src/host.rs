@@ -49,6 +49,8 @@ struct WorkspaceHostInner {
     /// Opened at first use.
     state: OnceLock<Result<Arc<WorkspaceStateDatabase>, String>>,
     supervisor: SupervisorProgram,
+    /// Whether models read how long a command ran.
+    shows_durations: bool,
 }
 
 impl WorkspaceHostInner {
@@ -63,7 +65,20 @@ impl WorkspaceToolHost {
     pub fn new(state_folder: &Path, workspaces: WorkspaceRegistry, supervisor: SupervisorProgram) -> Self {
         // Git runs in the folder of the repository, where a relative path would be another one.
         let state_folder = std::path::absolute(state_folder).unwrap_or_else(|_| state_folder.to_owned());
-        Self { inner: Arc::new(WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor }) }
+        let inner =
+            WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor, shows_durations: true };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns the same host, whose texts for models do not say how long a command ran. So a recorded conversation can be
+    /// replayed on a machine of another speed.
+    #[must_use]
+    pub fn without_durations(self) -> Self {
+        let WorkspaceHostInner { workspaces, state_folder, supervisor, .. } = &*self.inner;
+        let (workspaces, state_folder, supervisor) = (workspaces.clone(), state_folder.clone(), supervisor.clone());
+        let inner =
+            WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor, shows_durations: false };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Adds all workspace tools to a registry.
@@ -242,7 +257,7 @@ impl WorkspaceToolRun {
             let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
             let run = self.run_with_command_permit(command, &line, limits).await?;
             if !run.has_passed() {
-                return Err(format!("the set-up of the worktree failed\n{}", describe_run(&run)));
+                return Err(format!("the set-up of the worktree failed\n{}", self.describe_run(&run)));
             }
         }
         Ok(())
@@ -365,7 +380,7 @@ impl WorkspaceToolRun {
             return Err(reason.clone());
         }
         let (_, diffed) = self.compare_with(before).await?;
-        let mut text = describe_run(&run);
+        let mut text = self.describe_run(&run);
         if !diffed.is_empty() {
             text.push_str(&format!("changed files:\n{}", describe_changes(&diffed)));
         }
@@ -405,7 +420,7 @@ impl WorkspaceToolRun {
             (false, true) => "all checks passed\n".to_owned(),
             (false, false) => "checks failed\n".to_owned(),
         };
-        commands.iter().for_each(|run| text.push_str(&describe_run(run)));
+        commands.iter().for_each(|run| text.push_str(&self.describe_run(run)));
         let result = ChecksResult {
             content_digest,
             content_digest_after: after.digest(),
@@ -414,6 +429,10 @@ impl WorkspaceToolRun {
             changes: listed_changes(&diffed),
         };
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
+    }
+
+    fn describe_run(&self, run: &CommandRun) -> String {
+        describe_run(run, self.inner.shows_durations.then_some(run.duration_ms))
     }
 
     /// Returns when the last command of this run has to end.
@@ -471,8 +490,8 @@ fn not_started_run(check: &str, reason: String) -> CommandRun {
     }
 }
 
-/// Describes a run for a model: the command, how it ended, and the end of its output.
-fn describe_run(run: &CommandRun) -> String {
+/// Describes a run for a model: the command, how it ended, after how long if that is known, and the end of its output.
+fn describe_run(run: &CommandRun, duration_ms: Option<u64>) -> String {
     let end = match &run.end {
         CommandEnd::Exited { code } => format!("exit code {code}"),
         CommandEnd::Signalled { signal } => format!("ended by signal {signal}"),
@@ -485,7 +504,8 @@ fn describe_run(run: &CommandRun) -> String {
         "" => "no output\n".to_owned(),
         output => format!("{cut}:\n{output}\n"),
     };
-    format!("$ {}\n{end} after {}.{} s\n{output}", run.command, run.duration_ms / 1_000, run.duration_ms % 1_000 / 100)
+    let after = duration_ms.map(|ms| format!(" after {}.{} s", ms / 1_000, ms % 1_000 / 100)).unwrap_or_default();
+    format!("$ {}\n{end}{after}\n{output}", run.command)
 }
 
 /// Returns the identity of a session: a name can be used again after a delete.

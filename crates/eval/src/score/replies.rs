@@ -14,6 +14,7 @@ const SIGNAL_WORDS: [&str; 8] =
 pub(super) fn score_replies(record: &ConversationRecord, score: &mut ConversationScore) {
     let role = record.visible_role().to_owned();
     let turns = record.turns();
+    let has_code_accounts = record.conversation.workspace.is_some();
     let mut previous: Option<String> = None;
     for turn in &turns {
         let failure = (!turn.is_done).then(|| {
@@ -26,9 +27,13 @@ pub(super) fn score_replies(record: &ConversationRecord, score: &mut Conversatio
                 .map(|signal| failure_note(record, turn.number, "signal text was shown", &signal));
             score.count_case(&role, WITHOUT_SIGNALS, failure);
         }
-        let problem = find_reply_problem(record, turn, previous.as_deref());
         let shown = turn.replies.iter().map(|reply| reply.text).collect::<Vec<_>>().join(" ");
-        score.count_case(&role, ANSWERED, problem.map(|what| failure_note(record, turn.number, what, &shown)));
+        // Where code writes the accounts, a turn without words of a model lacks nothing.
+        let is_account = has_code_accounts && turn.replies.iter().all(|reply| reply.call.is_none());
+        if !is_account {
+            let problem = find_reply_problem(record, turn, previous.as_deref());
+            score.count_case(&role, ANSWERED, problem.map(|what| failure_note(record, turn.number, what, &shown)));
+        }
         if let Some(language) = Language::from_language_code(&record.conversation.language) {
             for reply in turn.replies.iter().filter(|reply| reply.call.is_some()) {
                 let failure = (!language.may_be_language_of(reply.text))

@@ -22,11 +22,12 @@ fn every_file_is_in_the_library() {
 }
 
 #[test]
-fn concierge_has_twelve_conversations_of_four_turns_and_assistant_twelve_tasks() {
+fn flows_have_as_many_conversations_as_documented() {
     let all = built_in_conversations();
     let of = |flow: &str| all.iter().filter(|one| one.flow == *flow).map(|one| one.turns).collect::<Vec<_>>();
     assert_eq!(of("concierge"), [4; 12]);
     assert_eq!(of("assistant").len(), 12);
+    assert_eq!((of("project").len(), of("team").len()), (10, 6));
 }
 
 #[test]

@@ -2,3 +2,4 @@
 
 mod library;
 mod measures;
+mod workspace_measures;

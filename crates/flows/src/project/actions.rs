@@ -7,7 +7,6 @@
 mod action_fragments;
 mod action_offer;
 mod fenced_content;
-mod text_call;
 
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, ToolOffer, ToolRunOpened};
 use segue_core::flow::FlowStep;
@@ -20,16 +19,18 @@ use super::definition::{ActionMode, CompletionMode};
 use super::facts::{AgentTurnEndKind, ProjectFact};
 use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ACT, ASK_CONTENT, ASK_TALK};
+use super::tools::agent_tools;
 use crate::limits::REFUSED_ACTIONS_MAX;
 use crate::template::fill_template;
+use crate::text_tool_call::find_text_tool_call;
 use crate::workspace_tools::WorkspaceTool;
 use action_offer::{ActionOffer, AgentAction};
 use fenced_content::read_fenced_content;
 
+pub(super) use crate::text_tool_call::{TextToolCall, text_before_tool_call};
 pub(super) use action_fragments::{
     render_available_actions, render_content_request, render_text_run_result, render_workspace_status,
 };
-pub(super) use text_call::{TextToolCall, find_text_tool_call, text_before_tool_call};
 
 /// Returns the request of an agent's call in the form in which the agent chooses its actions.
 pub(super) fn with_action_form(
@@ -48,6 +49,13 @@ pub(super) fn with_action_form(
         request.output_schema = ActionOffer::new(context, agent).choice_schema();
     }
     request
+}
+
+/// Finds a tool call in the text of an agent.
+pub(super) fn find_text_call(context: &ProjectFlowContext<'_>, agent: &AgentName, text: &str) -> Option<TextToolCall> {
+    let is_tool = |name: &str| context.spec.tools.keys().any(|tool| tool.as_str() == name);
+    let offered = agent_tools(context.definition, agent.as_str(), context.phase());
+    find_text_tool_call(text, is_tool, &offered)
 }
 
 /// Returns whether an agent chooses an action before it answers the user.

@@ -15,7 +15,7 @@ use super::facts::{
 use super::lessons;
 use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_CONTENT, ASK_REFLECT, ASK_REMIND, ASK_STEER, ASK_TALK, ASK_WORK};
-use super::text::truncate_chars;
+use super::text::{truncate_chars, words_of};
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL};
 use crate::limits::{
     COMPLETION_SUMMARY_CHARS_MAX, PROJECT_LESSON_TEXT_CHARS_MAX, PROJECT_LESSON_TITLE_CHARS_MAX, REPEATED_CALLS_MAX,
@@ -62,12 +62,12 @@ pub(super) fn handle_agent_answer(
     if call.output_schema.is_some() {
         return actions::handle_action(context, (turn, agent), call, &text);
     }
-    let complaint = match actions::find_text_tool_call(context, agent, &text) {
+    let complaint = match actions::find_text_call(context, agent, &text) {
         Some(TextToolCall::Valid { tool, arguments }) => return actions::run_text_call(call, &tool, arguments),
         Some(TextToolCall::Invalid { why }) => Some(why),
-        None => None,
+        None => find_echo(context, &text),
     };
-    // A tool call that was not run is not shown to anyone.
+    // A tool call that was not run is not shown to anyone. An answer that repeats itself after the complaint is kept.
     let shown = if complaint.is_some() { actions::text_before_tool_call(&text) } else { text.trim() };
     let was_reminded = context.state().current_work(agent).reminded;
     let is_talk = context.phase().completion == CompletionMode::Answer;
@@ -88,6 +88,14 @@ pub(super) fn handle_agent_answer(
         ProjectFact::AgentReminded { turn, agent: agent.clone() }.into_step(),
         context.agent_call(agent, ask, json!({"turn": turn, "complaint": complaint})),
     ]
+}
+
+/// Returns a complaint if an answer to the user only repeats why the agent was called.
+fn find_echo(context: &ProjectFlowContext<'_>, text: &str) -> Option<String> {
+    let reason = context.state().open_turn().map(|turn| words_of(&turn.decision.reason))?;
+    let repeats = !reason.is_empty() && words_of(text) == reason;
+    (repeats && context.phase().completion == CompletionMode::Answer)
+        .then(|| "it only repeats why you were called".to_owned())
 }
 
 /// An answer to the user completes the agent's part.

@@ -86,8 +86,8 @@ fn rehearse_routing(context: &ProjectFlowContext<'_>) -> Value {
     let agents: Vec<&AgentName> = chosen.agents.iter().take(1).collect();
     json!({
         "phase": chosen.phase,
-        "agents": if chosen.all_agents { chosen.agents.iter().collect() } else { agents },
-        "reason": routing_reason(&chosen.phase, failed),
+        "who": if chosen.all_agents { chosen.agents.iter().collect() } else { agents },
+        "because": routing_reason(&chosen.phase, failed),
         "user_words": words.first(),
     })
 }

@@ -15,7 +15,7 @@ use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ROUTE, is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
 use super::{account, conditions};
-use crate::limits::{HANDOFF_SUMMARY_CHARS_MAX, REFUSED_DECISIONS_MAX, ROUTING_REPAIRS_MAX};
+use crate::limits::{HANDOFF_SUMMARY_CHARS_MAX, REFUSED_DECISIONS_MAX, ROUTED_AGENTS_MAX, ROUTING_REPAIRS_MAX};
 use crate::project::text::truncate_chars;
 
 pub(super) use answer::{RoutingAnswerError, parse_routing_answer};
@@ -136,7 +136,8 @@ fn route_to_default_agent(context: &ProjectFlowContext<'_>, why: &str) -> Vec<Fl
     record_routing_decision(context, option.phase, agents, why, RoutedBy::Default, None)
 }
 
-/// Returns the JSON schema of the router's answer.
+/// Returns the JSON schema of the router's answer. The names are in the order in which they should be written, because schemas
+/// are sent with sorted keys: a model that must name agents first chooses the phase to fit them.
 pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
     let phases: Vec<&str> = options.iter().map(|option| option.phase.as_str()).collect();
     let mut agents: Vec<&str> = Vec::new();
@@ -147,12 +148,12 @@ pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
     }
     json!({
         "type": "object",
-        "required": ["phase", "agents", "reason"],
+        "required": ["because", "phase", "who"],
         "properties": {
+            "because": {"type": "string"},
             "phase": {"enum": phases},
-            "agents": {"type": "array", "items": {"enum": agents}},
-            "reason": {"type": "string"},
             "user_words": {"type": ["string", "null"]},
+            "who": {"type": "array", "items": {"enum": agents}, "maxItems": ROUTED_AGENTS_MAX},
         },
     })
 }

@@ -18,3 +18,9 @@ pub(super) fn last_chars(text: &str, chars_max: usize) -> String {
 pub(super) fn count_with_noun(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
+
+/// Returns the words of a text in lower case, without punctuation.
+pub(super) fn words_of(text: &str) -> Vec<String> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}

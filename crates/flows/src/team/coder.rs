@@ -14,11 +14,12 @@ use super::graphs::{
 };
 use super::mail::{self, DISPATCHER, REQUEST_TOPIC, REQUEUE_TOPIC};
 use super::repository_tools::{RepositoryRequest, RepositoryTool};
-use super::spec::{ARCHITECT_AGENT, CODER_ROLE, TASK_ASK};
+use super::spec::{ARCHITECT_AGENT, CODER_ROLE, TASK_ASK, coder_tools};
 use super::story::Story;
 use super::team_context::{TeamContext, propose_agent_phase};
 use super::{merging, requests};
 use crate::limits::{BUDGET_REVIEWS_MAX, STORY_ATTEMPTS_MAX};
+use crate::text_tool_call::{TextToolCall, find_text_tool_call};
 
 /// The block with which a coder asks the architect.
 const QUESTION_BLOCK: &str = "QUESTION";
@@ -140,6 +141,11 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
     let blocks = BlockSet::default().with_block(QUESTION_BLOCK, BlockSchema::default());
     let reply = parse_reply_ignoring_quotes(&text, &blocks, &foreign);
     let phase = context.phase(&agent);
+    if matches!(phase.as_str(), PLANNING | CODING)
+        && let Some(steps) = run_text_call(call, &agent, phase.as_str(), &text)
+    {
+        return steps;
+    }
     let is_question = reply.visible_text.trim().is_empty() && matches!(phase.as_str(), PLANNING | CODING);
     if let Some(question) = reply.blocks.first().filter(|_| is_question) {
         return ask_question(&agent, &context.coder(&agent).work_item().unwrap_or_default(), answered, &question.raw);
@@ -155,6 +161,25 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
             steps
         }
         _ => Vec::new(),
+    }
+}
+
+/// Runs a tool call that a coder wrote in its text instead of making it, or says why it cannot be run.
+fn run_text_call(call: &CallOpened, agent: &AgentName, phase: &str, text: &str) -> Option<Vec<FlowStep>> {
+    let offered = coder_tools(phase);
+    let is_tool = |name: &str| coder_tools(CODING).contains(&name);
+    match find_text_tool_call(text, is_tool, &offered)? {
+        TextToolCall::Valid { tool, arguments } => Some(vec![FlowStep::RunToolFromText {
+            call: call.call,
+            role: call.role.clone(),
+            agent: call.agent.clone(),
+            tool: tool.as_str().into(),
+            arguments,
+        }]),
+        TextToolCall::Invalid { why } => {
+            let task = CoderTask::RepeatCall { problem: why };
+            Some(vec![TeamFact::TaskGiven { agent: agent.clone(), task }.into_step()])
+        }
     }
 }
 

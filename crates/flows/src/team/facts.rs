@@ -398,6 +398,16 @@ pub enum CoderTask {
     UseAnswer {
         answer: String,
     },
+    /// A tool call that the coder wrote in its text was run.
+    UseResult {
+        tool: String,
+        failed: bool,
+        result: TextRef,
+    },
+    /// A tool call that the coder wrote in its text was not run.
+    RepeatCall {
+        problem: String,
+    },
     /// The changes are complete: a person made them, or a rebase changed them.
     Recheck,
     WriteKnowledge,

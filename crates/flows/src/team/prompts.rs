@@ -181,7 +181,6 @@ struct CoderRequestTemplateFields {
     agent: String,
     fenced: String,
     diff: String,
-    commit: String,
     part: usize,
     parts: usize,
     phase: String,
@@ -210,7 +209,6 @@ pub(super) fn render_coder_request(context: &TeamContext<'_>, request: &CoderReq
         agent: request.agent.to_string(),
         fenced: wrap_in_code_fence(read_text_or_empty(context, request.text).trim()),
         diff: wrap_in_code_fence(&diff),
-        commit: request.commit.clone().unwrap_or_default(),
         part: if parts > 1 { request.parts.len() + 1 } else { 0 },
         parts,
         phase: coder.return_to.map(|phase| phase.to_string().to_lowercase()).unwrap_or_default(),
@@ -248,6 +246,8 @@ struct CoderTaskTemplateFields<'a> {
     output: String,
     diff: String,
     files: String,
+    tool: &'a str,
+    failed: bool,
     warning: u32,
     streak_max: u32,
 }
@@ -299,6 +299,16 @@ pub(super) fn render_coder_task(context: &TeamContext<'_>, agent: &AgentName) ->
         Some(CoderTask::UseAnswer { answer }) => {
             arguments.task = "use_answer";
             arguments.feedback = wrap_in_code_fence(answer);
+        }
+        Some(CoderTask::UseResult { tool, failed, result }) => {
+            arguments.task = "use_result";
+            arguments.tool = tool;
+            arguments.failed = *failed;
+            arguments.output = wrap_in_code_fence(&read(context, Some(*result)));
+        }
+        Some(CoderTask::RepeatCall { problem }) => {
+            arguments.task = "repeat_call";
+            arguments.feedback.clone_from(problem);
         }
         Some(CoderTask::Recheck | CoderTask::WriteKnowledge) => arguments.task = "other",
     }

@@ -109,11 +109,19 @@ fn hot_fix_schema() -> Value {
     })
 }
 
-/// While a coder plans, it only reads.
+/// Returns the tools of a coder in a phase. While it plans, it only reads.
+pub(super) fn coder_tools(phase: &str) -> Vec<&'static str> {
+    let own = [KNOWLEDGE_ADD_TOOL];
+    match phase {
+        graphs::PLANNING => READING_TOOLS.iter().map(|tool| tool.name()).chain(own).collect(),
+        _ => WorkspaceTool::for_models().map(WorkspaceTool::name).chain(own).collect(),
+    }
+}
+
 fn coder_graph_with_tools() -> PhaseGraph {
     let mut graph = coder_graph();
-    let reading = READING_TOOLS.iter().map(|tool| tool.name()).chain([KNOWLEDGE_ADD_TOOL]);
-    let reading = PhaseAllowedTools::Only(reading.map(Into::into).collect());
+    let reading = coder_tools(graphs::PLANNING).into_iter().map(Into::into).collect();
+    let reading = PhaseAllowedTools::Only(reading);
     for phase in &mut graph.phases {
         if phase.name == *graphs::PLANNING {
             phase.tools = reading.clone();
@@ -207,10 +215,9 @@ fn coder_role_spec() -> RoleSpec {
     let mut role = with_story_opening(RoleSpec::new(CODER_ROLE, scope))
         .with_ask(TASK_ASK, [text_fragment(TASK_FRAGMENT, ContextLayer::Task, 24_000)])
         .with_phase_graph(graphs::CODER_GRAPH);
-    for tool in WorkspaceTool::for_models() {
-        role = role.with_tool(tool.name());
+    for tool in coder_tools(graphs::CODING) {
+        role = role.with_tool(tool);
     }
-    role = role.with_tool(KNOWLEDGE_ADD_TOOL);
     role.reply_tokens_max = CODER_REPLY_TOKENS_MAX;
     with_compaction(role)
 }

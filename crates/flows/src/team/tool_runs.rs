@@ -4,6 +4,7 @@ use segue_core::body::TextRef;
 use segue_core::event::{ToolRunOpened, ToolRunOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
+use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use serde_json::Value;
 
 use super::coder::{commit_work, fail_attempt, give_task, start_fresh_attempt};
@@ -49,7 +50,9 @@ pub(super) fn handle_repository_tool_ended(
     text: TextRef,
     value: Option<&Value>,
 ) -> Vec<FlowStep> {
-    let Some(tool) = RepositoryTool::from_name(opened.tool.as_str()) else { return Vec::new() };
+    let Some(tool) = RepositoryTool::from_name(opened.tool.as_str()) else {
+        return handle_text_call_ended(context, opened, outcome, text);
+    };
     let result: RepositoryResult =
         value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
     let failed = (outcome != ToolRunOutcome::Done).then(|| context.view.read_text(text).to_string());
@@ -84,6 +87,23 @@ pub(super) fn handle_repository_tool_ended(
         return fail_attempt(&agent, why, TeamFailureKind::Environment);
     }
     handle_coder_tool_result(context, &agent, tool, text, result)
+}
+
+/// A tool call that a coder wrote in its text has ended. Its result is the coder's next task.
+fn handle_text_call_ended(
+    context: &TeamContext<'_>,
+    opened: &ToolRunOpened,
+    outcome: ToolRunOutcome,
+    result: TextRef,
+) -> Vec<FlowStep> {
+    let is_from_text = opened.requested_by.as_ref().is_some_and(|(_, id)| id == TEXT_TOOL_CALL_ID);
+    let coder = opened.agent.clone().filter(|agent| is_from_text && context.coders().any(|coder| coder == *agent));
+    let Some(agent) = coder.filter(|agent| opened.phase.as_ref() == Some(&context.phase(agent))) else {
+        return Vec::new();
+    };
+    let failed = outcome != ToolRunOutcome::Done;
+    let task = CoderTask::UseResult { tool: opened.tool.to_string(), failed, result };
+    vec![TeamFact::TaskGiven { agent, task }.into_step()]
 }
 
 fn handle_coder_tool_result(
@@ -133,7 +153,10 @@ fn handle_commit_result(
     };
     let mut steps = vec![fact.into_step()];
     if result.files.is_empty() {
-        steps.push(propose_agent_phase(agent, CODE_REVIEW, "nothing was changed"));
+        // Tests that fail are evidence that something has to be changed, whatever the coder says.
+        let base_is_green = context.state().repository.as_ref().and_then(|repository| repository.base_is_green);
+        let to = if base_is_green == Some(false) { TESTING } else { CODE_REVIEW };
+        steps.push(propose_agent_phase(agent, to, "nothing was changed"));
         return steps;
     }
     if !is_knowledge_work(context, agent) {
@@ -180,7 +203,7 @@ fn handle_test_result(
     steps
 }
 
-/// A coder that stays in its phase gets its next call here, after code refused its work.
+/// A coder that stays in its phase gets its next call here: after code refused its work, or ran a tool call of its text.
 pub(super) fn continue_after_refused_work(
     context: &TeamContext<'_>,
     agent: &AgentName,
@@ -189,7 +212,11 @@ pub(super) fn continue_after_refused_work(
     let is_taken_over =
         context.state().story_of(agent).is_some_and(|progress| progress.status == StoryStatus::TakenOver);
     match task {
-        CoderTask::FixProblems { .. } if !is_taken_over => super::coder::continue_coder(context, agent),
+        CoderTask::FixProblems { .. } | CoderTask::UseResult { .. } | CoderTask::RepeatCall { .. }
+            if !is_taken_over =>
+        {
+            super::coder::continue_coder(context, agent)
+        }
         _ => Vec::new(),
     }
 }

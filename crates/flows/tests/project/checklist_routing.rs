@@ -28,10 +28,10 @@ fn done(project: &Project) -> Vec<(String, AgentTurnEndKind)> {
 #[test]
 fn t13_decision_needs_an_agent_and_a_reason_and_the_phase_is_optional() {
     for (answer, complaint) in [
-        (json!({"phase": "execute", "agents": [], "reason": "r"}), "`agents` is missing or empty"),
-        (json!({"phase": "execute", "reason": "r"}), "`agents` is missing or empty"),
-        (json!({"phase": "execute", "agents": ["executor"]}), "`reason` is missing or empty"),
-        (json!({"phase": "execute", "agents": ["executor"], "reason": " "}), "`reason` is missing or empty"),
+        (json!({"phase": "execute", "who": [], "because": "r"}), "`who` is missing or empty"),
+        (json!({"phase": "execute", "because": "r"}), "`who` is missing or empty"),
+        (json!({"phase": "execute", "agents": ["executor"]}), "`because` is missing or empty"),
+        (json!({"phase": "execute", "who": ["executor"], "because": " "}), "`because` is missing or empty"),
     ] {
         let mut project = Project::open();
         project.say("x").route_with(answer);
@@ -320,4 +320,32 @@ fn schema_lists_exactly_the_legal_phases_and_agents() {
     let (phases, agents) = project.offered_routes();
     assert_eq!(phases, ["chat", "verification"]);
     assert_eq!(agents, ["project-manager", "executor"]);
+}
+
+/// A model that must write the agents first chooses the phase to fit them, and explains it afterwards.
+#[test]
+fn router_writes_its_reason_before_the_phase_and_the_phase_before_the_agents() {
+    let mut project = Project::open();
+    project.say("write a tool");
+    let prompt = project.session.prompt_for_role("router");
+    let segue_core::prompt::ModelOutputFormat::Json(schema) = &prompt.output_format else {
+        panic!("the router answers in JSON")
+    };
+    let sent = schema["properties"].to_string();
+    let position = |name: &str| sent.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name}: {sent}"));
+    assert!(position("because") < position("phase") && position("phase") < position("who"), "{sent}");
+    project.route_with(json!({"phase": "execute", "agents": ["executor"], "reason": "the obvious names"}));
+    assert_eq!(project.phase(), "execute", "a model that is not held to the schema may use them");
+}
+
+#[test]
+fn answer_that_only_repeats_why_the_agent_was_called_is_asked_for_again() {
+    let mut project = Project::open();
+    let reason = "The user has a clear request, so it must be clarified.";
+    project.say("hello").route_with(json!({"because": reason, "phase": "chat", "who": ["project-manager"]}));
+    project.answer("project-manager", reason);
+    assert_eq!(project.roles(), ["project-manager"], "nothing was shown to the user");
+    assert!(project.prompt("project-manager").contains("it only repeats why you were called"));
+    project.answer("project-manager", "Hello! What shall we build?");
+    assert_eq!(project.session.last_reply(), "Hello! What shall we build?");
 }

@@ -22,7 +22,8 @@ fn carry_out(text: &'static str) -> Project {
     };
     project.say(text);
     routed(&mut project, "chat", &["project-manager"]);
-    project.answer("project-manager", text);
+    // An answer that only repeats the reason would be asked for again.
+    project.answer("project-manager", &format!("{text} Really."));
     project.say(text);
     // A decision that cannot be used is answered with what is wrong.
     routed(&mut project, "execute", &[text]);

@@ -160,7 +160,7 @@ impl Project {
 
     /// Answers the router's call.
     pub(crate) fn route(&mut self, phase: &str, agents: &[&str]) -> &mut Self {
-        self.route_with(json!({"phase": phase, "agents": agents, "reason": "it is next"}))
+        self.route_with(json!({"because": "it is next", "phase": phase, "who": agents}))
     }
 
     pub(crate) fn route_with(&mut self, answer: Value) -> &mut Self {
@@ -272,7 +272,7 @@ impl Project {
             let names = value.as_array().expect("it is a list").iter();
             names.map(|name| name.as_str().expect("it is a name").to_owned()).collect()
         };
-        (names(&schema["properties"]["phase"]["enum"]), names(&schema["properties"]["agents"]["items"]["enum"]))
+        (names(&schema["properties"]["phase"]["enum"]), names(&schema["properties"]["who"]["items"]["enum"]))
     }
 
     /// Opens a session in which the given phase has just been entered and its agents are working.

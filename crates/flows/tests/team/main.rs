@@ -9,3 +9,4 @@ mod lifecycle;
 mod people;
 mod stories;
 mod support;
+mod weak_models;

@@ -4,6 +4,7 @@
 mod eval_progress;
 mod eval_report;
 mod eval_session;
+mod eval_workspace;
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use segue_eval::limits::{CONVERSATION_BYTES_MAX, CONVERSATIONS_MAX};
 use segue_eval::record::ConversationRecord;
 use segue_eval::report::ModelFlowEvaluation;
 use segue_eval::results::EvaluationResult;
+use segue_flows::workspace_tools::WORKSPACE_SETTING;
 use segue_models::ModelKind;
 
 use crate::SilentExit;
@@ -170,6 +172,15 @@ fn select_conversations(
     for conversation in &all {
         if !known_flows.contains(&&conversation.flow) {
             bail!("conversation `{}` is for flow `{}`, which does not exist", conversation.name, conversation.flow);
+        }
+        let flow = flows.iter().find(|flow| flow.spec().name == conversation.flow);
+        let has_setting = flow.is_some_and(|flow| flow.spec().settings.iter().any(|one| one.name == WORKSPACE_SETTING));
+        if conversation.workspace.is_some() && !has_setting {
+            bail!(
+                "conversation `{}` has a `[workspace]`, but flow `{}` does not work in one",
+                conversation.name,
+                conversation.flow
+            );
         }
     }
     for flow in &arguments.flows {

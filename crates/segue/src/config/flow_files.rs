@@ -57,7 +57,7 @@ pub(super) fn read_flow_file(
 
 impl Config {
     /// Adds the user's flows to the built-in ones. A file may replace the built-in project flow.
-    pub(super) fn with_flow_files(&self, mut flows: Vec<Arc<dyn DynFlow>>) -> Vec<Arc<dyn DynFlow>> {
+    pub(crate) fn with_flow_files(&self, mut flows: Vec<Arc<dyn DynFlow>>) -> Vec<Arc<dyn DynFlow>> {
         for own in &self.flow_files {
             // The file was checked when the configuration was parsed.
             let Ok(flow) = ProjectFlow::from_source(&own.value.source) else { continue };

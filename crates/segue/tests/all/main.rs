@@ -8,6 +8,7 @@ mod crash;
 mod doc;
 mod errors;
 mod eval;
+mod eval_workspaces;
 mod file_modes;
 mod flow_files;
 mod kill_rounds;

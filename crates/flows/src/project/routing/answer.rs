@@ -1,4 +1,4 @@
-//! Reads the router's answer: JSON, possibly in a fence, with agents, a reason and an optional phase.
+//! Reads the router's answer: JSON, possibly in a fence, with agents (`who`), a reason (`because`) and an optional phase.
 
 use segue_core::ids::{AgentName, PhaseName};
 use segue_core::signal::find_json_where;
@@ -14,11 +14,11 @@ const END_AGENT: &str = "end";
 /// What is wrong with a router's answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::project) enum RoutingAnswerError {
-    #[error("the answer contains no JSON object; write only {{\"phase\": …, \"agents\": […], \"reason\": …}}")]
+    #[error("the answer contains no JSON object; write only {{\"because\": …, \"phase\": …, \"who\": […]}}")]
     NotJson,
-    #[error("`agents` is missing or empty; name at least one agent")]
+    #[error("`who` is missing or empty; name at least one agent")]
     MissingAgents,
-    #[error("`reason` is missing or empty; say in one sentence why")]
+    #[error("`because` is missing or empty; say in one sentence why")]
     MissingReason,
     #[error("none of the named agents may work in `{phase}`; choose from the listed agents")]
     UnknownAgents { phase: PhaseName },
@@ -47,9 +47,11 @@ pub(in crate::project) fn parse_routing_answer(
     current: &PhaseName,
     user_text: &str,
 ) -> Result<ParsedRouting, Vec<RoutingAnswerError>> {
-    let is_decision = |value: &Value| value.get("agents").is_some() || value.get("phase").is_some();
+    let is_decision = |value: &Value| ["who", "agents", "phase"].iter().any(|name| value.get(name).is_some());
     let Some(answer) = find_json_where(text, is_decision).value else { return Err(vec![RoutingAnswerError::NotJson]) };
-    let mut named = read_agent_names(&answer["agents"]);
+    // Models that are not held to the schema use the obvious names.
+    let member = |name: &str, obvious: &str| answer.get(name).or_else(|| answer.get(obvious)).unwrap_or(&Value::Null);
+    let mut named = read_agent_names(member("who", "agents"));
     let ends = |name: &str| name.eq_ignore_ascii_case(END_AGENT);
     let end_option = options.iter().find(|option| option.ends);
     let named_end = named.iter().any(|name| ends(name));
@@ -65,7 +67,7 @@ pub(in crate::project) fn parse_routing_answer(
     let phase =
         if named_end && named.is_empty() { end_option.map_or(phase, |option| option.phase.clone()) } else { phase };
     let option = options.iter().find(|option| option.phase == phase);
-    let reason = answer["reason"].as_str().map(str::trim).unwrap_or_default();
+    let reason = member("because", "reason").as_str().map(str::trim).unwrap_or_default();
     let mut errors = Vec::new();
     // A phase that is not offered will be refused, with or without agents.
     let needs_agents = option.is_some_and(|option| !option.all_agents);

@@ -1,25 +1,29 @@
-//! The engine of each conversation. Every conversation has an engine of its own, with a fixed time and records in
-//! memory, so that conversations do not affect each other and recorded requests do not depend on the day.
+//! The engine of each conversation. Every conversation has an engine of its own, with a fixed time, records in memory and
+//! a folder of its own, so that conversations do not affect each other and recorded requests do not depend on the day.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
 use segue_domains::SqliteRecordsTool;
-use segue_engine::clock::TokioClock;
+use segue_engine::clock::{Clock, SystemClock, TokioClock};
 use segue_engine::{Engine, EngineConfig, ModelAssignment, SessionResumePolicy};
 use segue_eval::conversation::EvalConversation;
 use segue_eval::record::ConversationRecord;
 use segue_eval::runner::{EVALUATION_TIME_MS, hold_conversation, with_fixed_dates};
 use segue_flows::assistant::settings::ConfiguredDomains;
+use segue_flows::workspace_tools::WORKSPACE_SETTING;
 use segue_models::ModelRegistry;
 use segue_store::Store;
 use segue_store::memory::InMemoryStore;
+use serde_json::json;
 
 use super::eval_progress::EvalProgressDisplay;
+use super::eval_workspace::EvalWorkspace;
 use crate::cli::EvalArgs;
-use crate::config::Config;
+use crate::config::{Config, RecordedDefinitionLoader};
 use crate::model_setup::ConfiguredModels;
 use crate::setup;
 use crate::store_location::{ClusterNodeOptions, StoreLocation};
@@ -48,9 +52,19 @@ impl<'e> EvalEngineFactory<'e> {
         spec: &FlowSpec,
         display: &mut EvalProgressDisplay,
     ) -> anyhow::Result<Option<ConversationRecord>> {
-        let engine = self.start_engine().await?;
-        let settings = crate::setting_values::parse_settings(spec, &self.arguments.set)?;
-        let session = self.session_name(&engine, conversation);
+        let session = self.session_name(conversation);
+        let kept = self.arguments.keep_sessions.as_deref().map(kept_workspaces_folder);
+        let fixture = conversation.workspace.as_ref();
+        let workspace =
+            fixture.map(|fixture| EvalWorkspace::create(fixture, session.as_str(), kept.as_deref())).transpose()?;
+        let engine = self.start_engine(workspace.as_ref()).await?;
+        let mut settings = crate::setting_values::parse_settings(spec, &self.arguments.set)?;
+        if workspace.is_some() {
+            if settings.is_null() {
+                settings = json!({});
+            }
+            settings[WORKSPACE_SETTING] = json!(session);
+        }
         display.start_conversation(self.model, conversation);
         let held = tokio::select! {
             biased;
@@ -68,18 +82,23 @@ impl<'e> EvalEngineFactory<'e> {
             return Ok(None);
         };
         engine.shutdown().await;
-        held.map(Some).with_context(|| format!("conversation `{}` could not be held", conversation.name))
+        let failed = || format!("conversation `{}` could not be held", conversation.name);
+        let mut record = held.with_context(failed)?;
+        if let Some(workspace) = &workspace {
+            record.references = workspace.git_references().with_context(failed)?;
+        }
+        Ok(Some(record))
     }
 
-    fn session_name(&self, engine: &Engine, conversation: &EvalConversation) -> SessionId {
+    fn session_name(&self, conversation: &EvalConversation) -> SessionId {
         // In a store that is kept, a name may exist already.
         match self.arguments.keep_sessions {
-            Some(_) => format!("{}-{}", conversation.name, engine.generate_session_name()).into(),
+            Some(_) => format!("{}-{}", conversation.name, SystemClock.now().0).as_str().into(),
             None => conversation.name.as_str().into(),
         }
     }
 
-    async fn start_engine(&self) -> anyhow::Result<Engine> {
+    async fn start_engine(&self, workspace: Option<&EvalWorkspace>) -> anyhow::Result<Engine> {
         let store: Arc<dyn Store> = match &self.arguments.keep_sessions {
             Some(file) => StoreLocation::File(file).open(ClusterNodeOptions::default())?,
             None => Arc::new(InMemoryStore::with_own_disk()),
@@ -87,8 +106,11 @@ impl<'e> EvalEngineFactory<'e> {
         let domains = self.config.all_domains();
         let domains = ConfiguredDomains::new(domains.iter().map(|domain| with_fixed_dates((**domain).clone())));
         let records = SqliteRecordsTool::in_memory(domains.clone());
+        let tools = setup::tool_registry(records, domains.clone());
         let setup = EngineConfig {
-            tools: setup::tool_registry(records, domains.clone()),
+            tools: workspace.map_or_else(|| tools.clone(), |workspace| workspace.add_tools(tools.clone())),
+            approval_rules: self.config.approval.to_rules(),
+            flow_loader: Some(Arc::new(RecordedDefinitionLoader)),
             models: self.models.models.clone(),
             model_assignment: ModelAssignment::new(self.models.models.clone(), self.model.clone()),
             model_limits: setup::engine_model_limits(self.config),
@@ -96,11 +118,17 @@ impl<'e> EvalEngineFactory<'e> {
             recovery: SessionResumePolicy::OnUse,
             ..EngineConfig::new(
                 store,
-                segue_flows::flows_with_domains(domains),
+                self.config.with_flow_files(segue_flows::flows_with_domains(domains)),
                 ModelRegistry::new(),
                 self.model.as_str(),
             )
         };
         Ok(Engine::start(setup).await?)
     }
+}
+
+/// Returns where the folders of kept sessions are: next to their store.
+fn kept_workspaces_folder(store: &Path) -> PathBuf {
+    let stem = store.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    store.with_file_name(format!("{stem}-folders"))
 }

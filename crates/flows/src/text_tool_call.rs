@@ -1,16 +1,13 @@
 //! Tool calls that a model writes in the text of its answer, instead of making them.
 
-use segue_core::ids::AgentName;
 use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
-use crate::project::project_context::ProjectFlowContext;
-use crate::project::tools::agent_tools;
 use crate::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
 
 /// A tool call in a text.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::project) enum TextToolCall {
+pub(crate) enum TextToolCall {
     /// The agent may make it now.
     Valid { tool: String, arguments: Value },
     Invalid {
@@ -37,19 +34,17 @@ fn read_call(value: &Value) -> Option<(&str, Option<Value>)> {
     Some((name, arguments))
 }
 
-/// Finds a tool call in a text.
-pub(in crate::project) fn find_text_tool_call(
-    context: &ProjectFlowContext<'_>,
-    agent: &AgentName,
+/// Finds a tool call in a text. `is_tool` says which names are tools of the flow, `offered` which of them the agent has now.
+pub(crate) fn find_text_tool_call(
     text: &str,
+    is_tool: impl Fn(&str) -> bool,
+    offered: &[&str],
 ) -> Option<TextToolCall> {
-    let is_tool = |name: &str| context.spec.tools.keys().any(|tool| tool.as_str() == name);
     let is_call =
         |value: &Value| read_call(value).is_some_and(|(name, arguments)| is_tool(name) || arguments.is_some());
     let found = find_json_where(text, is_call).value?;
     let (name, arguments) = read_call(&found)?;
-    let offered = agent_tools(context.definition, agent.as_str(), context.phase());
-    Some(match check_call(name, arguments, &offered) {
+    Some(match check_call(name, arguments, offered) {
         Ok(arguments) => TextToolCall::Valid { tool: name.to_owned(), arguments },
         Err(why) => TextToolCall::Invalid { why },
     })
@@ -70,7 +65,7 @@ fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<
 }
 
 /// Returns what precedes the tool call in a text: the part that may be shown to people.
-pub(in crate::project) fn text_before_tool_call(text: &str) -> &str {
+pub(crate) fn text_before_tool_call(text: &str) -> &str {
     let starts = ["{", "[{", "```", "<tool"].iter().filter_map(|start| text.find(start));
     text[..starts.min().unwrap_or(text.len())].trim()
 }
