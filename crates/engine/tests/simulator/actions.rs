@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::RecomputeOverrides;
+use segue_core::decide::{OperatorCommand, RecomputeOverrides};
 use segue_core::event::{Event, MidTurnPolicy};
-use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
+use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId, ToolRunId};
 use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
@@ -17,7 +17,7 @@ use segue_testkit::WordCounter;
 
 use crate::plan::{ListenFrom, SendMode, SimAction, TargetProcess};
 use crate::store::expect_ready;
-use crate::world::{ListenerLog, RefusedInput, SendOutcome, SentMessage, SimWorld};
+use crate::world::{ListenerLog, RefusedInput, SendOutcome, SentInput, SentMessage, SimWorld};
 
 /// Sends actions to the engines of the running processes.
 #[derive(Clone)]
@@ -53,14 +53,20 @@ impl SimClient {
         self.world.observations().sessions.insert(session);
     }
 
+    /// Notes where a session is when something is sent to it.
+    fn track_input(&self, session: &SessionId) -> SentInput {
+        let sent_at = read_head(&self.world.disk, session);
+        SentInput { session: session.clone(), sent_at, run_to_undo: None }
+    }
+
     /// Records a refusal, which the checks compare with the session's history, and any other error that nothing explains.
-    fn record_error(&self, what: &str, session: &SessionId, sent_at: Seq, error: &Error) {
+    fn record_error(&self, what: &str, sent: &SentInput, error: &Error) {
+        let session = &sent.session;
         let refused_at = read_head(&self.world.disk, session);
         let mut observations = self.world.observations();
         let is_deleted = observations.deleted.contains(session);
         if let Error::Refused(refusal) = error {
-            let (session, refusal) = (session.clone(), refusal.clone());
-            observations.refused.push(RefusedInput { session, sent_at, refused_at, refusal });
+            observations.refused.push(RefusedInput { sent: sent.clone(), refused_at, refusal: refusal.clone() });
         }
         let is_explained = match error {
             Error::Refused(_) | Error::ShuttingDown | Error::SessionExists(_) => true,
@@ -77,6 +83,12 @@ impl SimClient {
             observations.unexpected_errors.push(format!("{what} of {session}: {error}"));
         }
     }
+}
+
+/// Returns the run that a command names to be undone.
+fn run_to_undo(command: &OperatorCommand) -> Option<ToolRunId> {
+    let OperatorCommand::Flow { arguments, .. } = command else { return None };
+    arguments.get("run").and_then(serde_json::Value::as_u64).and_then(|run| u32::try_from(run).ok()).map(ToolRunId)
 }
 
 /// Runs an action and tracks whether it has ended.
@@ -99,10 +111,13 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Command { session, command } => {
             let Some(session) = client.session(session) else { return };
-            let sent_at = read_head(&client.world.disk, &session);
+            let sent = client.track_input(&session);
             match client.first.apply_command(&session, command.clone()).await {
                 Ok(_) => client.world.observations().accepted_commands.push((session, command)),
-                Err(error) => client.record_error("a command", &session, sent_at, &error),
+                Err(error) => {
+                    let sent = SentInput { run_to_undo: run_to_undo(&command), ..sent };
+                    client.record_error("a command", &sent, &error);
+                }
             }
         }
         SimAction::Fork { session, at_percent } => {
@@ -115,19 +130,19 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         }
         SimAction::Recompute { session, call, model } => {
             let Some(session) = client.session(session) else { return };
-            let sent_at = read_head(&client.world.disk, &session);
+            let sent = client.track_input(&session);
             let change = RecomputeOverrides { model: model.map(Into::into), ..RecomputeOverrides::default() };
             match client.first.recompute_call(&session, CallId(call), &change).await {
                 Ok(_) | Err(Error::NoSuchCall { .. }) => {}
-                Err(error) => client.record_error("a rerun", &session, sent_at, &error),
+                Err(error) => client.record_error("a rerun", &sent, &error),
             }
         }
         SimAction::Delete { session } => {
             let Some(session) = client.session(session) else { return };
             client.world.observations().deleted.insert(session.clone());
-            let sent_at = read_head(&client.world.disk, &session);
+            let sent = client.track_input(&session);
             if let Err(error) = client.first.delete_session(&session).await {
-                client.record_error("a deletion", &session, sent_at, &error);
+                client.record_error("a deletion", &sent, &error);
             }
         }
         SimAction::Listen { session, from, slow_ms, through } => {
@@ -147,7 +162,8 @@ async fn send_message(
     through: TargetProcess,
 ) {
     let key = key.map(IdempotencyKey::from);
-    let head = read_head(&client.world.disk, &session);
+    let sent = client.track_input(&session);
+    let head = sent.sent_at;
     let index = {
         let mut observations = client.world.observations();
         let (session, text, key) = (session.clone(), text.clone(), key.clone());
@@ -163,7 +179,7 @@ async fn send_message(
         }
     };
     let outcome = result.unwrap_or_else(|error| {
-        client.record_error("a message", &session, head, &error);
+        client.record_error("a message", &sent, &error);
         SendOutcome::Refused(error.to_string())
     });
     client.world.observations().sent[index].outcome = outcome;
@@ -171,11 +187,11 @@ async fn send_message(
 
 async fn fork_session_at(client: &SimClient, session: &SessionId, at_percent: Option<u64>) {
     let to = client.unique_name(session, "f");
-    let sent_at = read_head(&client.world.disk, session);
+    let sent = client.track_input(session);
     let at = match at_percent {
         Some(percent) => match client.first.load_session(session).await {
             Ok((_, state)) => Some(Seq((state.session.last_seq.0 * percent / 100).max(1))),
-            Err(error) => return client.record_error("loading before a fork", session, sent_at, &error),
+            Err(error) => return client.record_error("loading before a fork", &sent, &error),
         },
         None => None,
     };
@@ -191,7 +207,7 @@ async fn fork_session_at(client: &SimClient, session: &SessionId, at_percent: Op
     };
     match result_fork {
         Ok(session) => client.add_session(session),
-        Err(error) => client.record_error("a fork", session, sent_at, &error),
+        Err(error) => client.record_error("a fork", &sent, &error),
     }
 }
 
@@ -210,19 +226,19 @@ async fn start_recording_engine(client: &SimClient) -> Engine {
 }
 
 async fn copy_session(client: &SimClient, session: &SessionId) {
-    let sent_at = read_head(&client.world.disk, session);
+    let sent = client.track_input(session);
     let mut lines = String::new();
     let export = client.first.export_session(session, |line| -> Result<(), Error> {
         lines.push_str(line);
         Ok(())
     });
     if let Err(error) = export.await {
-        return client.record_error("an export", session, sent_at, &error);
+        return client.record_error("an export", &sent, &error);
     }
     let to = client.unique_name(session, "c");
     match client.first.import_session(lines.lines().map(str::to_owned), Some(to)).await {
         Ok(session) => client.add_session(session),
-        Err(error) => client.record_error("an import", session, sent_at, &error),
+        Err(error) => client.record_error("an import", &sent, &error),
     }
 }
 
@@ -234,17 +250,17 @@ async fn follow_session(
     through: TargetProcess,
 ) {
     let engine = client.engine(through);
-    let sent_at = read_head(&client.world.disk, &session);
+    let sent = client.track_input(&session);
     let after = match from {
         ListenFrom::Start => Seq(0),
         ListenFrom::Now => match engine.load_session(&session).await {
             Ok((_, state)) => state.session.last_seq,
-            Err(error) => return client.record_error("loading before subscribing", &session, sent_at, &error),
+            Err(error) => return client.record_error("loading before subscribing", &sent, &error),
         },
     };
     let mut subscription = match engine.subscribe(&session, after).await {
         Ok(subscription) => subscription,
-        Err(error) => return client.record_error("subscribing", &session, sent_at, &error),
+        Err(error) => return client.record_error("subscribing", &sent, &error),
     };
     let joined = read_head(&client.world.disk, &session);
     let index = {
@@ -269,7 +285,7 @@ async fn follow_session(
             Err(error) if error.is_transient() => continue,
             Err(error) => {
                 client.world.observations().listeners[index].is_listening = false;
-                return client.record_error("subscribing", &session, sent_at, &error);
+                return client.record_error("subscribing", &sent, &error);
             }
         };
         apply_update(&mut client.world.observations().listeners[index], &mut partial_texts, update);

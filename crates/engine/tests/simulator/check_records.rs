@@ -9,6 +9,7 @@ use segue_core::ids::{Seq, ToolRunId, UnixMillis};
 use segue_flows::assistant::facts::AssistantFact;
 use segue_flows::assistant::spec::UNDO_COMMAND;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
+use serde_json::json;
 
 use crate::check::CheckedJournal;
 use crate::records::{ExecutedWrite, SimRecords};
@@ -146,20 +147,23 @@ impl RecordedWrites {
             }
             AssistantFact::WriteUndone { run } => {
                 self.undone.push(*run);
-                self.undo_ends += 1;
+                self.undo_ends += usize::from(self.undo_of(*run).is_some());
             }
+            // An undo that a copy inherited belongs to the original.
             AssistantFact::UndoFailed { run, why } => {
-                self.undo_ends += 1;
-                let undo = self.requests.iter().rev().find(|(_, request)| {
-                    let undone = request.parameters.get("run").and_then(serde_json::Value::as_u64);
-                    request.operation == DomainOperation::Undo && undone == Some(u64::from(run.0))
-                });
-                if let Some(undo) = undo.map(|(undo, _)| *undo) {
+                if let Some(undo) = self.undo_of(*run) {
+                    self.undo_ends += 1;
                     self.end(undo, RecordedWriteEnd::from_reason(why));
                 }
             }
             _ => {}
         }
+    }
+
+    /// Returns the last run that was to undo a write.
+    fn undo_of(&self, write: ToolRunId) -> Option<ToolRunId> {
+        let mut undos = self.requests.iter().rev().filter(|(_, request)| request.operation == DomainOperation::Undo);
+        undos.find(|(_, request)| request.parameters.get("run") == Some(&json!(write.0))).map(|(undo, _)| *undo)
     }
 
     fn purpose_of(&self, run: ToolRunId) -> Option<ToolRunPurpose> {
@@ -212,9 +216,9 @@ struct SessionMoment {
 
 /// Checks that each refusal is explained by a moment between the time when the input was sent and when it was refused.
 pub(crate) fn check_refusals(journal: &CheckedJournal, observations: &Observations) {
-    let refused = observations.refused.iter().filter(|refused| refused.session == journal.session);
+    let refused = observations.refused.iter().filter(|refused| refused.sent.session == journal.session);
     for refused in refused {
-        let is_explained = moments(journal, refused).iter().any(|moment| moment.explains(&refused.refusal));
+        let is_explained = moments(journal, refused).iter().any(|moment| moment.explains(refused));
         assert!(is_explained, "nothing in the history of {} explains {refused:?}", journal.session);
     }
 }
@@ -223,12 +227,12 @@ pub(crate) fn check_refusals(journal: &CheckedJournal, observations: &Observatio
 fn moments(journal: &CheckedJournal, refused: &RefusedInput) -> Vec<SessionMoment> {
     let mut moment = SessionMoment::default();
     let mut moments = Vec::new();
-    if refused.sent_at == Seq(0) {
+    if refused.sent.sent_at == Seq(0) {
         moments.push(moment.clone());
     }
     for recorded in journal.events.iter().take_while(|recorded| recorded.seq <= refused.refused_at) {
         moment.apply(&recorded.event);
-        if recorded.seq >= refused.sent_at {
+        if recorded.seq >= refused.sent.sent_at {
             moments.push(moment.clone());
         }
     }
@@ -261,14 +265,20 @@ impl SessionMoment {
         }
     }
 
-    fn explains(&self, refusal: &InputRefusal) -> bool {
-        match refusal {
+    fn explains(&self, refused: &RefusedInput) -> bool {
+        match &refused.refusal {
             InputRefusal::NotOpen => !self.is_open,
             InputRefusal::Closed { .. } => self.is_closed,
             InputRefusal::Busy => self.is_turn_running,
             InputRefusal::NoTurnRunning => !self.is_turn_running,
             InputRefusal::LastTurnNotFailed => self.is_turn_running || !self.has_failed_turn,
-            InputRefusal::FlowCommandRefused(_) => self.is_turn_running || self.writes.is_empty(),
+            InputRefusal::FlowCommandRefused(_) => {
+                let can_undo = match refused.sent.run_to_undo {
+                    Some(run) => self.writes.contains(&run),
+                    None => !self.writes.is_empty(),
+                };
+                self.is_turn_running || !can_undo
+            }
             _ => false,
         }
     }

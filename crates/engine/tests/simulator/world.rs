@@ -77,13 +77,21 @@ pub(crate) enum SendOutcome {
     Refused(String),
 }
 
-/// An input that a session refused.
+/// An input that was sent to a session.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusedInput {
+pub(crate) struct SentInput {
     pub session: SessionId,
     /// The last event of the session when the input was sent.
     pub sent_at: Seq,
-    /// The last event when the refusal arrived.
+    /// The write that it was to undo, if it named one.
+    pub run_to_undo: Option<ToolRunId>,
+}
+
+/// An input that a session refused.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusedInput {
+    pub sent: SentInput,
+    /// The last event of the session when the refusal arrived.
     pub refused_at: Seq,
     pub refusal: InputRefusal,
 }
