@@ -20,6 +20,7 @@ mod fact_display;
 pub mod facts;
 mod fragments;
 mod lessons;
+mod mcp_servers;
 mod project_context;
 mod rehearsal;
 mod routing;
@@ -31,6 +32,7 @@ mod tools;
 mod turn;
 mod workspace_claim;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
@@ -40,7 +42,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::{AskId, FragmentName};
 use segue_core::phase::ConditionVerdict;
-use segue_core::prompt::Prompt;
+use segue_core::prompt::{ModelToolSpec, Prompt};
 use serde_json::Value;
 
 use crate::workspace_tools::WorkspaceTool;
@@ -233,6 +235,14 @@ impl Flow for ProjectFlow {
         name: &FragmentName,
     ) -> RenderedFragment {
         self.with_context(view, |context| fragments::render_fragment(context, request, name.as_str()))
+    }
+
+    fn describe_tool<'t>(
+        &self,
+        view: &FlowContext<'_, ProjectState>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>> {
+        mcp_servers::describe_mcp_tool(&view.state.mcp, declared)
     }
 
     fn evaluate_condition(

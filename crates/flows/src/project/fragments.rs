@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::actions;
 use super::agents::render_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
+use super::mcp_servers::unavailable_mcp_tools;
 use super::project_context::ProjectFlowContext;
 use super::routing::{RouteOption, route_options};
 use super::spec::*;
@@ -295,6 +296,7 @@ fn render_phase(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Rendered
         "verifies": phase.checks == CheckMoment::Before,
         "tools": phase_tools(phase),
         "has_workspace": context.has_workspace(),
+        "unavailable": unavailable_mcp_tools(context, agent),
     });
     RenderedFragment::New {
         text: fill_template(prompt!("phase").1, &arguments),

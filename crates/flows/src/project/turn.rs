@@ -11,7 +11,7 @@ use super::project_context::{ProjectFlowContext, reply_step};
 use super::routing::route;
 use super::spec::{is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
-use super::{account, agents, evidence, workspace_claim};
+use super::{account, agents, evidence, mcp_servers, workspace_claim};
 use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
 
 /// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
@@ -44,8 +44,11 @@ pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
         return Vec::new();
     }
-    if let Some(steps) = evidence::prepare_turn(context) {
-        return steps;
+    let listing = mcp_servers::request_listing(context);
+    let prepared: Vec<FlowStep> =
+        listing.into_iter().chain(evidence::prepare_turn(context).into_iter().flatten()).collect();
+    if !prepared.is_empty() {
+        return prepared;
     }
     let phase = context.phase();
     if let Some(decision) = &state.decision {

@@ -9,6 +9,7 @@ mod crashes;
 mod definitions;
 mod injection;
 mod loops;
+mod mcp_servers;
 mod properties;
 mod support;
 mod support_desk;

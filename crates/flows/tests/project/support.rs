@@ -29,6 +29,8 @@ pub(crate) struct Project {
     pub(crate) lessons: Vec<Value>,
     /// The session that works in the workspace; while there is one, the claim is not granted.
     pub(crate) holder: Option<&'static str>,
+    /// What MCP servers say about their tools.
+    pub(crate) listing: Value,
 }
 
 pub(crate) fn phases_key() -> PhaseGraphKey {
@@ -57,6 +59,7 @@ impl Project {
             check_runs: 0,
             lessons: vec![],
             holder: None,
+            listing: json!({"servers": {}}),
         }
     }
 
@@ -125,6 +128,7 @@ impl Project {
                 "workspace": "w", "content_digest": digest, "files": self.files(), "files_total": self.files().len(),
                 "changes": [], "changes_total": 0, "checks": self.checks, "commands": [], "agents_md": self.agents_md,
             }),
+            "mcp_tools_list" => self.listing.clone(),
             "checkpoint_create" => json!({"checkpoint": digest, "files": 1, "bytes": 3}),
             "run_checks" => {
                 self.check_runs += 1;

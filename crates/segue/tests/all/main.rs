@@ -12,6 +12,7 @@ mod file_modes;
 mod flow_files;
 mod kill_rounds;
 mod logging;
+mod mcp_servers;
 mod models;
 mod plain_http;
 mod project;

@@ -1,9 +1,11 @@
 //! Tool calls that a model writes in the text of its answer, instead of making them.
 
 use segue_core::ids::AgentName;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
+use crate::project::mcp_servers::check_mcp_arguments;
 use crate::project::project_context::ProjectFlowContext;
 use crate::project::tools::agent_tools;
 use crate::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
@@ -49,13 +51,18 @@ pub(in crate::project) fn find_text_tool_call(
     let found = find_json_where(text, is_call).value?;
     let (name, arguments) = read_call(&found)?;
     let offered = agent_tools(context.definition, agent.as_str(), context.phase());
-    Some(match check_call(name, arguments, &offered) {
+    Some(match check_call(name, arguments, &offered, context.state().mcp.find(name)) {
         Ok(arguments) => TextToolCall::Valid { tool: name.to_owned(), arguments },
         Err(why) => TextToolCall::Invalid { why },
     })
 }
 
-fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<Value, String> {
+fn check_call(
+    name: &str,
+    arguments: Option<Value>,
+    offered: &[&str],
+    server_tool: Option<&ModelToolSpec>,
+) -> Result<Value, String> {
     if !offered.contains(&name) {
         let why = format!("the tool call in your text was not run: you have no tool `{name}` in this phase");
         return Err(why);
@@ -63,9 +70,12 @@ fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<
     let Some(arguments) = arguments else {
         return Err(format!("the tool call in your text was not run: `{name}` needs `arguments`"));
     };
-    match WorkspaceTool::from_name(name).map(|tool| WorkspaceToolRequest::parse(tool, &arguments)) {
+    let of_workspace =
+        WorkspaceTool::from_name(name).map(|tool| WorkspaceToolRequest::parse(tool, &arguments).map(drop));
+    let checked = of_workspace.or_else(|| server_tool.map(|tool| check_mcp_arguments(tool, &arguments)));
+    match checked {
         Some(Err(why)) => Err(format!("the tool call in your text was not run: {why}")),
-        Some(Ok(_)) | None => Ok(arguments),
+        Some(Ok(())) | None => Ok(arguments),
     }
 }
 

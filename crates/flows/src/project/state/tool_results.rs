@@ -13,6 +13,7 @@ use super::{
     WorkspaceContentDigest,
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
+use crate::mcp_tools::LIST_MCP_TOOLS;
 use crate::workspace_tools::{
     CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, ReadFileResult,
     RunCommandResult, WorkspaceStatus, WorkspaceTool,
@@ -37,6 +38,7 @@ impl ProjectState {
             work.refused_actions = 0;
             work.pending_write.take_if(|_| opened.tool.as_str() == WorkspaceTool::WriteFile.name());
         }
+        self.mcp.apply_run_opened(opened);
         self.runs.insert(opened.run, entry);
         let runs_checks = opened.tool.as_str() == WorkspaceTool::RunChecks.name();
         if runs_checks {
@@ -69,6 +71,9 @@ impl ProjectState {
             let failed = outcome != ToolRunOutcome::Done;
             let result = TextRunResult { tool: entry.tool.to_string(), text, failed };
             self.current_work_mut(agent).last_result = Some(result);
+        }
+        if entry.tool.as_str() == LIST_MCP_TOOLS {
+            self.mcp.apply_listing(outcome, value);
         }
         let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
         // The tool may have had its effect.
