@@ -142,6 +142,8 @@ pub const MCP_DESCRIPTION_CHARS_MAX: usize = 2_000;
 pub const MCP_SCHEMA_BYTES_MAX: usize = 16 * 1024;
 /// Most bytes of JSON with which all listed tools are described.
 pub const MCP_LISTING_BYTES_MAX: usize = 200 * 1024;
+/// Longest list of files that could not be merged, as the router is told, in characters.
+pub const MERGE_SUMMARY_CHARS_MAX: usize = 1_000;
 /// Longest reason why a server could not be asked, in characters.
 pub const MCP_PROBLEM_CHARS_MAX: usize = 400;
 /// Longest text of a result of an MCP server that an agent is shown, in bytes. The host cuts the text before it is fenced.

@@ -21,6 +21,7 @@ pub mod facts;
 mod fragments;
 mod lessons;
 mod mcp_servers;
+mod parallel_writers;
 mod project_context;
 mod rehearsal;
 mod routing;
@@ -183,6 +184,9 @@ fn handle_tool_ended(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     }
     if opened.tool.as_str() == WorkspaceTool::RestoreCheckpoint.name() {
         return evidence::handle_restored(context).unwrap_or_else(|| commands::handle_user_restore(context));
+    }
+    if opened.tool.as_str() == WorkspaceTool::RemoveCopy.name() {
+        return turn::handle_copy_removed(context);
     }
     turn::advance(context)
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use segue_core::event::{Event, RecordedEvent, ToolRunOpened, ToolRunOutcome};
 use segue_core::ids::{ToolRunId, UnixMillis};
-use segue_flows::workspace_tools::{ChecksResult, CommandEnd, CommandRun, FileChangeKind, FileChanges, RunCommandResult};
+use segue_flows::workspace_tools::{
+    ChecksResult, CommandEnd, CommandRun, FileChangeKind, FileChanges, MergeCopyResult, RunCommandResult,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -39,7 +41,8 @@ impl ToolRunLines {
             Event::ToolRunEnded { run, outcome, value, .. } => {
                 let (opened, started_at) = self.open.remove(run)?;
                 let checks = parse::<ChecksResult>(value.as_ref());
-                if opened.requested_by.is_none() && checks.is_none() {
+                let merged = parse::<MergeCopyResult>(value.as_ref());
+                if opened.requested_by.is_none() && checks.is_none() && merged.is_none() {
                     return None;
                 }
                 let took = format_duration(recorded.at.ms_since(started_at));
@@ -88,6 +91,10 @@ fn describe_result(outcome: ToolRunOutcome, value: Option<&Value>, checks: Optio
         let passed = checks.commands.iter().filter(|command| command.passed()).count();
         let mark = if checks.passed { "✓" } else { "✗" };
         return format!("{mark} {passed} of {} passed", checks.commands.len());
+    }
+    if let Some(merged) = parse::<MergeCopyResult>(value).filter(|merged| !merged.conflicts.is_empty()) {
+        let paths: Vec<String> = merged.conflicts.iter().map(|conflict| to_single_line(&conflict.path)).collect();
+        return format!("✗ not merged: {}", paths.join(", "));
     }
     if let Some(command) = parse::<RunCommandResult>(value) {
         return describe_command(&command.run);
@@ -162,9 +169,27 @@ mod tests {
         };
         let change = json!({"changes": [{"path": "a.rs", "kind": "modified", "lines_added": 3, "lines_removed": 1}]});
         for (tool, arguments, outcome, value, expected) in [
-            ("run_command", json!({"command": "make\u{1b}[31m"}), done, Some(command(0)), "run_command make · ✓ · 2.5 s"),
-            ("run_command", json!({"command": "make"}), ToolRunOutcome::Failed, Some(command(2)), "make · ✗ exit code 2 ·"),
-            ("write_file", json!({"content": "x", "path": "a.rs"}), done, Some(change), "write_file a.rs · ✓ a.rs +3 −1 ·"),
+            (
+                "run_command",
+                json!({"command": "make\u{1b}[31m"}),
+                done,
+                Some(command(0)),
+                "run_command make · ✓ · 2.5 s",
+            ),
+            (
+                "run_command",
+                json!({"command": "make"}),
+                ToolRunOutcome::Failed,
+                Some(command(2)),
+                "make · ✗ exit code 2 ·",
+            ),
+            (
+                "write_file",
+                json!({"content": "x", "path": "a.rs"}),
+                done,
+                Some(change),
+                "write_file a.rs · ✓ a.rs +3 −1 ·",
+            ),
             ("mcp__notes__list", json!({"id": 1}), ToolRunOutcome::Unknown, None, "{\"id\":1} · ? outcome unknown ·"),
             ("list_files", json!({}), ToolRunOutcome::Refused, None, "executor: list_files · ✗ refused ·"),
         ] {

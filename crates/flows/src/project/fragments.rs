@@ -214,6 +214,7 @@ fn log_line(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> Value {
     let speaker = match &entry.speaker {
         LogSpeaker::User { .. } => "the user".to_owned(),
         LogSpeaker::Agent(agent) => context.display_name(agent),
+        LogSpeaker::Workspace => "the workspace".to_owned(),
     };
     json!({"speaker": speaker, "text": wrap_in_code_fence(&truncate_chars(text.trim(), LOG_ENTRY_CHARS_MAX))})
 }

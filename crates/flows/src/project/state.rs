@@ -15,6 +15,7 @@ use super::facts::{
     ProjectPlan, WorkspaceCheckVerdict,
 };
 use super::mcp_servers::ListedMcpTools;
+use super::parallel_writers::WriterCopies;
 use super::workspace_claim::WorkspaceClaimWait;
 use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
 
@@ -90,6 +91,8 @@ pub struct ProjectState {
     pub(super) claim_wait: Option<WorkspaceClaimWait>,
     /// The tools of MCP servers, as the servers described them.
     pub(super) mcp: ListedMcpTools,
+    /// The copies of agents that work at the same time.
+    pub(super) writer_copies: WriterCopies,
 }
 
 /// A tool run that has not ended.

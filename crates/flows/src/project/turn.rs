@@ -11,7 +11,7 @@ use super::project_context::{ProjectFlowContext, reply_step};
 use super::routing::route;
 use super::spec::{is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
-use super::{account, agents, evidence, mcp_servers, workspace_claim};
+use super::{account, agents, evidence, mcp_servers, parallel_writers, workspace_claim};
 use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
 
 /// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
@@ -44,6 +44,9 @@ pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
         return Vec::new();
     }
+    if let Some(steps) = parallel_writers::merge_next_copy(context) {
+        return steps;
+    }
     let listing = mcp_servers::request_listing(context);
     let prepared: Vec<FlowStep> =
         listing.into_iter().chain(evidence::prepare_turn(context).into_iter().flatten()).collect();
@@ -55,7 +58,9 @@ pub(super) fn advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
         if decision.phase.as_str() != phase.name {
             return Vec::new();
         }
-        let prepared = workspace_claim::request_claim(context).or_else(|| evidence::prepare_visit(context));
+        let prepared = workspace_claim::request_claim(context)
+            .or_else(|| evidence::prepare_visit(context))
+            .or_else(|| parallel_writers::create_copies(context, decision));
         return prepared.unwrap_or_else(|| agents::open_turn(context, decision));
     }
     if phase.kind != PhaseKindDefinition::Work {
@@ -93,8 +98,18 @@ fn decide_on_plan(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     (!context.has_new_message()).then(|| context.stop(AskUserReason::PlanApproval))
 }
 
-/// Reacts to a routing turn that was counted: notices loops, then continues.
+/// Continues after the copy of an agent was merged and removed.
+pub(super) fn handle_copy_removed(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+    // The routing turn was counted before its copies were merged.
+    let steps = if context.view.session.current_turn.is_some() { handle_turn_counted(context) } else { Vec::new() };
+    if steps.is_empty() { advance(context) } else { steps }
+}
+
+/// Reacts to a routing turn that was counted: merges the copies of its agents, notices loops, then continues.
 pub(super) fn handle_turn_counted(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+    if let Some(steps) = parallel_writers::merge_next_copy(context) {
+        return steps;
+    }
     let state = context.state();
     let Some(turn) = state.turns.back().filter(|turn| turn.decision.phase == context.phase_name()) else {
         return Vec::new();

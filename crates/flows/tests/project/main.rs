@@ -10,6 +10,7 @@ mod definitions;
 mod injection;
 mod loops;
 mod mcp_servers;
+mod parallel_writers;
 mod properties;
 mod support;
 mod support_desk;

@@ -38,6 +38,7 @@ impl ProjectState {
             }
             Event::TurnStarted { turn, .. } => {
                 self.turn = Some(*turn);
+                self.writer_copies.retry_failed_merges();
                 self.is_prepared = false;
                 self.decision = None;
                 self.rejected_decisions = 0;
@@ -177,7 +178,7 @@ impl ProjectState {
         self.plan = None;
     }
 
-    fn push_feedback(&mut self, line: String) {
+    pub(super) fn push_feedback(&mut self, line: String) {
         if !self.feedback.contains(&line) {
             self.feedback.push(line);
         }
@@ -307,6 +308,7 @@ impl ProjectState {
         self.refused_decisions = 0;
         self.feedback.clear();
         self.metrics.entry(decision.phase.clone()).or_default().routing_turns += 1;
+        self.writer_copies.retry_failed_merges();
         let progress = self.progress_digest();
         // Without agents there is nothing to wait for.
         let is_closed = decision.agents.is_empty();
@@ -356,6 +358,7 @@ impl ProjectState {
         let covered = waiting.decision.agents.iter().all(|agent| waiting.completions.contains_key(agent));
         if covered {
             waiting.is_closed = true;
+            self.writer_copies.forget_missing_copies();
             let proper = waiting.completions.values().all(|done| done.how.is_proper());
             self.visit.turns_closed += 1;
             self.visit.completed = proper;
