@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::Project;
 
-const CLOSE: &str = "mcp__tickets__close";
+pub(crate) const CLOSE: &str = "mcp__tickets__close";
 
 /// The built-in flow, in which `execute` lists a tool of a server.
 fn definition() -> String {
@@ -25,7 +25,7 @@ fn listing(description: &str) -> Value {
     json!({"servers": {"tickets": {"tools": [tool]}}})
 }
 
-fn open(settings: Value) -> Project {
+pub(crate) fn open_with_server(settings: Value) -> Project {
     let flow = ProjectFlow::from_source(&definition()).unwrap_or_else(|errors| panic!("{errors}"));
     let mut project = Project::open_flow(flow, settings);
     project.listing = listing("closes a ticket");
@@ -33,7 +33,7 @@ fn open(settings: Value) -> Project {
 }
 
 fn in_execute(settings: Value) -> Project {
-    let mut project = open(settings);
+    let mut project = open_with_server(settings);
     project.walk_to("execute");
     project
 }
@@ -54,7 +54,7 @@ fn close_runs(project: &Project) -> Vec<ToolRunOpened> {
 
 #[test]
 fn tool_is_offered_only_in_the_phase_that_lists_it_as_its_server_describes_it() {
-    let mut project = open(json!({"workspace": "w"}));
+    let mut project = open_with_server(json!({"workspace": "w"}));
     project.walk_to("chat");
     assert_eq!(project.offered_tools("project-manager"), [""; 0]);
     let mut project = in_execute(json!({"workspace": "w"}));
@@ -116,7 +116,7 @@ fn approval_rules_hold_a_run() {
 
 #[test]
 fn tools_of_a_server_that_cannot_be_asked_are_not_offered_and_the_reason_is_told_in_a_fence() {
-    let mut project = open(json!({"workspace": "w"}));
+    let mut project = open_with_server(json!({"workspace": "w"}));
     project.listing = json!({"servers": {"tickets": {"error": "the server `tickets` cannot be started"}}});
     project.walk_to("execute");
     assert!(!project.offered_tools("executor").contains(&CLOSE.to_owned()));
