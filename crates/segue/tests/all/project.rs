@@ -60,7 +60,11 @@ fn tool_runs_are_shown_live_without_colours_and_not_with_json() {
     let place = place_with_workspace();
     let run = place.run(&["run", "--session", "a", "--set", "workspace=app", REQUEST]);
     assert_eq!(run.code, 0, "{} {}", run.out, run.err);
-    for line in ["executor: write_file greet.sh · ✓ greet.sh +", "run_checks · ✗ 0 of 1 passed · ", "run_checks · ✓ 1 of 1 passed"] {
+    for line in [
+        "executor: write_file greet.sh · ✓ greet.sh +",
+        "run_checks · ✗ 0 of 1 passed · ",
+        "run_checks · ✓ 1 of 1 passed",
+    ] {
         assert!(run.err.contains(line), "{line}: {}", run.err);
     }
     assert!(!run.err.contains('\u{1b}') && !run.out.contains("write_file"), "{} {}", run.out, run.err);
