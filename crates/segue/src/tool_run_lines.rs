@@ -57,7 +57,8 @@ impl ToolRunLines {
 /// Describes who runs what, with short arguments.
 fn describe_run(opened: &ToolRunOpened) -> String {
     let agent = opened.agent.as_ref().map(|agent| format!("{agent}: ")).unwrap_or_default();
-    let arguments = describe_arguments(&opened.arguments);
+    // The arguments of the flow's own runs are for machines.
+    let arguments = opened.requested_by.as_ref().map(|_| describe_arguments(&opened.arguments)).unwrap_or_default();
     let separator = if arguments.is_empty() { "" } else { " " };
     format!("{agent}{}{separator}{arguments}", opened.tool)
 }
@@ -204,7 +205,7 @@ mod tests {
     fn of_the_flows_own_runs_only_checks_are_shown() {
         let checks = json!({"content_digest": "a", "content_digest_after": "a", "passed": false, "changes": [], "commands": [
             {"command": "make", "end": {"kind": "exited", "code": 1}, "duration_ms": 1, "output_bytes": 0, "output_tail": ""}]});
-        let checked = line("run_checks", json!({}), ToolRunOutcome::Done, Some(checks));
+        let checked = line("run_checks", json!({"confirmed": []}), ToolRunOutcome::Done, Some(checks));
         assert_eq!(checked.as_deref(), Some("run_checks · ✗ 0 of 1 passed · 2.5 s"));
         assert_eq!(line("run_checks", json!({}), ToolRunOutcome::Done, Some(json!({"checkpoint": "a"}))), None);
     }

@@ -16,7 +16,7 @@ fn place_with_tool(tool: &str) -> Place {
     );
     place.write("letters.toml", &listed);
     let config = format!(
-        "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n[mcp_servers.notes]\ncommand = [\"sh\", {SERVER:?}, \
+        "[models.rehearsal]\nkind = \"rehearsal\"\nspeed = \"instant\"\n[mcp_servers.notes]\ncommand = [\"/bin/sh\", {SERVER:?}, \
          \"initialize\", \"requests.log\"]\n[flows.letters]\nfile = \"letters.toml\"\n"
     );
     place.write("segue.toml", &config);
@@ -29,7 +29,7 @@ fn server_needs_trust_in_the_folder_that_declares_it() {
     let mut command = place.command(&["send", "--flow", "letters", "hello"]);
     let run = Run::of(&command.env_remove("SEGUE_TRUST").output().expect("it runs"));
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.err.contains("start the program `sh") && run.err.contains("(MCP server `notes`)"), "{}", run.err);
+    assert!(run.err.contains("start the program `/bin/sh") && run.err.contains("(MCP server `notes`)"), "{}", run.err);
     let mut command = place.command(&["flows", "check", "letters.toml"]);
     let run = Run::of(&command.env_remove("SEGUE_TRUST").output().expect("it runs"));
     assert_eq!(run.code, 0, "{run:?}");
