@@ -8,6 +8,7 @@ mod step;
 mod text_lookup;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::context::RenderedFragment;
 use crate::event::{CallOpened, CallRequest, PhaseGraphKey, RecordedEvent, ToolRunOpened};
 use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::ConditionVerdict;
-use crate::prompt::{ChatRole, Prompt, ToolCall};
+use crate::prompt::{ChatRole, ModelToolSpec, Prompt, ToolCall};
 use crate::session::Session;
 use crate::signal::SignalForm;
 
@@ -71,6 +72,16 @@ pub trait Flow: Send + Sync + 'static {
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
+
+    /// Describes a declared tool to the model of a call that is about to be offered it; `None` if the tool cannot be used now.
+    /// A flow overrides this for tools whose descriptions it learns during a session.
+    fn describe_tool<'t>(
+        &self,
+        _view: &FlowContext<'_, Self::State>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>> {
+        Some(Cow::Borrowed(declared))
+    }
 
     /// Evaluates a condition that a guard names.
     fn evaluate_condition(
@@ -262,6 +273,12 @@ pub trait DynFlow: Send + Sync {
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
+    /// See [`Flow::describe_tool`].
+    fn describe_tool<'t>(
+        &self,
+        context: DynFlowContext<'_>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>>;
     /// See [`Flow::evaluate_condition`].
     fn evaluate_condition(
         &self,
@@ -325,6 +342,14 @@ impl<F: Flow> DynFlow for F {
         name: &FragmentName,
     ) -> RenderedFragment {
         Flow::render_fragment(self, &context.downcast::<F>(), request, name)
+    }
+
+    fn describe_tool<'t>(
+        &self,
+        context: DynFlowContext<'_>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>> {
+        Flow::describe_tool(self, &context.downcast::<F>(), declared)
     }
 
     fn evaluate_condition(

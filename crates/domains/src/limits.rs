@@ -10,25 +10,11 @@ pub const GET_ROWS_MAX: usize = 200;
 pub const RUNS_KEPT_MAX: i64 = 10_000;
 /// Most databases of owners that are kept open.
 pub const OPEN_DATABASES_MAX: usize = 64;
-/// Most connections to servers that are kept open, over all owners and domains.
-pub const MCP_CONNECTIONS_MAX: usize = 64;
 /// How long a request waits for another process that is writing to the same file.
 pub const DATABASE_BUSY_MS_MAX: u64 = 10_000;
 /// How many links are followed to find a record's label.
 pub const LABEL_DEPTH_MAX: u32 = 4;
 /// Most labels listed in a refusal.
 pub const BLOCKING_LABELS_MAX: usize = 5;
-/// Longest wait for a server to start and negotiate the protocol; the library itself waits ten seconds for the newer version.
-pub const MCP_START_MS_MAX: u64 = 40_000;
-/// Longest wait for an HTTP connection to a server.
-pub const MCP_CONNECT_MS_MAX: u64 = 10_000;
-/// Default timeout of a request to a server.
-pub const MCP_CALL_MS: u64 = 120_000;
-/// Most pages read from a server's list of tools.
-pub const MCP_TOOL_PAGES_MAX: usize = 20;
-/// Largest message accepted from a server, in bytes; the library drops larger ones.
-pub const MCP_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Longest text passed on from a server, in bytes.
-pub const MCP_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most records passed on from one result of a server.
 pub const MCP_ROWS_MAX: usize = 100;

@@ -125,11 +125,12 @@ impl ToolInvocation {
 #[derive(Clone, Default)]
 pub struct ToolRegistry {
     by_name: BTreeMap<ToolName, Arc<dyn Tool>>,
+    by_prefix: BTreeMap<String, Arc<dyn Tool>>,
 }
 
 impl std::fmt::Debug for ToolRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.by_name.keys()).finish()
+        f.debug_list().entries(self.by_name.keys()).entries(self.by_prefix.keys()).finish()
     }
 }
 
@@ -141,9 +142,19 @@ impl ToolRegistry {
         self
     }
 
+    /// Adds a tool for all names that begin with `prefix` and have no tool of their own. It reads from the request which one is
+    /// meant.
+    #[must_use]
+    pub fn with_tool_prefix(mut self, prefix: &str, tool: Arc<dyn Tool>) -> Self {
+        self.by_prefix.insert(prefix.to_owned(), tool);
+        self
+    }
+
     /// Runs the requested tool, or fails if there is no such tool.
     pub(crate) async fn run_tool(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
-        match self.by_name.get(&request.opened.tool) {
+        let name = &request.opened.tool;
+        let of_prefix = || self.by_prefix.iter().find(|(prefix, _)| name.as_str().starts_with(prefix.as_str()));
+        match self.by_name.get(name).or_else(|| of_prefix().map(|(_, tool)| tool)) {
             Some(tool) => tool.run(request, context).await,
             None => ToolResult::failed(format!("the tool `{}` is not connected", request.opened.tool)),
         }

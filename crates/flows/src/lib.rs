@@ -30,6 +30,7 @@ pub mod concierge;
 mod fact;
 mod fragment_specs;
 pub mod limits;
+pub mod mcp_tools;
 pub mod project;
 pub mod prompt_overrides;
 pub mod team;

@@ -142,6 +142,24 @@ pub const PARTIAL_ANALYSIS_CHARS_MAX: usize = 4_000;
 pub const PROMPT_OVERRIDE_BYTES_MAX: usize = 32 * 1024;
 /// Bytes of all prompt templates of a session.
 pub const PROMPT_OVERRIDES_BYTES_MAX: usize = 128 * 1024;
+/// Longest name of a tool of an MCP server in a flow file, in characters. Vendors accept no longer names.
+pub const MCP_TOOL_NAME_CHARS_MAX: usize = 64;
+/// Most tools of MCP servers that a flow file lists.
+pub const DEFINITION_MCP_TOOLS_MAX: usize = 64;
+/// Longest description of a tool by its server, in characters.
+pub const MCP_DESCRIPTION_CHARS_MAX: usize = 2_000;
+/// Longest schema of the arguments of a tool of an MCP server, in bytes of JSON.
+pub const MCP_SCHEMA_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes of JSON with which all listed tools are described.
+pub const MCP_LISTING_BYTES_MAX: usize = 200 * 1024;
+/// Longest list of files that could not be merged, as the router is told, in characters.
+pub const MERGE_SUMMARY_CHARS_MAX: usize = 1_000;
+/// Longest reason why a server could not be asked, in characters.
+pub const MCP_PROBLEM_CHARS_MAX: usize = 400;
+/// Longest text of a result of an MCP server that an agent is shown, in bytes. The host cuts the text before it is fenced.
+pub const MCP_RESULT_TEXT_BYTES_MAX: usize = 80 * 1024;
+/// Longest time in which servers describe their tools.
+pub const MCP_LIST_RUN_MS_MAX: u64 = 60 * 1_000;
 /// Most references listed in the schema of an answer; if more are known, any text is allowed there and checked later.
 pub const SCHEMA_REFERENCES_MAX: usize = 300;
 /// Most references read from one list of a model.

@@ -20,6 +20,8 @@ mod fact_display;
 pub mod facts;
 mod fragments;
 mod lessons;
+pub(crate) mod mcp_servers;
+mod parallel_writers;
 mod project_context;
 mod rehearsal;
 mod routing;
@@ -31,6 +33,7 @@ mod tools;
 mod turn;
 mod workspace_claim;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
@@ -40,7 +43,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::{AskId, FragmentName};
 use segue_core::phase::ConditionVerdict;
-use segue_core::prompt::Prompt;
+use segue_core::prompt::{ModelToolSpec, Prompt};
 use serde_json::Value;
 
 use crate::workspace_tools::WorkspaceTool;
@@ -184,6 +187,9 @@ fn handle_tool_ended(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if opened.tool.as_str() == WorkspaceTool::RestoreCheckpoint.name() {
         return evidence::handle_restored(context).unwrap_or_else(|| commands::handle_user_restore(context));
     }
+    if opened.tool.as_str() == WorkspaceTool::RemoveCopy.name() {
+        return turn::handle_copy_removed(context);
+    }
     turn::advance_unless_waiting(context)
 }
 
@@ -235,6 +241,14 @@ impl Flow for ProjectFlow {
         name: &FragmentName,
     ) -> RenderedFragment {
         self.with_context(view, |context| fragments::render_fragment(context, request, name.as_str()))
+    }
+
+    fn describe_tool<'t>(
+        &self,
+        view: &FlowContext<'_, ProjectState>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>> {
+        mcp_servers::describe_mcp_tool(&view.state.mcp, declared)
     }
 
     fn evaluate_condition(

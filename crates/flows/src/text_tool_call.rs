@@ -1,8 +1,10 @@
 //! Tool calls that a model writes in the text of its answer, instead of making them.
 
+use segue_core::prompt::ModelToolSpec;
 use segue_core::signal::{find_json, find_json_where};
 use serde_json::Value;
 
+use crate::project::mcp_servers::check_mcp_arguments;
 use crate::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
 
 /// A tool call in a text.
@@ -34,23 +36,30 @@ fn read_call(value: &Value) -> Option<(&str, Option<Value>)> {
     Some((name, arguments))
 }
 
-/// Finds a tool call in a text. `is_tool` says which names are tools of the flow, `offered` which of them the agent has now.
-pub(crate) fn find_text_tool_call(
+/// Finds a tool call in a text. `is_tool` says which names are tools of the flow, `offered` which of them the agent has now,
+/// and `find_server_tool` how an MCP server describes one.
+pub(crate) fn find_text_tool_call<'a>(
     text: &str,
     is_tool: impl Fn(&str) -> bool,
     offered: &[&str],
+    find_server_tool: impl Fn(&str) -> Option<&'a ModelToolSpec>,
 ) -> Option<TextToolCall> {
     let is_call =
         |value: &Value| read_call(value).is_some_and(|(name, arguments)| is_tool(name) || arguments.is_some());
     let found = find_json_where(text, is_call).value?;
     let (name, arguments) = read_call(&found)?;
-    Some(match check_call(name, arguments, offered) {
+    Some(match check_call(name, arguments, offered, find_server_tool(name)) {
         Ok(arguments) => TextToolCall::Valid { tool: name.to_owned(), arguments },
         Err(why) => TextToolCall::Invalid { why },
     })
 }
 
-fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<Value, String> {
+fn check_call(
+    name: &str,
+    arguments: Option<Value>,
+    offered: &[&str],
+    server_tool: Option<&ModelToolSpec>,
+) -> Result<Value, String> {
     if !offered.contains(&name) {
         let why = format!("the tool call in your text was not run: you have no tool `{name}` in this phase");
         return Err(why);
@@ -58,9 +67,12 @@ fn check_call(name: &str, arguments: Option<Value>, offered: &[&str]) -> Result<
     let Some(arguments) = arguments else {
         return Err(format!("the tool call in your text was not run: `{name}` needs `arguments`"));
     };
-    match WorkspaceTool::from_name(name).map(|tool| WorkspaceToolRequest::parse(tool, &arguments)) {
+    let of_workspace =
+        WorkspaceTool::from_name(name).map(|tool| WorkspaceToolRequest::parse(tool, &arguments).map(drop));
+    let checked = of_workspace.or_else(|| server_tool.map(|tool| check_mcp_arguments(tool, &arguments)));
+    match checked {
         Some(Err(why)) => Err(format!("the tool call in your text was not run: {why}")),
-        Some(Ok(_)) | None => Ok(arguments),
+        Some(Ok(())) | None => Ok(arguments),
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
         CliCommand::RunCommand(arguments) => session_actions::run_flow_command(global, arguments).await,
         CliCommand::Undo(arguments) => session_actions::undo_last_write(global, arguments).await,
         CliCommand::Phase(arguments) => phase::run_phase(global, arguments).await,
-        CliCommand::Flows(arguments) => flows::run_flows(global, arguments),
+        CliCommand::Flows(arguments) => flows::run_flows(global, arguments).await,
         CliCommand::Config => config::run_show_config(global).await,
         CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
         CliCommand::Backup(arguments) => backup::run_backup(global, &arguments),

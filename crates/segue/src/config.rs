@@ -4,6 +4,7 @@
 mod approval;
 mod flow_files;
 mod locations;
+mod mcp_servers;
 mod parser;
 mod prompts;
 mod records;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
+use segue_mcp::McpAgentServer;
 use segue_models::ModelCatalog;
 use segue_models::card::TokenPrice;
 use segue_models::catalog::VendorModelSpec;
@@ -25,7 +27,7 @@ use segue_tools::WorkspaceConfig;
 use serde_json::Value;
 
 pub(crate) use approval::ApprovalConfig;
-pub(crate) use flow_files::{FlowFile, RecordedDefinitionLoader};
+pub(crate) use flow_files::{FlowFile, REPLACEABLE_FLOW, RecordedDefinitionLoader};
 pub(crate) use locations::{ConfigFileOrigin, UserDirs, find_config_file};
 pub(crate) use parser::{add_models_named_in_flow_settings, parse_config, validate_config};
 pub(crate) use records::{DomainFile, default_records_path};
@@ -73,6 +75,8 @@ pub(crate) struct Config {
     pub domains: Vec<ConfigValue<DomainFile>>,
     /// The folders in which agents work, by name.
     pub workspaces: BTreeMap<String, ConfigValue<WorkspaceConfig>>,
+    /// The MCP servers whose tools phases can list, by name.
+    pub mcp_servers: BTreeMap<String, ConfigValue<McpAgentServer>>,
     /// The user's own flows.
     pub flow_files: Vec<ConfigValue<FlowFile>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,
@@ -204,6 +208,7 @@ impl Config {
             records: None,
             domains: Vec::new(),
             workspaces: BTreeMap::new(),
+            mcp_servers: BTreeMap::new(),
             flow_files: Vec::new(),
             model_limits: BTreeMap::new(),
             server_limits: ServerLimitsConfig::default(),

@@ -15,19 +15,24 @@ use segue_core::session::Session;
 use segue_engine::{Engine, SessionUpdate, Subscription};
 
 use crate::limits::EVENTS_BATCH_MAX;
-use crate::print;
+use crate::print::{self, stderr_paint};
 use crate::progress_text::{ProgressCallGroups, render_progress};
 use crate::terminal::now_millis;
+use crate::tool_run_lines::ToolRunLines;
 use live_reply::LiveReplyPrinter;
 pub(crate) use progress_line::ProgressLine;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Whether replies are printed while they stream in.
+/// What is printed while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiveOutputTarget {
+    /// Replies while they stream in, and the tool runs of agents on standard error.
     Stdout,
+    /// Only the tool runs of agents, on standard error.
     Off,
+    /// Nothing: the result is printed as JSON.
+    Json,
 }
 
 /// A call of a followed turn.
@@ -123,7 +128,11 @@ pub(crate) struct SessionFollower<'e> {
     updates: Subscription,
     calls: BTreeMap<CallId, FollowedCall>,
     replies: Vec<String>,
+    live: LiveOutputTarget,
     live_reply: LiveReplyPrinter,
+    tool_runs: ToolRunLines,
+    /// The lines of tool runs that ended while a reply was streaming in.
+    waiting_lines: Vec<String>,
     progress: ProgressLine,
     call_groups: ProgressCallGroups,
     started_at: UnixMillis,
@@ -147,7 +156,10 @@ impl<'e> SessionFollower<'e> {
             updates,
             calls: BTreeMap::new(),
             replies: Vec::new(),
+            live,
             live_reply: LiveReplyPrinter::new(live),
+            tool_runs: ToolRunLines::default(),
+            waiting_lines: Vec::new(),
             progress: ProgressLine::new(),
             call_groups: ProgressCallGroups::default(),
             started_at: now_millis(),
@@ -297,12 +309,25 @@ impl<'e> SessionFollower<'e> {
         self.progress.clear();
         print::write_stdout(&self.live_reply.finish_reply(call, &text))?;
         self.replies.push(text);
+        self.print_tool_lines();
         Ok(())
+    }
+
+    /// Prints the lines of tool runs that have ended, unless a reply is streaming in.
+    fn print_tool_lines(&mut self) {
+        if self.waiting_lines.is_empty() || self.live_reply.is_streaming() {
+            return;
+        }
+        self.progress.clear();
+        for line in self.waiting_lines.drain(..) {
+            print::write_stderr_line(&stderr_paint().dim(line));
+        }
     }
 
     fn finish_turn(mut self, turn: TurnId, outcome: TurnOutcome) -> anyhow::Result<FollowOutcome> {
         self.progress.clear();
         print::write_stdout(&self.live_reply.abandon_reply())?;
+        self.print_tool_lines();
         let calls = self.calls.into_values().filter(|call| call.turn == Some(turn)).collect();
         Ok(FollowOutcome::TurnFinished(FollowedTurn { turn, outcome, replies: self.replies, calls }))
     }
@@ -322,6 +347,9 @@ impl<'e> SessionFollower<'e> {
             self.calls.insert(opened.call, call);
         }
         update_followed_calls(&event.event, &mut self.calls);
+        let line = self.tool_runs.apply_event(event);
+        self.waiting_lines.extend(line.filter(|_| self.live != LiveOutputTarget::Json));
+        self.print_tool_lines();
     }
 }
 

@@ -58,6 +58,10 @@ pub(crate) const RECONNECTS_MAX: usize = 60;
 pub(crate) const EVENTS_BATCH_MAX: usize = 1_024;
 /// Sessions with pending work that are counted for a message.
 pub(crate) const PENDING_SESSIONS_SHOWN_MAX: usize = 1_000;
+/// The arguments of a tool run in its line, in columns.
+pub(crate) const TOOL_ARGUMENTS_CHARS_MAX: usize = 60;
+/// Changed files in the line of a tool run.
+pub(crate) const TOOL_CHANGES_SHOWN_MAX: usize = 3;
 /// The progress of a tool in the progress line, in characters.
 pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
 /// How long a node of a cluster waits at shutdown for the calls and tools that are running, in milliseconds.

@@ -21,6 +21,7 @@ mod setup;
 mod store_location;
 mod suggest;
 mod terminal;
+mod tool_run_lines;
 mod trust;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use segue_core::session::{OpenCall, OpenCallStatus, Session};
 
 use crate::limits::TOOL_PROGRESS_CHARS_MAX;
 use crate::print::number_format::format_duration;
+use crate::tool_run_lines::describe_arguments;
 
 const SPINNER_FRAMES: &[&str] = &["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
@@ -78,9 +79,14 @@ impl ProgressCallGroups {
     }
 
     fn describe_tool(&self, tool: &ToolRunOpened) -> String {
+        let arguments = describe_arguments(&tool.arguments);
+        // The arguments of the flow's own runs are for machines.
+        let separator = if arguments.is_empty() || tool.requested_by.is_none() { "" } else { " " };
+        let arguments = if separator.is_empty() { "" } else { arguments.as_str() };
+        let tool_with_arguments = format!("{}{separator}{arguments}", tool.tool);
         match self.tool_progress.get(&tool.run).filter(|progress| !progress.is_empty()) {
-            Some(progress) => format!("{}: {progress}", tool.tool),
-            None => tool.tool.to_string(),
+            Some(progress) => format!("{tool_with_arguments}: {progress}"),
+            None => tool_with_arguments,
         }
     }
 

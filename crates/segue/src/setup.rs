@@ -18,6 +18,7 @@ use segue_engine::tools::ToolRegistry;
 use segue_engine::{CrossNodeUpdateSource, Engine, EngineConfig, SessionPlacement, SessionResumePolicy};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
+use segue_mcp::McpAgentTools;
 use segue_models::ModelRegistry;
 use segue_server::{CrossServerSharedState, HttpCrossNodeUpdateSource, KeyCallPolicy};
 use segue_tools::{SupervisorProgram, WorkspaceToolHost};
@@ -191,6 +192,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     };
     let workspaces =
         WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), SupervisorProgram::this_program());
+    let agent_servers = McpAgentTools::new(config.mcp_agent_servers());
     let is_cluster = matches!(StoreLocation::parse(&store.value), StoreLocation::Database(_));
     let (store, shared) =
         StoreLocation::parse(&store.value).open_with_shared_state(start.node.clone(), &data_folder)?;
@@ -206,7 +208,7 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     let placement = config.session_placement_for_labels(&start.node.placements).filter(|_| is_cluster);
     let setup = EngineConfig {
         placement: placement.map(|placement| Arc::new(placement) as Arc<dyn SessionPlacement>),
-        tools: workspaces.add_to(tool_registry(records, config.all_domains())),
+        tools: agent_servers.add_to(workspaces.add_to(tool_registry(records, config.all_domains()))),
         models: assigned.models,
         model_assignment: assigned.assignment,
         model_limits: engine_model_limits(&config),

@@ -56,6 +56,26 @@ fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateDatabase, name: St
     Ok(copy)
 }
 
+/// Opens the copy of the agent that requested a run, if its session has made one for it. Several agents of a session that
+/// change files at the same time have a copy each, with the name of the agent.
+pub(crate) fn open_agent_copy(
+    workspace: OpenWorkspace,
+    state: &WorkspaceStateDatabase,
+    request: &ToolInvocation,
+) -> Result<OpenWorkspace, String> {
+    let agent = request.opened.agent.as_ref().filter(|_| request.opened.requested_by.is_some());
+    // An agent whose name is not that of a copy has none.
+    let Some(Ok(name)) = agent.map(|agent| full_copy_name(request, agent.as_str())) else { return Ok(workspace) };
+    match state.find_copy(&workspace.name, &workspace.owner, &name)? {
+        Some(copy) => {
+            let root = ConfinedFolder::open(&copy_folder(state, &workspace.name, &copy.name))
+                .map_err(|error| format!("the copy `{name}` cannot be opened: {error}"))?;
+            Ok(workspace.with_copy(&name, root))
+        }
+        None => Ok(workspace),
+    }
+}
+
 /// Returns the name of a copy that no other session uses.
 fn full_copy_name(request: &ToolInvocation, name: &str) -> Result<String, String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -107,11 +127,21 @@ pub(crate) fn merge_copy(
         for conflict in &conflicts {
             text.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.reason));
         }
+        let copy_checkpoint = match conflicts.is_empty() {
+            true => None,
+            false => {
+                let of_copy = workspace
+                    .clone()
+                    .with_copy(&copy.name, ConfinedFolder::open(&folder).map_err(|error| error.to_string())?);
+                Some(save_checkpoint(&of_copy, state, &format!("{} before it was merged", copy.name))?.id)
+            }
+        };
         let result = MergeCopyResult {
             changes: listed_changes(&diffed),
             conflicts,
             content_digest: merged.digest(),
             previous: previous.id,
+            copy_checkpoint,
         };
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
     })

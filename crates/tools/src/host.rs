@@ -20,7 +20,7 @@ use crate::checkpoint::{
 };
 use crate::command::{CommandLimits, CommandRunner, SupervisorProgram};
 use crate::command_line::CommandLine;
-use crate::copies::{create_copy, merge_copy, remove_copy};
+use crate::copies::{create_copy, merge_copy, open_agent_copy, remove_copy};
 use crate::file_diff::{DiffedChange, diff_artifacts};
 use crate::file_tools::{FileTools, result_with_value};
 use crate::find_tools::{file_listing, list_files, search_files};
@@ -184,6 +184,7 @@ impl WorkspaceToolRun {
             let state = inner.state()?;
             state.check_lease_epoch(&session_key(&invocation), context.lease_epoch)?;
             let workspace = inner.workspaces.open_for(&invocation, &state)?;
+            let workspace = open_agent_copy(workspace, &state, &invocation)?;
             Ok(Self { inner, state, invocation, context, workspace })
         })
         .await

@@ -175,7 +175,10 @@ async fn run_conversation(messages: &[&str], signals: &str, batch: &str) -> Resu
     let options = SessionOptions { settings, ..SessionOptions::default() };
     let session = engine.open_session(&"concierge".into(), options).await?;
     for (index, message) in messages.iter().enumerate() {
-        let text = format!("{message} {}", sample_text::words_of_tokens(USER_TOKENS.saturating_sub(count_o200k_tokens(message))));
+        let text = format!(
+            "{message} {}",
+            sample_text::words_of_tokens(USER_TOKENS.saturating_sub(count_o200k_tokens(message)))
+        );
         let report = engine.send_and_wait(&session, UserMessage::from(text.as_str())).await?;
         if report.outcome != TurnOutcome::Done {
             bail!("turn {} ended with {:?}", index + 1, report.outcome);

@@ -1,5 +1,7 @@
 //! Opens calls: chooses the thread, renders the fragments of the prompt, and writes the receipt.
 
+use std::borrow::Cow;
+
 use super::ImmediateOrDeferredEffects;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
@@ -480,12 +482,13 @@ impl<'a> DecisionDraft<'a> {
     /// Returns the tools that the role may use in its phase, as JSON.
     fn allowed_tools_json(&self, role: &RoleSpec, visit: Option<&PhaseVisit>) -> Option<String> {
         let spec = self.spec();
-        let tools: Vec<&ModelToolSpec> = role
+        let subject = EventSubject::default();
+        let tools: Vec<Cow<'_, ModelToolSpec>> = role
             .tools
             .iter()
             .filter(|tool| self.is_tool_allowed(visit, tool))
             .filter_map(|tool| spec.tools.get(tool))
-            .map(|tool| &tool.spec)
+            .filter_map(|tool| self.flow.describe_tool(self.flow_context(&subject), &tool.spec))
             .collect();
         if tools.is_empty() {
             return None;

@@ -1,12 +1,12 @@
 //! Converts the result of an MCP tool into records, as the domain declares them. The size of what is passed on is limited.
 
-use rmcp::model::{CallToolResult, ContentBlock, EmbeddedResource, ResourceContents};
 use segue_flows::assistant::domain::{DomainSchema, McpToolConfig};
 use segue_flows::assistant::tools::{DomainToolResult, ToolResultRecord};
 use segue_flows::limits::RECORD_TEXT_CHARS_MAX;
+use segue_mcp::{CallToolResult, tool_result_text, truncate_server_text};
 use serde_json::{Map, Value, json};
 
-use crate::limits::{MCP_ROWS_MAX, MCP_TEXT_BYTES_MAX, READ_BYTES_MAX};
+use crate::limits::{MCP_ROWS_MAX, READ_BYTES_MAX};
 
 /// Converts a result. If no records are declared or found, the text is passed on.
 pub(super) fn convert_tool_result(
@@ -14,7 +14,7 @@ pub(super) fn convert_tool_result(
     tool: Option<&McpToolConfig>,
     result: &CallToolResult,
 ) -> DomainToolResult {
-    let text = result_text(result);
+    let text = tool_result_text(result);
     if result.is_error == Some(true) {
         let why = if text.is_empty() { "the server reports a failure".to_owned() } else { text };
         return DomainToolResult { refusal: Some(truncate_server_text(why)), ..DomainToolResult::default() };
@@ -36,31 +36,6 @@ pub(super) fn convert_tool_result(
             DomainToolResult { text: Some(truncate_server_text(text)), ..DomainToolResult::default() }
         }
     }
-}
-
-/// Returns the text of a result; other content is named by its type.
-fn result_text(result: &CallToolResult) -> String {
-    let block_text = |block: &ContentBlock| match block {
-        ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Resource(EmbeddedResource {
-            resource: ResourceContents::TextResourceContents { text, .. },
-            ..
-        }) => text.clone(),
-        other => {
-            let kind = serde_json::to_value(other).ok().and_then(|value| Some(value.get("type")?.as_str()?.to_owned()));
-            format!("[{}]", kind.as_deref().unwrap_or("content that is not text"))
-        }
-    };
-    result.content.iter().map(block_text).collect::<Vec<_>>().join("\n")
-}
-
-/// Cuts a text to the allowed length.
-fn truncate_server_text(mut text: String) -> String {
-    if text.len() > MCP_TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(MCP_TEXT_BYTES_MAX));
-        text.push('…');
-    }
-    text
 }
 
 fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<ToolResultRecord>> {

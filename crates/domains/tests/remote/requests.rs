@@ -6,11 +6,12 @@ use std::path::Path;
 use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_domains::McpGatewayTool;
-use segue_domains::limits::{MCP_TEXT_BYTES_MAX, RESULT_BYTES_MAX};
+use segue_domains::limits::RESULT_BYTES_MAX;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainToolResult, MCP_TOOL};
+use segue_mcp::limits::MCP_TEXT_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::notes_server::{self, NOOR, Notes, OAK};

@@ -1,6 +1,7 @@
 //! The flows that are simulated: three of the built-in flows and the four sample flows, with limits and policies drawn
 //! from the seed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
@@ -12,7 +13,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
-use segue_core::prompt::Prompt;
+use segue_core::prompt::{ModelToolSpec, Prompt};
 use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
 use serde_json::Value;
 
@@ -90,6 +91,14 @@ impl DynFlow for TunedFlow {
         name: &FragmentName,
     ) -> RenderedFragment {
         self.inner.render_fragment(context, request, name)
+    }
+
+    fn describe_tool<'t>(
+        &self,
+        context: DynFlowContext<'_>,
+        declared: &'t ModelToolSpec,
+    ) -> Option<Cow<'t, ModelToolSpec>> {
+        self.inner.describe_tool(context, declared)
     }
 
     fn evaluate_condition(

@@ -55,7 +55,7 @@ pub(super) fn with_action_form(
 pub(super) fn find_text_call(context: &ProjectFlowContext<'_>, agent: &AgentName, text: &str) -> Option<TextToolCall> {
     let is_tool = |name: &str| context.spec.tools.keys().any(|tool| tool.as_str() == name);
     let offered = agent_tools(context.definition, agent.as_str(), context.phase());
-    find_text_tool_call(text, is_tool, &offered)
+    find_text_tool_call(text, is_tool, &offered, |name| context.state().mcp.find(name))
 }
 
 /// Returns whether an agent chooses an action before it answers the user.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::{DefinitionError, FlowDefinitionErrors};
+pub use load::{DefinitionError, FlowDefinitionErrors, LocatedMcpTool};
 pub use starter::starter_definition;
 
 /// The JSON schema of a flow file, for editors.
@@ -192,7 +192,8 @@ pub struct PhaseDefinition {
     /// The agents that may work in the phase. The first one works by default.
     #[serde(default)]
     pub agents: Vec<String>,
-    /// The tools that may be used: names of tools, or the groups `@read`, `@write` and `@run`.
+    /// The tools that may be used: names of tools, or the groups `@read`, `@write` and `@run`. A tool of an MCP server is written
+    /// `mcp__SERVER__TOOL`.
     #[serde(default)]
     pub tools: Vec<String>,
     #[serde(default)]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::actions;
 use super::agents::render_mid_work_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
+use super::mcp_servers::unavailable_mcp_tools;
 use super::project_context::ProjectFlowContext;
 use super::routing::{RouteOption, route_options};
 use super::spec::*;
@@ -215,6 +216,7 @@ fn log_entry_template_data(context: &ProjectFlowContext<'_>, entry: &LogEntry) -
     let speaker = match &entry.speaker {
         LogSpeaker::User { .. } => "the user".to_owned(),
         LogSpeaker::Agent(agent) => context.display_name(agent),
+        LogSpeaker::Workspace => "the workspace".to_owned(),
     };
     json!({"speaker": speaker, "text": wrap_in_code_fence(&truncate_chars(text.trim(), LOG_ENTRY_CHARS_MAX))})
 }
@@ -299,6 +301,7 @@ fn render_phase(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Rendered
         "verifies": phase.checks == CheckMoment::Before,
         "tools": phase_tools(phase),
         "has_workspace": context.has_workspace(),
+        "unavailable": unavailable_mcp_tools(context, agent),
     });
     RenderedFragment::New {
         text: fill_template(prompt!("phase").1, &arguments),

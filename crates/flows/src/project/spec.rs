@@ -17,10 +17,12 @@ use super::commands::command_specs;
 use super::definition::{
     AgentDefinition, CompletionMode, FlowCondition, FlowDefinition, PhaseDefinition, PhaseKindDefinition, PhaseMemory,
 };
+use super::mcp_servers::listed_mcp_tools;
 use super::settings::setting_specs;
 use super::tools::{ROUTER_ROLE, agent_tools, complete_tool_declaration, learn_tool_declaration, phase_tools};
 use crate::fragment_specs::{fragment_keeping_end, fragment_keeping_start, message_fragment};
 use crate::limits::{AGENT_CALLS_PER_TURN_MAX, AGENT_REPLY_TOKENS_MAX, CONTENT_TOKENS_MAX, DECISION_TOKENS_MAX};
+use crate::mcp_tools::{McpToolName, list_mcp_tools_declaration, mcp_tool_declaration};
 use crate::workspace_tools::WorkspaceTool;
 
 /// The name of the phase graph.
@@ -82,6 +84,13 @@ pub(super) fn definition_to_spec(definition: &FlowDefinition) -> FlowSpec {
         .with_tool(learn_tool_declaration());
     for tool in WorkspaceTool::ALL {
         spec = spec.with_tool(tool.declaration());
+    }
+    let of_servers = listed_mcp_tools(definition);
+    if !of_servers.is_empty() {
+        spec = spec.with_tool(list_mcp_tools_declaration());
+    }
+    for (name, tool) in of_servers.into_iter().filter_map(|name| Some((name, McpToolName::parse(name)?))) {
+        spec = spec.with_tool(mcp_tool_declaration(name, tool));
     }
     for agent in &definition.agents {
         spec = spec.with_role(agent_role_spec(definition, agent, None));
@@ -207,7 +216,7 @@ fn agent_role_spec(
     };
     let notice = || fragment_keeping_start(NOTICE_FRAGMENT, ContextLayer::Task, 4_000);
     let result = || fragment_keeping_start(RESULT_FRAGMENT, ContextLayer::Knowledge, 6_000);
-    let action = || fragment_keeping_start(ACTION_FRAGMENT, ContextLayer::Task, 2_000);
+    let action = || fragment_keeping_start(ACTION_FRAGMENT, ContextLayer::Task, 6_000);
     let context = || {
         vec![
             fragment_keeping_start(PHASE_FRAGMENT, ContextLayer::Task, 2_000),

@@ -14,6 +14,8 @@ use super::facts::{
     AgentCompletionReport, AgentTurnEndKind, AskUserReason, NextPhaseAndAgents, PlanApprover, ProjectLesson,
     ProjectPlan, WorkspaceCheckVerdict,
 };
+use super::mcp_servers::ListedMcpTools;
+use super::parallel_writers::WriterCopies;
 use super::workspace_claim::WorkspaceClaimWait;
 use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
 
@@ -87,6 +89,10 @@ pub struct ProjectState {
     pub(super) lessons_asked_in: Option<TurnId>,
     /// The session that works in the workspace, while this one waits for its turn.
     pub(super) claim_wait: Option<WorkspaceClaimWait>,
+    /// The tools of MCP servers, as the servers described them.
+    pub(super) mcp: ListedMcpTools,
+    /// The copies of agents that work at the same time.
+    pub(super) writer_copies: WriterCopies,
 }
 
 /// A tool run that has not ended.

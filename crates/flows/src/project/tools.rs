@@ -5,6 +5,7 @@ use segue_core::prompt::ModelToolSpec;
 use serde_json::json;
 
 use super::definition::{CompletionMode, FlowDefinition, PhaseDefinition};
+use crate::mcp_tools::McpToolName;
 use crate::workspace_tools::WorkspaceTool;
 
 /// The role that chooses the next phase and agents.
@@ -28,22 +29,26 @@ const TOOL_GROUPS: [(&str, &[WorkspaceTool]); 3] = [
 pub(super) fn is_known_tool_name(name: &str) -> bool {
     TOOL_GROUPS.iter().any(|(group, _)| *group == name)
         || WorkspaceTool::from_name(name).is_some_and(WorkspaceTool::is_for_models)
+        || McpToolName::parse(name).is_some()
 }
 
 /// Lists the names that a definition may use.
 pub(super) fn tool_names_text() -> String {
     let groups = TOOL_GROUPS.iter().map(|(group, _)| format!("`{group}`"));
-    groups.chain(WorkspaceTool::for_models().map(|tool| format!("`{}`", tool.name()))).collect::<Vec<_>>().join(", ")
+    let tools = WorkspaceTool::for_models().map(|tool| format!("`{}`", tool.name()));
+    let of_servers = "and tools of MCP servers as `mcp__SERVER__TOOL`".to_owned();
+    groups.chain(tools).chain([of_servers]).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the tools that the names stand for.
-pub(super) fn expand_tool_names<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<&'static str> {
-    let mut tools: Vec<&'static str> = Vec::new();
+pub(super) fn expand_tool_names<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<&'n str> {
+    let mut tools: Vec<&'n str> = Vec::new();
     for name in names {
+        tools.extend(McpToolName::parse(name).map(|_| name.as_str()));
         let group = TOOL_GROUPS.iter().find(|(group, _)| group == name).map(|(_, tools)| *tools);
         let single = WorkspaceTool::from_name(name);
         let named = group.unwrap_or_default().iter().copied().chain(single);
-        tools.extend(named.map(WorkspaceTool::name));
+        tools.extend(named.map(|tool| -> &'n str { tool.name() }));
     }
     tools.sort_unstable();
     tools.dedup();
@@ -51,7 +56,7 @@ pub(super) fn expand_tool_names<'n>(names: impl IntoIterator<Item = &'n String>)
 }
 
 /// Returns the tools that may be used in a phase.
-pub(super) fn phase_tools(phase: &PhaseDefinition) -> Vec<&'static str> {
+pub(super) fn phase_tools(phase: &PhaseDefinition) -> Vec<&str> {
     let own = match phase.completion {
         CompletionMode::Answer => Vec::new(),
         CompletionMode::Complete => vec![COMPLETE_TOOL],
@@ -61,7 +66,7 @@ pub(super) fn phase_tools(phase: &PhaseDefinition) -> Vec<&'static str> {
 }
 
 /// Returns the tools that an agent may use in a phase: those that the phase allows and the agent has.
-pub(super) fn agent_tools(definition: &FlowDefinition, agent: &str, phase: &PhaseDefinition) -> Vec<&'static str> {
+pub(super) fn agent_tools<'d>(definition: &'d FlowDefinition, agent: &str, phase: &'d PhaseDefinition) -> Vec<&'d str> {
     let own = definition.find_agent(agent).and_then(|agent| agent.tools.as_ref()).map(expand_tool_names);
     let is_own =
         |tool: &&str| [COMPLETE_TOOL, LEARN_TOOL].contains(tool) || own.as_ref().is_none_or(|own| own.contains(tool));

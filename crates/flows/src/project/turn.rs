@@ -11,7 +11,7 @@ use super::project_context::{ProjectFlowContext, reply_step};
 use super::routing::route;
 use super::spec::{is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
-use super::{account, agents, evidence, workspace_claim};
+use super::{account, agents, evidence, mcp_servers, parallel_writers, workspace_claim};
 use crate::limits::{LOOP_TIMES_MAX, LOOP_TIMES_WARN, LOOP_WINDOW_TURNS};
 
 /// Starts a turn. A message in a phase whose work is done enters another phase first, if the phase says so.
@@ -44,16 +44,23 @@ pub(super) fn advance_unless_waiting(context: &ProjectFlowContext<'_>) -> Vec<Fl
     if is_idle || is_waiting(context) || state.open_turn().is_some() || state.stopped.is_some() {
         return Vec::new();
     }
-    if let Some(steps) = evidence::prepare_workspace_for_turn(context) {
+    if let Some(steps) = parallel_writers::merge_next_copy(context) {
         return steps;
+    }
+    let listing = mcp_servers::request_listing(context);
+    let prepared: Vec<FlowStep> =
+        listing.into_iter().chain(evidence::prepare_workspace_for_turn(context).into_iter().flatten()).collect();
+    if !prepared.is_empty() {
+        return prepared;
     }
     let phase = context.phase();
     if let Some(decision) = &state.decision {
         if decision.phase.as_str() != phase.name {
             return Vec::new();
         }
-        let prepared =
-            workspace_claim::request_claim(context).or_else(|| evidence::prepare_workspace_for_visit(context));
+        let prepared = workspace_claim::request_claim(context)
+            .or_else(|| evidence::prepare_workspace_for_visit(context))
+            .or_else(|| parallel_writers::create_copies(context, decision));
         return prepared.unwrap_or_else(|| agents::start_routing_turn(context, decision));
     }
     if phase.kind != PhaseKindDefinition::Work {
@@ -91,8 +98,18 @@ fn request_plan_approval(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowSte
     (!context.has_unrouted_message()).then(|| context.stop_to_ask_user(AskUserReason::PlanApproval))
 }
 
-/// Reacts to a routing turn that was counted: notices loops, then continues.
+/// Continues after the copy of an agent was merged and removed.
+pub(super) fn handle_copy_removed(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+    // The routing turn was counted before its copies were merged.
+    let steps = if context.view.session.current_turn.is_some() { notice_loop_or_advance(context) } else { Vec::new() };
+    if steps.is_empty() { advance_unless_waiting(context) } else { steps }
+}
+
+/// Reacts to a routing turn that was counted: merges the copies of its agents, notices loops, then continues.
 pub(super) fn notice_loop_or_advance(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
+    if let Some(steps) = parallel_writers::merge_next_copy(context) {
+        return steps;
+    }
     let state = context.state();
     let Some(turn) = state.turns.back().filter(|turn| turn.decision.phase == context.phase_name()) else {
         return Vec::new();

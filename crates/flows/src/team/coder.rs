@@ -168,7 +168,7 @@ pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answer
 fn run_text_call(call: &CallOpened, agent: &AgentName, phase: &str, text: &str) -> Option<Vec<FlowStep>> {
     let offered = coder_tools(phase);
     let is_tool = |name: &str| coder_tools(CODING).contains(&name);
-    match find_text_tool_call(text, is_tool, &offered)? {
+    match find_text_tool_call(text, is_tool, &offered, |_| None)? {
         TextToolCall::Valid { tool, arguments } => Some(vec![FlowStep::RunToolFromText {
             call: call.call,
             role: call.role.clone(),

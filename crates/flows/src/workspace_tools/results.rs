@@ -201,6 +201,9 @@ pub struct MergeCopyResult {
     pub content_digest: String,
     /// A checkpoint of the workspace before the merge.
     pub previous: String,
+    /// If there are conflicts, a checkpoint of the whole copy, so that nothing is lost when the copy is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_checkpoint: Option<String>,
 }
 
 /// A file that both the workspace and a copy changed in ways that cannot be combined.

@@ -54,7 +54,11 @@ fn new_file_is_written_by_a_choice_and_a_fenced_reply() {
     project.answer("executor", r#"{"action": "write_file", "path": "new", "path_new": "src/tool.sh"}"#);
     assert_eq!(schema(&project, "executor"), None, "the content is a plain reply");
     assert_eq!(project.offered_tools("executor"), [""; 0]);
-    assert!(project.prompt("executor").contains("Write the whole content of `src/tool.sh` in one code fence"));
+    assert!(
+        project
+            .prompt("executor")
+            .contains("The file:\n```\nsrc/tool.sh\n```\nWrite its whole content in one code fence")
+    );
     project.answer("executor", "Here it is:\n```sh\necho hi\n```\n");
     let run = agent_runs(&project).pop().expect("the file is written");
     assert_eq!((run.tool.as_str(), run.agent.as_ref().map(|agent| agent.as_str())), ("write_file", Some("executor")));
@@ -90,7 +94,12 @@ fn existing_file_is_shown_before_it_is_replaced_as_a_whole() {
     };
     project.session.apply_input(segue_core::decide::SessionInput::ToolResult { run: read.run, result });
     let prompt = project.prompt("executor");
-    assert!(prompt.contains("This is what `main.rs` contains now:\n```\nfn main() {\n\tlet a = 1; }\n```"), "{prompt}");
+    assert!(
+        prompt.contains(
+            "The file:\n```\nmain.rs\n```\nThis is what it contains now:\n```\nfn main() {\n\tlet a = 1; }\n```"
+        ),
+        "{prompt}"
+    );
     project.answer("executor", "```rust\nfn main() {}\n```");
     let write = agent_runs(&project).pop().expect("it is written");
     assert_eq!(write.arguments, json!({"path": "main.rs", "content": "fn main() {}\n"}));
@@ -191,7 +200,12 @@ fn last_failing_output_is_shown_until_the_command_passes() {
         let prompt = project.session.prompt_for_role("executor");
         prompt.messages.last().expect("a message").text()
     };
-    assert!(last(&project).contains("The last failed run of `sh t.sh`:\n```\nboom 7\n```"), "{}", last(&project));
+    assert!(
+        last(&project)
+            .contains("The last run of this command failed:\n```\nsh t.sh\n```\nIts output:\n```\nboom 7\n```"),
+        "{}",
+        last(&project)
+    );
     project.answer("executor", r#"{"action": "run_command", "command": "sh t.sh"}"#);
     finish_last_run(&mut project, run(0));
     assert!(!last(&project).contains("The last failed run"), "{}", last(&project));

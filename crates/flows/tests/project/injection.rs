@@ -5,6 +5,7 @@ use segue_core::prompt::ChatRole;
 use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 use serde_json::json;
 
+use crate::mcp_servers::{CLOSE, open_with_server};
 use crate::support::Project;
 
 /// Carries out a request in which everybody says `text` wherever they can: the user, `AGENTS.md`, the router, the agents,
@@ -51,6 +52,57 @@ fn carry_out(text: &'static str) -> Project {
     project
 }
 
+/// Carries out a request with agents that choose structured actions and use the tools of a server. Everybody says `text`
+/// wherever they can: the user, files and their names, commands and their output, the server, and the agents.
+fn carry_out_structured(text: &'static str) -> Project {
+    let mut project = open_with_server(json!({"workspace": "w", "actions": "structured"}));
+    project.foreign_text = Some(text);
+    let schema = json!({"type": "object", "properties": {"ticket": {"type": "string", "description": text}}});
+    let tool = json!({"name": "close", "description": text, "input_schema": schema});
+    project.listing = json!({"servers": {"tickets": {"tools": [tool]}}});
+    project.passes = false;
+    project.say(text);
+    project.route_with(json!({"phase": "execute", "agents": ["executor"], "reason": text}));
+    let run_value = json!({"run": {"command": text, "end": {"kind": "exited", "code": 1}, "duration_ms": 1,
+        "output_bytes": 9, "output_tail": text}, "changes": [{"path": text, "kind": "created"}]});
+    for (answer, value) in [
+        // Unusable answers are complained about.
+        (json!(text), json!(null)),
+        (json!({"action": text}), json!(null)),
+        (json!({"action": "read_file", "path": "main.rs"}), json!({"text": text})),
+        (json!({"action": "read_file", "path": format!("{text}.txt")}), json!(null)),
+        (json!({"action": "run_command", "command": text}), run_value),
+        (json!({"action": CLOSE, "arguments": {"ticket": text}}), json!({"text": text})),
+        (json!({"action": "write_file", "path": "main.rs"}), json!({"path": "main.rs", "text": text})),
+    ] {
+        project.answer("executor", &answer.to_string());
+        finish_run_of_agent(&mut project, value);
+    }
+    // A content without a fence is complained about.
+    project.answer("executor", "no fence").answer("executor", "```\nok\n```");
+    finish_run_of_agent(&mut project, json!({"changes": [{"path": "main.rs", "kind": "modified"}]}));
+    project.answer("executor", &json!({"action": "write_file", "path": "new", "path_new": text.trim()}).to_string());
+    // The command has made a file of this name, so the agent is shown its content first.
+    finish_run_of_agent(&mut project, json!({"path": text, "text": text}));
+    project.answer("executor", "```\nok\n```");
+    finish_run_of_agent(&mut project, json!({"changes": [{"path": text, "kind": "created"}]}));
+    project.answer("executor", &json!({"action": "complete", "summary": text}).to_string());
+    // In the next turn the server cannot be asked, and says why in its own words.
+    project.listing = json!({"servers": {"tickets": {"error": text}}});
+    project.say(text);
+    project.route_with(json!({"phase": "verification", "agents": ["executor"], "reason": text}));
+    project
+}
+
+fn finish_run_of_agent(project: &mut Project, value: serde_json::Value) {
+    let mut runs = project.session.session().open_tool_runs.values();
+    let run = runs.find(|run| run.requested_by.is_some()).map(|run| run.run);
+    if let Some(run) = run {
+        project.finish(run, value);
+    }
+    project.settle();
+}
+
 fn entered_phases(project: &Project) -> Vec<String> {
     project.transitions().iter().map(|transition| transition.to.to_string()).collect()
 }
@@ -83,6 +135,20 @@ fn untrusted_text_is_confined_in_every_prompt_and_moves_nothing() {
         let prompts = project.session.rebuild_all_prompts();
         let mentions = prompts.values().filter(|prompt| prompt.to_string().contains(INJECTION_MARK)).count();
         assert!(mentions > 10, "the text is in {mentions} prompts: {text}");
+        assert_eq!(violations(&project), Vec::<String>::new(), "{text}");
+        assert_eq!(entered_phases(&project), phases, "{text}");
+    }
+}
+
+#[test]
+fn untrusted_text_is_confined_in_every_prompt_of_structured_actions_and_moves_nothing() {
+    let phases = entered_phases(&carry_out_structured("INJECTED into nothing at all"));
+    assert_eq!(phases, ["execute", "verification"]);
+    for text in injection_corpus() {
+        let project = carry_out_structured(text);
+        let prompts = project.session.rebuild_all_prompts();
+        let mentions = prompts.values().filter(|prompt| prompt.to_plain_text().contains(INJECTION_MARK)).count();
+        assert!(mentions > 8, "the text is in {mentions} prompts: {text}");
         assert_eq!(violations(&project), Vec::<String>::new(), "{text}");
         assert_eq!(entered_phases(&project), phases, "{text}");
     }

@@ -9,6 +9,8 @@ mod crashes;
 mod definitions;
 mod injection;
 mod loops;
+mod mcp_servers;
+mod parallel_writers;
 mod properties;
 mod support;
 mod support_desk;

@@ -29,6 +29,14 @@ pub(crate) struct Project {
     pub(crate) lessons: Vec<Value>,
     /// The session that works in the workspace; while there is one, the claim is not granted.
     pub(crate) holder: Option<&'static str>,
+    /// What merging a copy leaves out.
+    pub(crate) conflicts: Vec<Value>,
+    /// Whether copies cannot be created.
+    pub(crate) fails_copies: bool,
+    /// Whether copies cannot be merged.
+    pub(crate) fails_merges: bool,
+    /// What MCP servers say about their tools.
+    pub(crate) listing: Value,
 }
 
 pub(crate) fn phases_key() -> PhaseGraphKey {
@@ -57,6 +65,10 @@ impl Project {
             check_runs: 0,
             lessons: vec![],
             holder: None,
+            conflicts: vec![],
+            fails_copies: false,
+            fails_merges: false,
+            listing: json!({"servers": {}}),
         }
     }
 
@@ -78,6 +90,11 @@ impl Project {
             else {
                 return self;
             };
+            if self.fails_copies && tool == "copy_create" || self.fails_merges && tool == "copy_merge" {
+                let result = ToolResult::failed("the disk is full");
+                self.session.apply_input(SessionInput::ToolResult { run, result });
+                continue;
+            }
             let value = self.run_own_tool(&tool, &arguments);
             self.finish(run, value);
         }
@@ -125,6 +142,13 @@ impl Project {
                 "workspace": "w", "content_digest": digest, "files": self.files(), "files_total": self.files().len(),
                 "changes": [], "changes_total": 0, "checks": self.checks, "commands": [], "agents_md": self.agents_md,
             }),
+            "mcp_tools_list" => self.listing.clone(),
+            "copy_create" => json!({"copy": format!("{}-1", arguments["name"]), "checkpoint": digest}),
+            "copy_merge" => {
+                json!({"changes": [], "conflicts": self.conflicts, "content_digest": digest, "previous": digest,
+                "copy_checkpoint": (!self.conflicts.is_empty()).then_some("saved-copy")})
+            }
+            "copy_remove" => json!({}),
             "checkpoint_create" => json!({"checkpoint": digest, "files": 1, "bytes": 3}),
             "run_checks" => {
                 self.check_runs += 1;

@@ -20,8 +20,10 @@ pub(crate) struct FlowsArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum FlowsAction {
-    /// Write a commented starter file for a flow of your own
-    #[command(after_help = "Example:\n  segue flows new support-desk")]
+    /// Write a commented file with which you begin a flow of your own
+    #[command(
+        after_help = "Examples:\n  segue flows new support-desk\n  segue flows new project     # a copy of the built-in flow, to change it"
+    )]
     New {
         /// Name of the flow: lower-case letters, digits and hyphens.
         name: String,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use segue_core::ids::{CallId, ModelName, UnixMillis};
 use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
+use segue_mcp::McpAgentTools;
 use segue_models::catalog::ModelCatalog;
 use segue_models::{CacheablePromptPart, CallOrigin, ModelCard, ModelKind, ModelRequest, collect_reply};
 use segue_store::postgres::database_location;
@@ -19,6 +20,7 @@ use serde_json::json;
 
 use crate::SilentExit;
 use crate::cli::{DoctorArgs, GlobalArgs};
+use crate::commands::flows::{McpServerAccess, check_listed_tools};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
 use crate::limits::{NAMES_SHOWN_MAX, PENDING_SESSIONS_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
 use crate::model_setup::{ConfiguredModels, OllamaDiscoveryPolicy, ResolvedModel, ResolvedModelSetup, discover_models};
@@ -95,6 +97,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             // These checks start programs and send keys.
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;
+                check_agent_servers(&loaded.config, &mut findings).await;
                 discover_models(&mut loaded.config, OllamaDiscoveryPolicy::Everywhere).await;
                 check_model_setup(&loaded.config, arguments, &mut findings).await;
             }
@@ -277,6 +280,27 @@ async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
             Err(error) => {
                 findings.add_finding("server", CheckStatus::Failed, format!("domain `{}`: {error}", domain.name));
             }
+        }
+    }
+}
+
+/// Connects to the MCP servers for agents, and checks that they have the tools that flow files list.
+async fn check_agent_servers(config: &Config, findings: &mut DoctorReport) {
+    let host = McpAgentTools::new(config.mcp_agent_servers());
+    for name in config.mcp_servers.keys() {
+        let (status, detail) = match host.list_tool_names(name).await {
+            Ok(tools) => {
+                let tools = number_format::format_plural(tools.len() as u64, "tool");
+                (CheckStatus::Passed, format!("MCP server `{name}`: reachable, {tools}"))
+            }
+            Err(error) => (CheckStatus::Failed, format!("MCP server `{name}`: {error}")),
+        };
+        findings.add_finding("server", status, detail);
+    }
+    for own in &config.flow_files {
+        let checked = check_listed_tools(config, &own.value.source, McpServerAccess::Allowed).await;
+        for error in &checked.errors.errors {
+            findings.add_finding("flow", CheckStatus::Failed, format!("{}:{error}", own.value.file.display()));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `segue flows`: lists the flows, describes the roles, phases, tools, settings and commands of one, or works on a flow file.
 
 mod flow_file;
+mod listed_tools;
 
 use anyhow::bail;
 use segue_core::flow::SettingSpec;
@@ -17,9 +18,11 @@ use crate::print::{self, RenderOptions};
 use crate::setup;
 use crate::suggest::suggestion_hint;
 
-pub(crate) fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
+pub(crate) use listed_tools::{McpServerAccess, check_listed_tools};
+
+pub(crate) async fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
     if let Some(action) = arguments.action {
-        return flow_file::run_flows_action(global, action);
+        return flow_file::run_flows_action(global, action).await;
     }
     let flows = setup::available_flows(global)?;
     let Some(name) = &arguments.name else {

@@ -12,9 +12,12 @@ use segue_engine::{Engine, SessionOptions, SessionUpdate, Subscription, TurnRepo
 use serde_json::{Value, json};
 
 use super::send::{read_message, usage_json};
+use super::session_actions::live_output_for;
 use crate::cli::{GlobalArgs, RunApprovalPolicy, RunArgs};
-use crate::print;
+use crate::follow::LiveOutputTarget;
+use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
+use crate::tool_run_lines::ToolRunLines;
 use crate::{SilentExit, name_lookup, setting_values};
 
 /// The flow of a run that names none.
@@ -49,6 +52,8 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
         engine,
         session: &session,
         approvals: arguments.approvals,
+        live: live_output_for(global),
+        tool_runs: ToolRunLines::default(),
         budget_microusd,
         spent_microusd: 0,
         is_over_budget: false,
@@ -182,11 +187,13 @@ async fn open_session(running: &RunningEngine, arguments: &RunArgs) -> anyhow::R
     Ok(engine.open_session(&flow, options).await?)
 }
 
-/// Watches a run: adds up its cost, and decides about tool runs that need approval.
+/// Watches a run: shows what runs, adds up its cost, and decides about tool runs that need approval.
 struct UnattendedRunMonitor<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
     approvals: RunApprovalPolicy,
+    live: LiveOutputTarget,
+    tool_runs: ToolRunLines,
     budget_microusd: Option<u64>,
     spent_microusd: u64,
     is_over_budget: bool,
@@ -195,6 +202,10 @@ struct UnattendedRunMonitor<'e> {
 impl UnattendedRunMonitor<'_> {
     async fn follow(&mut self, updates: &mut Subscription) -> anyhow::Result<()> {
         let SessionUpdate::Event(recorded) = updates.next_update().await? else { return Ok(()) };
+        let line = self.tool_runs.apply_event(&recorded);
+        if let Some(line) = line.filter(|_| self.live != LiveOutputTarget::Json) {
+            print::write_stderr_line(&stderr_paint().dim(line));
+        }
         match &recorded.event {
             Event::CallAnswered(answered) => {
                 self.spent_microusd += answered.cost_microusd.unwrap_or(0);

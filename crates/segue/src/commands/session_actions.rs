@@ -195,10 +195,10 @@ async fn send_command_and_follow(
 
 /// Whether replies are printed while they stream in: only as text on a terminal.
 pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveOutputTarget {
-    if RenderOptions::for_stdout().is_terminal && !global.json {
-        LiveOutputTarget::Stdout
-    } else {
-        LiveOutputTarget::Off
+    match (global.json, RenderOptions::for_stdout().is_terminal) {
+        (true, _) => LiveOutputTarget::Json,
+        (false, true) => LiveOutputTarget::Stdout,
+        (false, false) => LiveOutputTarget::Off,
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Config, ConfigValue};
 /// The key of `[flows.NAME]` that names a file.
 pub(super) const FLOW_FILE_KEY: &str = "file";
 /// The only built-in flow that a file may replace.
-const REPLACEABLE_FLOW: &str = "project";
+pub(crate) const REPLACEABLE_FLOW: &str = "project";
 
 /// A flow that the user declared in a file.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
 use super::flow_files::{self, FLOW_FILE_KEY};
+use super::mcp_servers;
 use super::prompts;
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
@@ -29,7 +30,7 @@ use crate::setting_values::{invalid_setting_message, toml_to_json};
 use crate::store_location::StoreLocation;
 use crate::suggest::{format_name_list, suggestion_hint};
 
-pub(super) const TOP_KEYS: [&str; 11] = [
+pub(super) const TOP_KEYS: [&str; 12] = [
     "store",
     "session",
     "models",
@@ -38,6 +39,7 @@ pub(super) const TOP_KEYS: [&str; 11] = [
     "flows",
     "records",
     "workspaces",
+    "mcp_servers",
     "approval",
     "limits",
     "server",
@@ -143,6 +145,10 @@ pub(crate) fn parse_config(
     if let Some(table) = top.subtable("workspaces")? {
         workspaces::read_workspaces(&table, file, &mut config)?;
     }
+    if let Some(table) = top.subtable("mcp_servers")? {
+        mcp_servers::read_mcp_servers(&table, &mut config)?;
+    }
+    mcp_servers::check_listed_servers(&top, &config)?;
     prompts::load_prompt_files(file, read_file, &mut config)?;
     if let Some(table) = top.subtable("approval")? {
         approval::read_approval(&table.deny_unknown_keys(&APPROVAL_KEYS)?, &mut config)?;

@@ -3,6 +3,7 @@ use std::path::Path;
 use segue_core::flow::DynFlow;
 
 use super::approval::APPROVAL_KEYS;
+use super::mcp_servers::MCP_SERVER_KEYS;
 use super::parser::{
     CATALOG_KEYS, MODEL_KEYS, MODEL_LIMIT_KEYS, PRICE_KEYS, REHEARSAL_KEYS, RESERVED_MODEL_KEYS, ROLE_KEYS, ROLES_KEY,
     SCRIPTED_KEYS, SESSION_KEYS, STORE_KEYS, TOP_KEYS,
@@ -120,6 +121,7 @@ fn every_key_is_documented() {
         &SERVER_KEYS,
         &APPROVAL_KEYS,
         &WORKSPACE_KEYS,
+        &MCP_SERVER_KEYS,
     ];
     for key in keys.concat().iter().chain(&[ROLES_KEY]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");

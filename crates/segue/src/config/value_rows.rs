@@ -69,6 +69,7 @@ pub(crate) fn config_rows(
         rows.push(("records.domains".to_owned(), value, domain.origin));
     }
     rows.extend(config.workspace_rows());
+    rows.extend(config.mcp_server_rows());
     for (name, limits) in &config.model_limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {

@@ -24,7 +24,7 @@ impl LiveReplyPrinter {
 
     /// Returns the output for another chunk of a call's reply.
     pub(crate) fn push_chunk(&mut self, call: CallId, attempt: u32, text: &str) -> String {
-        if self.live == LiveOutputTarget::Off {
+        if self.live != LiveOutputTarget::Stdout {
             return String::new();
         }
         let mut out = String::new();
@@ -42,7 +42,7 @@ impl LiveReplyPrinter {
 
     /// Returns the output for a complete reply: what is still missing of it.
     pub(crate) fn finish_reply(&mut self, call: Option<CallId>, text: &str) -> String {
-        if self.live == LiveOutputTarget::Off {
+        if self.live != LiveOutputTarget::Stdout {
             return String::new();
         }
         let active = self.active_attempt.map(|(call, _)| call);

@@ -15,6 +15,7 @@ use super::screen::{Screen, TerminalOrPipedOutput};
 use crate::follow::answer_truncation_warning;
 use crate::print::number_format::format_duration;
 use crate::progress_text::{call_label, speaker_name};
+use crate::tool_run_lines::ToolRunLines;
 
 /// The display of a session's turns.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct TurnDisplay {
     partial_replies: BTreeMap<CallId, StreamingReplyText>,
     active_reply: Option<ActiveReply>,
     deferred: Vec<OutputAfterActiveReply>,
+    tool_runs: ToolRunLines,
 }
 
 /// Whether replies have a heading with the name of the speaker.
@@ -82,6 +84,7 @@ impl TurnDisplay {
             partial_replies: BTreeMap::new(),
             active_reply: None,
             deferred: Vec::new(),
+            tool_runs: ToolRunLines::default(),
         }
     }
 
@@ -184,7 +187,9 @@ impl TurnDisplay {
             }
             _ => {}
         }
-        match event_note(before, recorded) {
+        // The line of a run says more than the note about a failure.
+        let tool_line = self.tool_runs.apply_event(recorded);
+        match tool_line.or_else(|| event_note(before, recorded)) {
             Some(line) => self.show_note(screen, line),
             None => Ok(()),
         }

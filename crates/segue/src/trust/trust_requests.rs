@@ -22,6 +22,8 @@ pub(crate) enum ActionRequiringTrustKind {
     Model,
     /// To start or call the MCP server of a domain.
     DomainServer,
+    /// To start or call an MCP server for agents.
+    McpServer,
     /// To let agents change files and run commands.
     Workspace,
     /// To run tools without asking, although their flow wants them to be approved.
@@ -54,6 +56,10 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
         let Some(server) = &domain.server else { continue };
         let description = format!("{} (domain `{}`)", describe_server_access(server), domain.name);
         requests.push(request(ActionRequiringTrustKind::DomainServer, description));
+    }
+    for (name, server) in &config.mcp_servers {
+        let description = format!("{} (MCP server `{name}`)", describe_server_access(&server.value.connection));
+        requests.push(request(ActionRequiringTrustKind::McpServer, description));
     }
     for (name, workspace) in &config.workspaces {
         let description = describe_workspace_access(&workspace.value);

@@ -13,6 +13,7 @@ mod file_modes;
 mod flow_files;
 mod kill_rounds;
 mod logging;
+mod mcp_servers;
 mod models;
 mod plain_http;
 mod project;

@@ -56,6 +56,23 @@ fn whole_project_writes_files_fails_a_real_check_once_and_ends_with_evidence() {
 }
 
 #[test]
+fn tool_runs_are_shown_live_without_colours_and_not_with_json() {
+    let place = place_with_workspace();
+    let run = place.run(&["run", "--session", "a", "--set", "workspace=app", REQUEST]);
+    assert_eq!(run.code, 0, "{} {}", run.out, run.err);
+    for line in [
+        "executor: write_file greet.sh · ✓ greet.sh +",
+        "run_checks · ✗ 0 of 1 passed · ",
+        "run_checks · ✓ 1 of 1 passed",
+    ] {
+        assert!(run.err.contains(line), "{line}: {}", run.err);
+    }
+    assert!(!run.err.contains('\u{1b}') && !run.out.contains("write_file"), "{} {}", run.out, run.err);
+    let run = place.run(&["run", "--session", "b", "--set", "workspace=app", "--json", REQUEST]);
+    assert!(!run.err.contains("write_file"), "{}", run.err);
+}
+
+#[test]
 fn lesson_of_a_session_is_in_the_receipts_of_the_next_one_in_the_workspace() {
     let place = place_with_workspace();
     run_project(&place, "a");

@@ -1,6 +1,6 @@
 //! Isolated copies and merging them.
 
-use segue_flows::workspace_tools::WorkspaceTool::{ReadFile, RemoveCopy, WriteFile};
+use segue_flows::workspace_tools::WorkspaceTool::{ReadFile, RemoveCopy, RestoreCheckpoint, WriteFile};
 use segue_flows::workspace_tools::{
     CopyCreateResult, CreateCopyArguments, MergeCopyArguments, MergeCopyResult, WorkspaceToolRequest,
 };
@@ -98,4 +98,33 @@ async fn a_repeated_request_returns_the_same_copy_and_other_owners_do_not_see_it
     shop.ok(&flow(), RemoveCopy, json!({"copy": copy.copy})).await;
     let text = shop.refused(&copy, ReadFile, json!({"path": "a.txt"})).await;
     assert!(text.contains("has no copy"), "{text}");
+}
+
+#[tokio::test]
+async fn agent_with_a_copy_of_its_name_works_there_until_the_copy_is_removed() {
+    let shop = TestWorkspace::new();
+    shop.put("a.txt", "one\n");
+    let request = |name: &str| WorkspaceToolRequest::CreateCopy(CreateCopyArguments { name: name.into() });
+    let created: CopyCreateResult = shop.run_for_flow(request("executor")).await;
+    let (executor, helper) = (agent("executor"), agent("helper"));
+    write(&shop, &executor, "a.txt", "theirs\n").await;
+    assert_eq!(shop.get("a.txt"), "one\n", "it works in its copy");
+    write(&shop, &helper, "a.txt", "ours\n").await;
+    assert_eq!(shop.get("a.txt"), "ours\n", "an agent without a copy works in the workspace");
+    let other = Caller { session: "another".into(), ..agent("executor") };
+    assert_eq!(
+        shop.ok(&other, ReadFile, json!({"path": "a.txt"})).await,
+        "1\tours\n",
+        "the copy belongs to one session"
+    );
+    let copy = created.copy;
+    let merged: MergeCopyResult =
+        shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeCopyArguments { copy: copy.clone() })).await;
+    assert_eq!(merged.conflicts.len(), 1);
+    shop.ok(&flow(), RemoveCopy, json!({"copy": copy})).await;
+    assert_eq!(shop.ok(&executor, ReadFile, json!({"path": "a.txt"})).await, "1\tours\n");
+    // What was not merged is not lost.
+    let checkpoint = merged.copy_checkpoint.expect("the copy was saved");
+    shop.ok(&flow(), RestoreCheckpoint, json!({"checkpoint": checkpoint})).await;
+    assert_eq!(shop.get("a.txt"), "theirs\n");
 }

@@ -95,10 +95,7 @@ impl McpServerConfig {
 
     /// Returns everything that is wrong with the declaration.
     pub(super) fn validation_errors(&self, domain: &DomainSchema) -> Vec<String> {
-        let mut errors = self.transport_errors();
-        if self.timeout_s.is_some_and(|seconds| seconds == 0 || seconds > SERVER_TIMEOUT_S_MAX) {
-            errors.push(format!("the server's `timeout_s` must be 1 to {SERVER_TIMEOUT_S_MAX}"));
-        }
+        let mut errors = self.connection_errors();
         let Some(tools) = &self.tools else { return errors };
         if tools.is_empty() {
             errors.push("the server's `tools` is empty; leave it out to allow all tools of the server".to_owned());
@@ -118,6 +115,16 @@ impl McpServerConfig {
                     tool.name, tool.at
                 ));
             }
+        }
+        errors
+    }
+
+    /// Returns everything that is wrong with how the server is reached.
+    #[must_use]
+    pub fn connection_errors(&self) -> Vec<String> {
+        let mut errors = self.transport_errors();
+        if self.timeout_s.is_some_and(|seconds| seconds == 0 || seconds > SERVER_TIMEOUT_S_MAX) {
+            errors.push(format!("the server's `timeout_s` must be 1 to {SERVER_TIMEOUT_S_MAX}"));
         }
         errors
     }

@@ -4,7 +4,7 @@
 use segue_core::context::{FragmentSource, RenderedFragment};
 use segue_core::flow::FragmentRenderContext;
 use segue_core::ids::AgentName;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{canonical_json, wrap_in_code_fence};
 use serde_json::{Value, json};
 
 use super::action_offer::ActionOffer;
@@ -75,7 +75,12 @@ pub(in crate::project) fn render_available_actions(
         return omit_fragment("the agent's model has tool calls");
     }
     let complaint = &request.call_request.metadata["complaint"];
-    let arguments = json!({"actions": ActionOffer::new(context, agent).actions, "complaint": complaint});
+    let offer = ActionOffer::new(context, agent);
+    let server_tools = offer.server_tools.iter().map(|tool| {
+        json!({"name": tool.name, "description": tool.description, "parameters": canonical_json(&tool.parameters)})
+    });
+    let server_tools: Vec<Value> = server_tools.collect();
+    let arguments = json!({"actions": offer.actions, "complaint": complaint, "server_tools": server_tools});
     let text = fill_template(include_str!("../../../prompts/project/action.md"), &arguments);
     rendered_fragment(text, FragmentSource::Template("project/action".to_owned()), "what the agent can choose")
 }

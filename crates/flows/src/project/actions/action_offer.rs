@@ -5,11 +5,14 @@
 use std::collections::BTreeSet;
 
 use segue_core::ids::AgentName;
+use segue_core::prompt::ModelToolSpec;
 use segue_core::signal::find_json_where;
 use serde_json::{Map, Value, json};
 
 use crate::limits::PROMPT_FILES_MAX;
+use crate::mcp_tools::McpToolName;
 use crate::project::definition::{CheckMoment, CompletionMode};
+use crate::project::mcp_servers::check_mcp_arguments;
 use crate::project::project_context::ProjectFlowContext;
 use crate::project::state::ProjectState;
 use crate::project::tools::{COMPLETE_TOOL, LEARN_TOOL, agent_tools};
@@ -46,6 +49,8 @@ pub(super) struct ActionOffer {
     lists_all_files: bool,
     makes_plan: bool,
     verifies: bool,
+    /// The tools of MCP servers among the actions, as their servers described them.
+    pub(super) server_tools: Vec<ModelToolSpec>,
 }
 
 /// Returns the paths of the workspace's files that are known, those that changed first.
@@ -64,7 +69,7 @@ impl ActionOffer {
         let lists_all_files = paths.len() <= PROMPT_FILES_MAX && state.files_total <= state.files.len() as u64;
         paths.truncate(PROMPT_FILES_MAX);
         let is_offered = |name: &str| match WorkspaceTool::from_name(name) {
-            None => true,
+            None => McpToolName::parse(name).is_none() || state.mcp.find(name).is_some(),
             Some(_) if !context.has_workspace() => false,
             // Whole files are written instead, and the files are shown without being asked for.
             Some(WorkspaceTool::EditFile) => false,
@@ -78,7 +83,8 @@ impl ActionOffer {
             actions.push(ANSWER_ACTION.to_owned());
         }
         let verifies = phase.checks == CheckMoment::Before;
-        Self { actions, paths, lists_all_files, makes_plan: phase.plan, verifies }
+        let server_tools = actions.iter().filter_map(|name| state.mcp.find(name)).cloned().collect();
+        Self { actions, paths, lists_all_files, makes_plan: phase.plan, verifies, server_tools }
     }
 
     /// Returns whether nothing can be done but to answer.
@@ -100,6 +106,9 @@ impl ActionOffer {
         let mut properties = Map::new();
         let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
         add("action", json!({"enum": self.actions}));
+        if !self.server_tools.is_empty() {
+            add("arguments", json!({"type": "object", "description": "for a tool of a server: its arguments"}));
+        }
         if self.offers(WorkspaceTool::RunCommand) {
             add("command", text("for run_command: the program and its arguments"));
         }
@@ -172,7 +181,10 @@ impl ActionOffer {
                 Ok(folder) => json!({"folder": folder}),
                 Err(_) => json!({}),
             }),
-            _ => run(json!({"path": self.parse_existing_path(&answer)?})),
+            _ => match self.server_tools.iter().find(|tool| tool.name == name.as_str()) {
+                Some(tool) => run(server_tool_arguments(tool, &answer)?),
+                None => run(json!({"path": self.parse_existing_path(&answer)?})),
+            },
         }
     }
 
@@ -215,6 +227,18 @@ impl ActionOffer {
     }
 }
 
+/// Returns the arguments for a tool of an MCP server.
+fn server_tool_arguments(tool: &ModelToolSpec, answer: &Value) -> Result<Value, String> {
+    let arguments = match answer.get("arguments") {
+        // Small models write the object as a text.
+        Some(Value::String(text)) => find_json_where(text, Value::is_object).value.unwrap_or_default(),
+        Some(arguments) => arguments.clone(),
+        None => json!({}),
+    };
+    check_mcp_arguments(tool, &arguments)?;
+    Ok(arguments)
+}
+
 fn required_text(answer: &Value, name: &str) -> Result<String, String> {
     let text = answer.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     text.map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"))
@@ -244,6 +268,7 @@ mod tests {
             lists_all_files: true,
             makes_plan: false,
             verifies: false,
+            server_tools: Vec::new(),
         };
         let expected = AgentAction::Write { path: "src/main.py".to_owned(), exists: false };
         assert_eq!(offer.parse(sample), Ok(expected));

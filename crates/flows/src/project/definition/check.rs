@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 
 use super::{CheckMoment, CompletionMode, FlowCondition, FlowDefinition, PhaseKindDefinition};
 use crate::limits::{
-    AGENT_TOOL_ROUNDS_MAX, DEFINITION_AGENTS_MAX, DEFINITION_CHECKS_MAX, DEFINITION_NAME_CHARS_MAX,
-    DEFINITION_PHASES_MAX, DEFINITION_TEXT_CHARS_MAX, PHASE_TURNS_MAX, PHASE_VISITS_MAX, ROUTING_TURNS_MAX,
+    AGENT_TOOL_ROUNDS_MAX, DEFINITION_AGENTS_MAX, DEFINITION_CHECKS_MAX, DEFINITION_MCP_TOOLS_MAX,
+    DEFINITION_NAME_CHARS_MAX, DEFINITION_PHASES_MAX, DEFINITION_TEXT_CHARS_MAX, MCP_TOOL_NAME_CHARS_MAX,
+    PHASE_TURNS_MAX, PHASE_VISITS_MAX, ROUTING_TURNS_MAX,
 };
+use crate::mcp_tools::{MCP_TOOL_PREFIX, McpToolName};
+use crate::project::mcp_servers::listed_mcp_tools;
 use crate::project::tools::{ROUTER_ROLE, is_known_tool_name, tool_names_text};
 
 /// A step from one value of a file to a value inside it.
@@ -119,6 +122,13 @@ impl<'d> FlowDefinitionChecker<'d> {
                 self.add_problem(path![what], format!("there are {count} {what}; at most {most} are allowed"));
             }
         }
+        let of_servers = listed_mcp_tools(definition).len();
+        if of_servers > DEFINITION_MCP_TOOLS_MAX {
+            let message = format!(
+                "the phases list {of_servers} tools of MCP servers; at most {DEFINITION_MCP_TOOLS_MAX} are allowed"
+            );
+            self.add_problem(path!["phases"], message);
+        }
         for (what, empty) in [("agents", definition.agents.is_empty()), ("phases", definition.phases.is_empty())] {
             if empty {
                 self.add_problem(path![what], format!("there are no {what}; declare at least one with [[{what}]]"));
@@ -180,7 +190,13 @@ impl<'d> FlowDefinitionChecker<'d> {
     }
 
     fn check_tool(&mut self, path: DefinitionPath, tool: &str) {
-        if !is_known_tool_name(tool) {
+        if tool.starts_with(MCP_TOOL_PREFIX) && McpToolName::parse(tool).is_none() {
+            let message = format!(
+                "`{tool}` is not the name of a tool of an MCP server: write `mcp__SERVER__TOOL`, at most \
+                 {MCP_TOOL_NAME_CHARS_MAX} letters, digits, `-` and `_`"
+            );
+            self.add_problem(path, message);
+        } else if !is_known_tool_name(tool) {
             self.add_problem(path, format!("there is no tool `{tool}`; there are {}", tool_names_text()));
         }
     }

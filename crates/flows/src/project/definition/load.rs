@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::FlowDefinition;
 use super::check::{DefinitionPath, DefinitionPathStep, check_definition};
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_ERRORS_MAX};
+use crate::mcp_tools::McpToolName;
 
 /// A mistake in a flow file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +27,33 @@ impl fmt::Display for DefinitionError {
     }
 }
 
+/// A tool of an MCP server that a flow file names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocatedMcpTool {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The whole name, as in the file.
+    pub name: String,
+}
+
+impl LocatedMcpTool {
+    /// Returns the server and the tool.
+    #[must_use]
+    pub fn parsed(&self) -> McpToolName<'_> {
+        McpToolName::parse(&self.name).expect("only names of such tools are located")
+    }
+
+    /// Returns a mistake at this place.
+    #[must_use]
+    pub fn error(&self, message: String) -> DefinitionError {
+        DefinitionError { line: self.line, column: self.column, message }
+    }
+}
+
 /// All mistakes that were found in a flow file, in the order of the file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render_with_file_name(""))]
 pub struct FlowDefinitionErrors {
     pub errors: Vec<DefinitionError>,
@@ -83,6 +109,32 @@ impl FlowDefinition {
         errors.dedup();
         errors.truncate(DEFINITION_ERRORS_MAX);
         Err(FlowDefinitionErrors { errors })
+    }
+
+    /// Returns the tools of MCP servers that the text of a definition names, with their places. A text with mistakes has none.
+    #[must_use]
+    pub fn locate_mcp_tools(text: &str) -> Vec<LocatedMcpTool> {
+        let (Ok(root), Ok(definition)) = (DeTable::parse(text), Self::parse(text)) else { return Vec::new() };
+        let source = DefinitionFileText(text);
+        let locate_names = |table: &'static str, index: usize, names: &[String]| {
+            let found = names.iter().enumerate().filter_map(|(position, name)| {
+                McpToolName::parse(name)?;
+                let path: DefinitionPath = vec![table.into(), index.into(), "tools".into(), position.into()];
+                let at = source.error_at(locate(root.get_ref(), &path).unwrap_or_default(), String::new());
+                Some(LocatedMcpTool { line: at.line, column: at.column, name: name.clone() })
+            });
+            found.collect::<Vec<_>>()
+        };
+        let agents = definition
+            .agents
+            .iter()
+            .enumerate()
+            .flat_map(|(index, agent)| locate_names("agents", index, agent.tools.as_deref().unwrap_or_default()));
+        let phases = definition.phases.iter().enumerate();
+        let mut located: Vec<LocatedMcpTool> =
+            agents.chain(phases.flat_map(|(index, phase)| locate_names("phases", index, &phase.tools))).collect();
+        located.sort();
+        located
     }
 
     fn deserialize_table(root: Spanned<DeTable<'_>>) -> Result<Self, toml::de::Error> {

@@ -1,8 +1,10 @@
 //! Applies events to the state.
 
 use segue_core::event::{CallOpened, Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision};
-use segue_core::ids::{AgentName, CallId, PhaseName, UnixMillis};
+use segue_core::ids::{AgentName, CallId, PhaseName, ToolRunId, UnixMillis};
 use segue_core::phase::TransitionCause;
+
+use serde_json::Value;
 
 use super::log::LogText;
 use super::{
@@ -12,6 +14,7 @@ use super::{
 use crate::limits::{
     FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
 };
+use crate::mcp_tools::{McpToolName, PROPOSED_PHASE_METADATA_KEY};
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition, PhaseKindDefinition};
 use crate::project::facts::{
     AgentTurnEndKind, MidWorkAgentMessageReason, NextPhaseAndAgents, ProjectFact, ProjectLesson,
@@ -35,6 +38,7 @@ impl ProjectState {
             }
             Event::TurnStarted { turn, .. } => {
                 self.turn = Some(*turn);
+                self.writer_copies.retry_failed_merges();
                 self.is_prepared = false;
                 self.decision = None;
                 self.rejected_decisions = 0;
@@ -61,6 +65,7 @@ impl ProjectState {
             Event::ReplySent(reply) => self.apply_reply(definition, reply),
             Event::ToolRunOpened(opened) => self.apply_run_opened(opened),
             Event::ToolRunEnded { run, outcome, text, value, .. } => {
+                self.apply_phase_proposal(definition, *run, value.as_ref());
                 self.apply_run_ended(*run, *outcome, *text, value.as_ref(), at);
             }
             Event::PhaseEntered(entered) => self.apply_phase_entered(definition, entered, at),
@@ -77,6 +82,15 @@ impl ProjectState {
                 }
             }
         }
+    }
+
+    /// A tool of an MCP server may propose a phase. The router is told, and decides within the rules of the graph.
+    fn apply_phase_proposal(&mut self, definition: &FlowDefinition, run: ToolRunId, value: Option<&Value>) {
+        let proposed = value.and_then(|value| value.get(PROPOSED_PHASE_METADATA_KEY)?.as_str());
+        let phase = proposed.and_then(|name| definition.find_phase(name));
+        let tool = self.runs.get(&run).map(|entry| entry.tool.to_string());
+        let (Some(phase), Some(tool)) = (phase, tool.filter(|tool| McpToolName::parse(tool).is_some())) else { return };
+        self.push_feedback(format!("the tool `{tool}` proposes the phase `{}`", phase.name));
     }
 
     fn apply_agent_call(&mut self, opened: &CallOpened, agent: &AgentName) {
@@ -164,7 +178,7 @@ impl ProjectState {
         self.plan = None;
     }
 
-    fn push_feedback(&mut self, line: String) {
+    pub(super) fn push_feedback(&mut self, line: String) {
         if !self.feedback.contains(&line) {
             self.feedback.push(line);
         }
@@ -294,6 +308,7 @@ impl ProjectState {
         self.refused_decisions = 0;
         self.feedback.clear();
         self.metrics.entry(decision.phase.clone()).or_default().routing_turns += 1;
+        self.writer_copies.retry_failed_merges();
         let progress = self.progress_digest();
         // Without agents there is nothing to wait for.
         let is_closed = decision.agents.is_empty();
@@ -343,6 +358,7 @@ impl ProjectState {
         let covered = waiting.decision.agents.iter().all(|agent| waiting.completions.contains_key(agent));
         if covered {
             waiting.is_closed = true;
+            self.writer_copies.forget_missing_copies();
             let proper = waiting.completions.values().all(|done| done.how.can_satisfy_exit_condition());
             self.visit.turns_closed += 1;
             self.visit.completed = proper;

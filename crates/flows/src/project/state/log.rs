@@ -26,8 +26,12 @@ pub(in crate::project) struct LogEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::project) enum LogSpeaker {
-    User { message: MessageId },
+    User {
+        message: MessageId,
+    },
     Agent(AgentName),
+    /// The workspace, when it merges what agents changed at the same time.
+    Workspace,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

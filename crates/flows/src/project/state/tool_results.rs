@@ -8,14 +8,17 @@ use segue_core::signal::canonical_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::log::{LogSpeaker, LogText};
 use super::{
     CheckpointEntry, OpenRunEntry, ProjectState, RepeatedToolCall, TextRunResult, WorkspaceCheckProgress,
     WorkspaceContentDigest,
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
+use crate::mcp_tools::LIST_MCP_TOOLS;
+use crate::project::parallel_writers::IncompleteMerge;
 use crate::workspace_tools::{
-    CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, ReadFileResult,
-    RunCommandResult, WorkspaceStatus, WorkspaceTool,
+    CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, MergeCopyResult,
+    ReadFileResult, RunCommandResult, WorkspaceStatus, WorkspaceTool,
 };
 
 fn parse_optional_value<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
@@ -37,6 +40,8 @@ impl ProjectState {
             work.refused_actions = 0;
             work.pending_write.take_if(|_| opened.tool.as_str() == WorkspaceTool::WriteFile.name());
         }
+        self.mcp.apply_run_opened(opened);
+        self.writer_copies.apply_run_opened(opened);
         self.runs.insert(opened.run, entry);
         let runs_checks = opened.tool.as_str() == WorkspaceTool::RunChecks.name();
         if runs_checks {
@@ -70,7 +75,13 @@ impl ProjectState {
             let result = TextRunResult { tool: entry.tool.to_string(), text, failed };
             self.current_work_mut(agent).last_result = Some(result);
         }
+        if entry.tool.as_str() == LIST_MCP_TOOLS {
+            self.mcp.apply_listing(outcome, value);
+        }
         let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
+        if let Some(incomplete) = self.writer_copies.apply_run_ended(run, (tool, outcome), value) {
+            self.apply_incomplete_merge(incomplete);
+        }
         // The tool may have had its effect.
         if outcome == ToolRunOutcome::Unknown && tool.may_change_files() {
             self.content = WorkspaceContentDigest::Unknown;
@@ -136,8 +147,23 @@ impl ProjectState {
                     self.content = WorkspaceContentDigest::At(restored.checkpoint);
                 }
             }
+            WorkspaceTool::MergeCopy => {
+                if let Some(merged) = parse::<MergeCopyResult>(value) {
+                    self.apply_changes(&entry, merged.changes);
+                    self.content = WorkspaceContentDigest::At(merged.content_digest);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Everyone is told what was not merged, and the work does not count as completed.
+    fn apply_incomplete_merge(&mut self, incomplete: IncompleteMerge) {
+        let IncompleteMerge { agent, summary, details } = incomplete;
+        self.visit.completed = false;
+        self.push_feedback(format!("the changes of `{agent}` were not merged completely: {summary}"));
+        let text = LogText::Inline(format!("The changes of `{agent}` were not merged completely: {details}"));
+        self.log.push(LogSpeaker::Workspace, text);
     }
 
     fn apply_checkpoint(&mut self, checkpoint: String, label: String, at: UnixMillis) {

@@ -6,31 +6,35 @@ use anyhow::{Context, bail};
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::phase::{PhaseGraph, PhaseKind, PhaseSpec};
 use segue_flows::limits::DEFINITION_BYTES_MAX;
-use segue_flows::project::ProjectFlow;
-use segue_flows::project::definition::{FLOW_FILE_SCHEMA, FlowDefinition, starter_definition};
+use segue_flows::project::definition::{FLOW_FILE_SCHEMA, FlowDefinition, FlowDefinitionErrors, starter_definition};
+use segue_flows::project::{PROJECT_DEFINITION, ProjectFlow};
+use serde_json::json;
 
+use super::listed_tools::{McpServerAccess, check_listed_tools};
 use crate::cli::{FlowsAction, GlobalArgs};
+use crate::config::REPLACEABLE_FLOW;
 use crate::print;
-use crate::setup;
+use crate::setup::{self, LoadedConfig};
 use crate::suggest::suggestion_hint;
 
 /// The ending by which a flow file is recognised.
 const FLOW_FILE_EXTENSION: &str = ".toml";
 
-pub(super) fn run_flows_action(global: &GlobalArgs, action: FlowsAction) -> anyhow::Result<()> {
+pub(super) async fn run_flows_action(global: &GlobalArgs, action: FlowsAction) -> anyhow::Result<()> {
     match action {
         FlowsAction::New { name, file } => {
             let file = file.unwrap_or_else(|| format!("{name}{FLOW_FILE_EXTENSION}").into());
             write_starter(&name, &file)
         }
-        FlowsAction::Check { file } => check_file(global, &file),
+        FlowsAction::Check { file } => check_file(global, &file).await,
         FlowsAction::Show { flow, mermaid } => show_flow(global, &flow, mermaid),
         FlowsAction::Schema => print::write_stdout(FLOW_FILE_SCHEMA),
     }
 }
 
 fn write_starter(name: &str, file: &Path) -> anyhow::Result<()> {
-    let text = starter_definition(name);
+    // The built-in flow is what users change to give its agents other tools, phases or checks.
+    let text = if name == REPLACEABLE_FLOW { PROJECT_DEFINITION.to_owned() } else { starter_definition(name) };
     if let Err(errors) = FlowDefinition::parse(&text) {
         let first = errors.errors.first().map(|error| error.message.clone()).unwrap_or_default();
         bail!("cannot use this name: {first}");
@@ -56,27 +60,48 @@ fn read_flow_file(file: &Path) -> anyhow::Result<String> {
 
 fn load_flow_file(file: &Path) -> anyhow::Result<ProjectFlow> {
     let source = read_flow_file(file)?;
-    ProjectFlow::from_source(&source).map_err(|errors| {
-        let count = errors.errors.len();
-        let mistakes = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
-        anyhow::anyhow!("{mistakes} in the flow file\n{}", errors.render_with_file_name(&file.display().to_string()))
-    })
+    ProjectFlow::from_source(&source).map_err(|errors| flow_file_error(file, &errors))
 }
 
-fn check_file(global: &GlobalArgs, file: &Path) -> anyhow::Result<()> {
+fn flow_file_error(file: &Path, errors: &FlowDefinitionErrors) -> anyhow::Error {
+    let count = errors.errors.len();
+    let mistakes = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
+    anyhow::anyhow!("{mistakes} in the flow file\n{}", errors.render_with_file_name(&file.display().to_string()))
+}
+
+/// Checks a flow file, and the tools of MCP servers that it lists.
+async fn check_file(global: &GlobalArgs, file: &Path) -> anyhow::Result<()> {
     let source = read_flow_file(file)?;
+    let definition = FlowDefinition::parse(&source);
+    let (errors, unchecked) = match &definition {
+        Ok(_) if FlowDefinition::locate_mcp_tools(&source).is_empty() => Default::default(),
+        Ok(_) => {
+            let LoadedConfig { config, folder_trust, .. } = setup::load_config(global)?;
+            let access = match folder_trust.is_none_or(|trust| trust.status.allows_use()) {
+                true => McpServerAccess::Allowed,
+                false => McpServerAccess::Untrusted,
+            };
+            let checked = check_listed_tools(&config, &source, access).await;
+            (checked.errors, checked.unchecked)
+        }
+        Err(errors) => (errors.clone(), Vec::new()),
+    };
     if global.json {
-        let errors = FlowDefinition::parse(&source).err().map(|errors| errors.errors).unwrap_or_default();
-        let errors = errors
+        let found = errors
+            .errors
             .iter()
-            .map(|error| serde_json::json!({"line": error.line, "column": error.column, "message": error.message}));
-        let errors: Vec<serde_json::Value> = errors.collect();
-        let is_valid = errors.is_empty();
-        print::print_json(&serde_json::json!({"file": file, "valid": is_valid, "errors": errors}))?;
+            .map(|error| json!({"line": error.line, "column": error.column, "message": error.message}));
+        let (found, is_valid): (Vec<serde_json::Value>, bool) = (found.collect(), errors.errors.is_empty());
+        print::print_json(&json!({"file": file, "valid": is_valid, "errors": found, "unchecked": unchecked}))?;
         return if is_valid { Ok(()) } else { Err(crate::SilentExit(1).into()) };
     }
-    let flow = load_flow_file(file)?;
-    let definition = flow.checked_definition();
+    let definition = match definition {
+        Ok(definition) if errors.errors.is_empty() => definition,
+        _ => return Err(flow_file_error(file, &errors)),
+    };
+    for reason in &unchecked {
+        print::write_stderr_line(&format!("not checked: {}", print::text::to_single_line(reason)));
+    }
     print::write_stdout(&format!(
         "{}: flow `{}` is valid: {} phases, {} agents, {} gates\n",
         file.display(),

@@ -72,13 +72,13 @@ async fn screen_after(lines: &str) -> String {
 async fn chat_asks_before_a_held_tool_run() {
     let text = screen_after("first job\ny\n").await;
     let shown = "speaker wants to run `write` (x1) with {\n  \"path\": \"a.txt\"\n}";
-    assert!(text.contains(shown) && text.contains("After: first job") && !text.contains("tool write failed"), "{text}");
+    assert!(text.contains(shown) && text.contains("After: first job") && text.contains("write a.txt · ✓"), "{text}");
 }
 
 #[tokio::test]
 async fn chat_denies_with_a_reason_and_asks_again_for_the_next_run() {
     let text = screen_after("first job\nn not a.txt\nsecond job\nperhaps\n").await;
-    assert!(text.contains("tool write failed") && text.contains("After: first job"), "{text}");
+    assert!(text.contains("write a.txt · ✗ refused") && text.contains("After: first job"), "{text}");
     assert!(text.contains("(x2)") && text.contains("(x2 keeps waiting; you are asked again"), "{text}");
 }
 

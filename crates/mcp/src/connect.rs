@@ -16,25 +16,26 @@ use tokio::process::Command;
 use crate::limits::{MCP_CONNECT_MS_MAX, MCP_MESSAGE_BYTES_MAX, MCP_START_MS_MAX};
 
 /// An open connection to a server.
-pub(super) struct McpConnection {
-    pub(super) client: RunningService<RoleClient, McpClientHandler>,
+#[derive(Debug)]
+pub(crate) struct McpConnection {
+    pub(crate) client: RunningService<RoleClient, McpClientHandler>,
 }
 
 impl McpConnection {
     /// Returns the server's tools, unless it announced that they changed.
-    pub(super) fn cached_tools(&self) -> Option<Arc<Vec<Tool>>> {
+    pub(crate) fn cached_tools(&self) -> Option<Arc<Vec<Tool>>> {
         self.client.service().cached_tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stores the server's tools, or clears them so that they are listed again.
-    pub(super) fn set_cached_tools(&self, tools: Option<Arc<Vec<Tool>>>) {
+    pub(crate) fn set_cached_tools(&self, tools: Option<Arc<Vec<Tool>>>) {
         *self.client.service().cached_tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
     }
 }
 
 /// Handles notifications of a server: only the change of its tools. All requests of a server are refused.
 #[derive(Debug, Default)]
-pub(super) struct McpClientHandler {
+pub(crate) struct McpClientHandler {
     cached_tools: Mutex<Option<Arc<Vec<Tool>>>>,
 }
 
@@ -54,7 +55,7 @@ const OWNER_ENV: &str = "SEGUE_OWNER";
 const OWNER_HEADER: &str = "segue-owner";
 
 /// Connects to a server on behalf of an owner, and negotiates the protocol.
-pub(super) async fn connect_server(server: &McpServerConfig, owner: Option<&str>) -> Result<McpConnection, String> {
+pub(crate) async fn connect_server(server: &McpServerConfig, owner: Option<&str>) -> Result<McpConnection, String> {
     let lifecycle =
         ClientLifecycleMode::Auto { preferred_versions: vec![ProtocolVersion::LATEST], legacy_version: None };
     let handler = McpClientHandler::default();
