@@ -161,8 +161,7 @@ pub(crate) struct WebhookStore {
 impl From<StoreError> for HttpProblem {
     /// The message may quote a URL with a secret, so it is only logged.
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "the webhooks cannot be read or written");
-        Self::new("internal", "the webhooks cannot be read or written; see the log of the server")
+        Self::from_shared_state_error(&error, "the webhooks cannot be read or written; see the log of the server")
     }
 }
 
