@@ -14,7 +14,7 @@ use std::io;
 
 use async_trait::async_trait;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
-use segue_engine::{SessionUsageChange, root_session_name};
+use segue_engine::{SessionUsageChange, StoreError, root_session_name};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admission::{AdmittedTurns, admit_turn, check_allowed_models, run_turn_refresh};
@@ -173,6 +173,12 @@ pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
 
 /// Returns the hash of the session from which a session descends.
 fn hash_root_session(session: &SessionId) -> String {
+/// Returns whether usage cannot be read or written because the database cannot be reached.
+fn is_database_unavailable(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(cause, Some(StoreError::DatabaseUnavailable { .. }))
+}
+
     hash_text(root_session_name(session.as_str()))
 }
 
