@@ -29,10 +29,11 @@ use crate::problem::HttpProblem;
 use crate::shared_state::{read_whole_record, update_record};
 
 pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
+pub(crate) use delivery_queue::{SavedDeliveryQueue, WebhookDeliveryQueue, queue_record};
 pub(crate) use delivery_request::send_webhook_ping;
 
 /// The name of the record with all webhooks. The queue of a webhook is a record `webhooks/ID`.
-const WEBHOOKS_RECORD: &str = "webhooks";
+pub(crate) const WEBHOOKS_RECORD: &str = "webhooks";
 
 /// The kinds of events that webhooks can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
