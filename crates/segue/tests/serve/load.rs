@@ -181,7 +181,7 @@ async fn resources_stay_bounded_under_load_and_every_acknowledged_message_is_kep
     for worker in &mut workers {
         worker.create_followed_sessions().await;
     }
-    let bounds = ResourceBounds::new(size.connections());
+    let bounds = ResourceBounds::new(&size);
     let watch = ResourceWatch::start(server.child.id(), server.home.path().join(STORE_FILE), bounds, state.clone());
     let (followers, mut bystanders) = start_bystanders(&state);
 

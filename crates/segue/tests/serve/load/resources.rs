@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::LoadState;
+use super::{BIG_MESSAGE_BYTES, LoadSize, LoadState};
 
 /// How often the server is measured.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The memory of the program, its token vocabulary, caches of 64 histories and 64 parked sessions with a megabyte of text each,
+/// The memory of the program and its token vocabulary (50 MB), a megabyte of text for each of 64 parked sessions, 64 histories,
 /// four imports, the page caches of five connections to the store, and what the allocator keeps free.
-const BASE_MEMORY_BYTES_MAX: u64 = 320 << 20;
-/// The memory for each connection: its buffers and tasks, and what is written to it next. A stream of a long text needs more
-/// than this, an idle connection much less.
+const BASE_MEMORY_BYTES_MAX: u64 = 192 << 20;
+/// The memory of a connection: its buffers and tasks, and what is written to it next.
 const CONNECTION_MEMORY_BYTES_MAX: u64 = 64 << 10;
+/// The memory of a slow reader: the text that it reads, once as text, once as JSON, and in the buffers of its connection.
+const SLOW_READER_MEMORY_BYTES_MAX: u64 = 5 * BIG_MESSAGE_BYTES as u64;
 /// The limit at which the writer waits for readers (64 MB), and the transactions that are written until it can truncate the log.
 const WAL_BYTES_MAX: u64 = 96 << 20;
 /// The open files besides connections of clients: the store and its readers, locks, the log, what the runtime needs, and
@@ -34,9 +35,12 @@ pub(crate) struct ResourceBounds {
 }
 
 impl ResourceBounds {
-    pub(crate) fn new(connections: usize) -> Self {
+    pub(crate) fn new(size: &LoadSize) -> Self {
+        let connections = size.connections();
+        let memory_of_connections = CONNECTION_MEMORY_BYTES_MAX * connections as u64;
+        let memory_of_slow_readers = SLOW_READER_MEMORY_BYTES_MAX * size.slow_readers as u64;
         Self {
-            memory_bytes_max: BASE_MEMORY_BYTES_MAX + CONNECTION_MEMORY_BYTES_MAX * connections as u64,
+            memory_bytes_max: BASE_MEMORY_BYTES_MAX + memory_of_connections + memory_of_slow_readers,
             wal_bytes_max: WAL_BYTES_MAX,
             files_max: connections + FILES_BESIDES_CONNECTIONS_MAX,
         }
