@@ -12,6 +12,8 @@ mod clients;
 mod cluster;
 mod crash;
 mod fuzz;
+mod limits;
+mod load;
 mod local_model;
 mod stages;
 mod studio;
@@ -37,6 +39,8 @@ Commands:
   cluster [ROUNDS]  disturb three nodes on PostgreSQL this many times (100), and check that nothing is lost or repeated
   failover [ROUNDS] kill the primary of PostgreSQL with standbys (Patroni, etcd, HAProxy) this many times (5), and check
                     the same
+  load [MINUTES]    2,000 streams, silent sockets, slow readers and 100,000 sessions against the release program (30); fails if
+                    it exceeds a bound, or if an acknowledged message is missing
   dependencies      check licences, sources, versions and known vulnerabilities of all dependencies with cargo-deny
   fuzz [SECONDS [TARGET]]
                     run each fuzz target for SECONDS (60 by default) with new inputs
@@ -81,6 +85,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "crash" => crash::run_crash_rounds(rest),
         "cluster" => cluster::run_cluster_test(rest),
         "failover" => cluster::run_failover_test(rest),
+        "load" => load::run_load_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -105,6 +110,7 @@ mod tests {
         assert!(error_message(&["test", "--fast"]).contains("`--fast`"));
         assert!(error_message(&["cluster", "many"]).contains("`many`"));
         assert!(error_message(&["failover", "few"]).contains("`few`"));
+        assert!(error_message(&["load", "0"]).contains("`0`"));
         assert!(error_message(&["crash", "team", "few"]).contains("`team few`"));
     }
 
@@ -122,6 +128,7 @@ mod tests {
             "dependencies",
             "failover",
             "fuzz",
+            "load",
             "local-model",
         ] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");

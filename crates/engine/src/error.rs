@@ -96,11 +96,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the same request may succeed a little later, as with a full or failing disk.
+    /// Returns whether the same request may succeed a little later, as with a full or failing disk, or a database that is
+    /// down.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use segue_store::Error as Store;
-        matches!(self, Self::Store(error) if matches!(**error, Store::DiskFull { .. } | Store::Io { .. } | Store::StoreLocked { .. }))
+        matches!(self, Self::Store(error) if error.is_outcome_unknown() || matches!(**error, Store::DiskFull { .. }))
+    }
+
+    /// Returns whether the error is that the database cannot be reached.
+    #[must_use]
+    pub fn is_database_unavailable(&self) -> bool {
+        matches!(self, Self::Store(error) if matches!(**error, segue_store::Error::DatabaseUnavailable { .. }))
     }
 
     /// Returns whether the error is that the session has no such text.
@@ -218,6 +225,7 @@ fn store_error_code(error: &segue_store::Error) -> &'static str {
         Store::StoreCorrupted { .. } => "store-corrupted",
         Store::NewerFormat { .. } => "newer-format",
         Store::NotAStore { .. } => "not-a-store",
+        Store::DatabaseUnavailable { .. } => "database-unavailable",
         _ => "store",
     }
 }

@@ -67,6 +67,8 @@ pub(crate) const TOOL_PROGRESS_CHARS_MAX: usize = 60;
 /// How long a node of a cluster waits at shutdown for the calls and tools that are running, in milliseconds.
 pub(crate) const NODE_DRAIN_MS_MAX: u64 = 20_000;
 
+/// Open files of a server besides connections of clients: calls of models, tools and webhooks, the store, and the system.
+pub(crate) const OPEN_FILES_BESIDES_CONNECTIONS: u64 = 2_048;
 /// Longest name of a workspace, in characters.
 pub(crate) const WORKSPACE_NAME_CHARS_MAX: usize = 64;
 /// Most descendants of a session that a tree of sessions shows.

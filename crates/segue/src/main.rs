@@ -12,6 +12,7 @@ mod limits;
 mod logging;
 mod model_setup;
 mod name_lookup;
+mod open_files;
 mod print;
 mod private_files;
 mod progress_text;

@@ -68,6 +68,10 @@ pub(crate) const KEY_NAME_CHARS_MAX: usize = 80;
 pub(crate) const KEYS_MAX: usize = 1_000;
 /// Number of days for which the usage of keys is kept.
 pub(crate) const USAGE_DAYS_KEPT: u64 = 8;
+/// Delay before a call whose limits cannot be checked, because the database cannot be reached, is checked again.
+pub(crate) const USAGE_READ_RETRY_MS: u64 = 500;
+/// Attempts to check the limits of a call while the database cannot be reached.
+pub(crate) const USAGE_READ_ATTEMPTS_MAX: usize = 1_200;
 /// Time for which cached keys are used before the file is checked again.
 pub(crate) const KEYS_CACHE_MS: u64 = 500;
 /// Attempts to change a record that other processes change at the same time.

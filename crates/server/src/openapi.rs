@@ -40,7 +40,7 @@ const COMMON_RESPONSES: [(&str, &str); 14] = [
     ("415", "The body is not JSON."),
     ("429", "A limit of the key, the session or the server is reached."),
     ("500", "The server failed."),
-    ("503", "The server is not ready or is shutting down."),
+    ("503", "The server is not ready or is shutting down, or its database cannot be reached."),
     ("507", "The disk is full."),
 ];
 

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use segue_core::decide::InputRefusal;
-use segue_engine::Error;
+use segue_engine::{Error, StoreError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -77,8 +77,13 @@ pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
     ("no-webhook-secret", StatusCode::CONFLICT),
     ("turn-failed", StatusCode::BAD_GATEWAY),
     ("not-ready", StatusCode::SERVICE_UNAVAILABLE),
+    ("database-unavailable", StatusCode::SERVICE_UNAVAILABLE),
     ("internal", StatusCode::INTERNAL_SERVER_ERROR),
 ];
+
+/// What a client is told if the database cannot be reached. The operator finds the cause in the log.
+const DATABASE_UNAVAILABLE_DETAIL: &str =
+    "the database cannot be reached; try again in a moment, and repeat a message with the same idempotency key";
 
 impl HttpProblem {
     /// Creates a problem with one of the server's own codes.
@@ -140,6 +145,31 @@ impl HttpProblem {
         Self { status, code: error.code(), detail, extensions: Box::default(), retry_after_seconds }
     }
 
+    /// Converts an error of what the servers of a store share. `detail` is what the client is told if the database can be
+    /// reached; the message of the error may contain secrets, so it is only logged.
+    #[must_use]
+    pub(crate) fn from_shared_state_error(error: &StoreError, detail: &str) -> Self {
+        tracing::error!(%error, detail, "request failed");
+        match error {
+            StoreError::DatabaseUnavailable { .. } => {
+                Self::new("database-unavailable", DATABASE_UNAVAILABLE_DETAIL).with_retry_after(1)
+            }
+            _ => Self::new("internal", detail),
+        }
+    }
+
+    /// Converts an error of the stored usage of keys.
+    #[must_use]
+    pub(crate) fn from_usage_error(error: &std::io::Error, detail: &str) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(error) => Self::from_shared_state_error(error, detail),
+            None => {
+                tracing::error!(%error, detail, "request failed");
+                Self::new("internal", detail)
+            }
+        }
+    }
+
     /// Builds the response body.
     #[must_use]
     pub(crate) fn to_details(&self) -> ProblemDetails {
@@ -196,6 +226,7 @@ fn error_http_status(error: &Error) -> StatusCode {
         | Error::NothingChanges { .. } => StatusCode::BAD_REQUEST,
         Error::Refused(refusal) => refusal_http_status(refusal),
         Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Store(_) if error.is_database_unavailable() => StatusCode::SERVICE_UNAVAILABLE,
         Error::Store(_) if error.code() == "disk-full" => StatusCode::INSUFFICIENT_STORAGE,
         // A missing text may belong to another owner.
         Error::Store(_) if error.is_missing_text() => StatusCode::NOT_FOUND,
@@ -282,6 +313,7 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
         }
         Error::Unreadable { session, .. } => format!("the session `{}` cannot be read", name(session)),
         Error::Store(_) if error.is_missing_text() => "the session has no such text".to_owned(),
+        Error::Store(_) if error.is_database_unavailable() => DATABASE_UNAVAILABLE_DETAIL.to_owned(),
         Error::Store(_) | Error::FlowPanicked(_) | Error::InvalidFlow { .. } if !caller.is_operator() => {
             "the server has a fault that only its operator can fix; report the time and this code".to_owned()
         }

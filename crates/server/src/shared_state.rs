@@ -1,6 +1,7 @@
 //! What a server shares with the other servers of its store, besides sessions: keys and their usage, webhooks and what was
 //! delivered. On one machine this is kept in files of the data folder; the nodes of a cluster keep it in their database.
 
+mod copy_to_database;
 mod file_records;
 
 use std::path::Path;
@@ -11,9 +12,10 @@ use segue_engine::{
     SharedRecords, SharedState, StoreError,
 };
 
-use crate::keys::{ApiKeyStore, KEYS_RECORD};
+use crate::keys::ApiKeyStore;
 use crate::limits::RECORD_ATTEMPTS_MAX;
 use crate::usage::{FileKeyUsageStore, KeyUsageStore, SharedKeyUsageStore};
+pub use copy_to_database::{SharedStateCopy, SharedStateCopyError, SharedStateCopyReport};
 use file_records::FileSharedRecords;
 
 /// What a server shares with others. Clones refer to the same state.
@@ -50,19 +52,6 @@ impl CrossServerSharedState {
     #[must_use]
     pub fn keys(&self) -> ApiKeyStore {
         ApiKeyStore::new(self.records.clone())
-    }
-
-    /// Copies the keys to other shared state that has none. Returns how many were copied.
-    ///
-    /// # Errors
-    /// The keys cannot be read or written.
-    pub async fn copy_keys_to(&self, target: &Self) -> Result<usize, crate::keys::Error> {
-        let keys = self.keys().list_keys().await?;
-        let Some((_, bytes)) = read_whole_record(self.records.as_ref(), KEYS_RECORD).await? else { return Ok(0) };
-        let (name, condition) = (KEYS_RECORD.to_owned(), RecordCondition::Missing);
-        let write = SharedRecordWrite { name, bytes, condition, expires_in_ms: None };
-        let written = target.records.write_record(write).await?;
-        Ok(if written == SharedRecordWriteOutcome::Conflict { 0 } else { keys.len() })
     }
 
     /// Returns where the usage of keys is stored.

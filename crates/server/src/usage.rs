@@ -8,19 +8,21 @@ mod admission;
 mod file_store;
 mod policy;
 mod shared_store;
+mod usage_copy;
 
 use std::collections::BTreeSet;
 use std::io;
 
 use async_trait::async_trait;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
-use segue_engine::{SessionUsageChange, root_session_name};
+use segue_engine::{SessionUsageChange, StoreError, root_session_name};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admission::{AdmittedTurns, admit_turn, check_allowed_models, run_turn_refresh};
-pub use file_store::FileKeyUsageStore;
+pub(crate) use file_store::FileKeyUsageStore;
 pub use policy::KeyCallPolicy;
 pub(crate) use shared_store::SharedKeyUsageStore;
+pub(crate) use usage_copy::copy_usage;
 
 const MS_PER_DAY: u64 = 86_400_000;
 const SESSION_HASH_CHARS: usize = 32;
@@ -169,6 +171,12 @@ pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
     async fn refresh_turns(&self, _active_roots: &BTreeSet<SessionId>) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Returns whether usage cannot be read or written because the database cannot be reached.
+fn is_database_unavailable(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(cause, Some(StoreError::DatabaseUnavailable { .. }))
 }
 
 /// Returns the hash of the session from which a session descends.

@@ -29,10 +29,11 @@ use crate::problem::HttpProblem;
 use crate::shared_state::{read_whole_record, update_record};
 
 pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
+pub(crate) use delivery_queue::{SavedDeliveryQueue, WebhookDeliveryQueue, queue_record_name};
 pub(crate) use delivery_request::send_webhook_ping;
 
 /// The name of the record with all webhooks. The queue of a webhook is a record `webhooks/ID`.
-const WEBHOOKS_RECORD: &str = "webhooks";
+pub(crate) const WEBHOOKS_RECORD: &str = "webhooks";
 
 /// The kinds of events that webhooks can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -161,8 +162,7 @@ pub(crate) struct WebhookStore {
 impl From<StoreError> for HttpProblem {
     /// The message may quote a URL with a secret, so it is only logged.
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "the webhooks cannot be read or written");
-        Self::new("internal", "the webhooks cannot be read or written; see the log of the server")
+        Self::from_shared_state_error(&error, "the webhooks cannot be read or written; see the log of the server")
     }
 }
 

@@ -32,8 +32,8 @@ pub trait JournalReader: Send + Sync + Debug {
 
 /// Creates, extends, copies and deletes journals.
 ///
-/// If [`append_commit`](Self::append_commit) fails with [`Error::Io`] or [`Error::StoreLocked`], the commit may or may
-/// not have been written: the caller acquires the lease again and reads.
+/// If [`append_commit`](Self::append_commit) fails with an error whose [outcome is unknown](Error::is_outcome_unknown), the
+/// commit may or may not have been written: the caller acquires the lease again and reads.
 #[async_trait]
 pub trait JournalWriter: Send + Sync + Debug {
     /// Creates an empty session and acquires its lease. A session without records that no live process holds counts as

@@ -107,6 +107,15 @@ pub enum Error {
         /// The system's message.
         detail: String,
     },
+    /// The database cannot be reached, or accepts no work. As with [`Io`](Self::Io), a write may or may not have
+    /// happened.
+    #[error("the database cannot be reached while {what}: {detail}; try again when it answers")]
+    DatabaseUnavailable {
+        /// What was being done.
+        what: String,
+        /// The message of the system or the database.
+        detail: String,
+    },
     /// The file is not a Segue store.
     #[error("{path} is not a Segue store ({detail}); choose another file")]
     NotAStore { path: String, detail: String },
@@ -126,4 +135,12 @@ pub enum Error {
     WriterStopped,
     #[error("the store is closed; open it again")]
     Closed,
+}
+
+impl Error {
+    /// Returns whether a write that failed with this error may have happened nevertheless.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::StoreLocked { .. } | Self::DatabaseUnavailable { .. })
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use segue_core::ids::SessionId;
+use segue_core::ids::{LeaseEpoch, SessionId};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{Error, StoreClock};
@@ -97,6 +97,11 @@ impl SqliteStore {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let node = &writer.as_ref().ok_or(Error::Closed)?.node;
         node.other_live_count().map_err(|error| map_file_error(&error, &self.readers.path))
+    }
+
+    /// Returns the newest lease epoch that a session of this store was given.
+    pub async fn newest_epoch(&self) -> Result<LeaseEpoch, Error> {
+        self.run_store_read(|db| Ok(session_row::newest_epoch(db)?)).await
     }
 
     /// Runs `work` in the next write transaction and waits until it is durable.

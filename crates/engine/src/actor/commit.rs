@@ -78,7 +78,7 @@ impl SessionActor {
                 self.apply_written_decision(decision, waiter).await;
                 Ok(message)
             }
-            Err(error) if is_outcome_unknown(&error) => {
+            Err(error) if error.is_outcome_unknown() => {
                 tracing::warn!(session = %self.session, epoch = self.epoch.0, %error, "outcome of a commit unknown");
                 let error = Error::from_store_error(&self.session, error);
                 self.uncertain_commit = Some(UncertainCommit { decision, waiter, error: error.clone() });
@@ -387,10 +387,6 @@ fn contains_received_message(events: &[RecordedEvent], message: MessageId) -> bo
     events
         .iter()
         .any(|event| matches!(&event.event, Event::UserMessageReceived(received) if received.message == message))
-}
-
-fn is_outcome_unknown(error: &segue_store::Error) -> bool {
-    matches!(error, segue_store::Error::Io { .. } | segue_store::Error::StoreLocked { .. })
 }
 
 fn send_error(waiter: Option<TurnReportSender>, error: &Error) {

@@ -304,7 +304,7 @@ pub(super) fn render_coder_task(context: &TeamContext<'_>, agent: &AgentName) ->
             arguments.task = "use_result";
             arguments.tool = tool;
             arguments.failed = *failed;
-            arguments.output = wrap_in_code_fence(&read(context, Some(*result)));
+            arguments.output = wrap_in_code_fence(&read_text_or_empty(context, Some(*result)));
         }
         Some(CoderTask::RepeatCall { problem }) => {
             arguments.task = "repeat_call";

@@ -1,4 +1,5 @@
-//! `segue migrate`: copies the sessions of a store file into a PostgreSQL database, and compares the copies.
+//! `segue migrate`: copies the sessions of a store file into a PostgreSQL database, and compares the copies. Then it copies what
+//! the servers keep in files beside the store: keys, their usage, and webhooks.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -8,7 +9,8 @@ use anyhow::{Context, bail};
 use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::codec;
 use segue_core::ids::{Seq, SessionId};
-use segue_server::CrossServerSharedState;
+use segue_engine::clock::{Clock, SystemClock};
+use segue_server::{CrossServerSharedState, SharedStateCopy, SharedStateCopyReport};
 use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{
@@ -30,7 +32,7 @@ struct MigrationReport {
     /// Sessions that an earlier run had copied.
     unchanged: usize,
     records: u64,
-    keys: usize,
+    shared: SharedStateCopyReport,
 }
 
 pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) -> anyhow::Result<()> {
@@ -50,6 +52,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     }
     let mut report = MigrationReport::default();
     let sessions = list_all_sessions(&source).await?;
+    target.skip_epochs_until(source.newest_epoch().await?).await?;
     for (index, entry) in sessions.iter().enumerate() {
         let migration = SessionCopyToPostgres { source: &source, target: &target, entry };
         let records = migration
@@ -67,25 +70,33 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     ensure_same_heads(&source, &sessions).await?;
     let folder = StoreLocation::File(source_path).data_folder(None);
     let target = std::sync::Arc::new(target);
-    let shared = CrossServerSharedState::from_store(target.clone());
-    report.keys = CrossServerSharedState::from_folder(&folder).copy_keys_to(&shared).await?;
-    drop(shared);
+    let copy = SharedStateCopy {
+        folder: &folder,
+        source_sessions: &source,
+        target: &CrossServerSharedState::from_store(target.clone()),
+        target_sessions: target.as_ref(),
+        now: SystemClock.now(),
+    };
+    report.shared = copy.run().await?;
     target.close().await?;
     print_report(global, &report)
 }
 
 fn print_report(global: &GlobalArgs, report: &MigrationReport) -> anyhow::Result<()> {
-    let MigrationReport { copied, unchanged, records, keys } = report;
+    let MigrationReport { copied, unchanged, records, shared } = report;
+    let SharedStateCopyReport { keys, webhooks, usage_days } = shared;
     if global.json {
         return print::print_json(&json!({
-            "copied_sessions": copied, "unchanged_sessions": unchanged, "copied_events": records, "copied_keys": keys
+            "copied_sessions": copied, "unchanged_sessions": unchanged, "copied_events": records, "copied_keys": keys,
+            "copied_webhooks": webhooks, "usage_days": usage_days
         }));
     }
     print::write_stdout(&format!(
-        "copied {} with {} and {}; {unchanged} were there already; every journal was compared\n",
+        "copied {} with {}, {} and {}; {unchanged} sessions were there already; every journal was compared\n",
         format_plural(*copied as u64, "session"),
         format_plural(*records, "event"),
         format_plural(*keys as u64, "key"),
+        format_plural(*webhooks as u64, "webhook"),
     ))
 }
 

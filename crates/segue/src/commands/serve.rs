@@ -8,6 +8,7 @@ use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, Webho
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
+use crate::open_files::raise_open_files_limit;
 use crate::print::{self, stderr_paint};
 use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
 use crate::store_location::ClusterNodeOptions;
@@ -52,6 +53,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         cluster_secret,
         ..ServerOptions::new(running.shared)
     };
+    raise_open_files_limit(options.limits.connections_max);
     let engine = running.engine.clone();
     let server = match HttpServer::bind(running.engine, options).await {
         Ok(server) => server,

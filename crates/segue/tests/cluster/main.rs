@@ -13,6 +13,7 @@ mod clients;
 mod database;
 mod live_words;
 mod migrate;
+mod migrate_shared;
 mod model_server;
 mod nemesis;
 mod nodes;

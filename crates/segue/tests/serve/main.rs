@@ -3,4 +3,8 @@
 mod chat;
 mod crash;
 mod keys;
+#[cfg(target_os = "linux")]
+mod load;
+#[cfg(unix)]
+mod open_files;
 mod place;

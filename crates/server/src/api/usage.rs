@@ -67,10 +67,13 @@ pub(crate) async fn get_usage(
     let is_shown = |key: &StoredApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
     let mut keys = Vec::new();
     for key in app.keys.current_keys().await.iter().filter(|key| is_shown(key)).cloned() {
-        let usage = app.options.shared.key_usage.read_usage(&key.id, now).await.map_err(|error| {
-            tracing::error!(%error, "the usage of keys cannot be read");
-            HttpProblem::new("internal", "the usage of keys cannot be read")
-        })?;
+        let usage = app
+            .options
+            .shared
+            .key_usage
+            .read_usage(&key.id, now)
+            .await
+            .map_err(|error| HttpProblem::from_usage_error(&error, "the usage of keys cannot be read"))?;
         let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = usage;
         let (limits, StoredApiKey { id: key_id, name, owner, .. }) = (key.limits.clone().into(), key);
         keys.push(KeyUsageView {

@@ -165,6 +165,5 @@ fn too_many_turns(max: u32) -> HttpProblem {
 }
 
 fn usage_problem(error: &std::io::Error) -> HttpProblem {
-    tracing::error!(%error, "the usage of keys cannot be read or written");
-    HttpProblem::new("internal", "the usage of this key cannot be read or written, so nothing was started")
+    HttpProblem::from_usage_error(error, "the usage of this key cannot be read or written, so nothing was started")
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
 use segue_core::ledger::UsageTotals;
-use segue_engine::SessionUsageChange;
+use segue_engine::{SessionUsageChange, UsageAmounts};
 use serde::{Deserialize, Serialize};
 
 use super::{KeyUsage, KeyUsageStore, UtcDay, hash_root_session, hash_session};
@@ -21,7 +21,7 @@ const USAGE_FOLDER: &str = "usage";
 
 /// Stores the usage of keys in files.
 #[derive(Debug, Clone)]
-pub struct FileKeyUsageStore(Arc<UsageFiles>);
+pub(crate) struct FileKeyUsageStore(Arc<UsageFiles>);
 
 #[derive(Debug)]
 struct UsageFiles {
@@ -37,7 +37,25 @@ struct AccumulatedUsage {
     accounts: HashMap<(UtcDay, String), KeyUsage>,
     payers: HashMap<String, Dated<Option<String>>>,
     /// The totals of a session's ledger that were recorded.
-    recorded: HashMap<String, Dated<RecordedUsageTotals>>,
+    recorded: HashMap<String, Dated<RecordedSessionUsage>>,
+}
+
+#[derive(Debug)]
+struct RecordedSessionUsage {
+    /// The key that paid for the last change.
+    key: String,
+    total: RecordedUsageTotals,
+}
+
+/// Everything that the files contain. Sessions are hashes.
+#[derive(Debug, Default)]
+pub(super) struct StoredKeyUsage {
+    /// What each key used on each day.
+    pub(super) accounts: Vec<(UtcDay, String, UsageAmounts)>,
+    /// The key that pays for a session, and since when.
+    pub(super) payers: Vec<(UtcDay, String, String)>,
+    /// The recorded total of a session, with the day and the key of its last change.
+    pub(super) totals: Vec<(UtcDay, String, String, UsageAmounts)>,
 }
 
 #[derive(Debug)]
@@ -73,6 +91,11 @@ impl RecordedUsageTotals {
         }
     }
 
+    fn to_amounts(self) -> UsageAmounts {
+        let Self { cost_microusd, input_tokens, output_tokens, unpriced_answers } = self;
+        UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers }
+    }
+
     fn subtract(&self, other: &Self) -> Self {
         Self {
             cost_microusd: self.cost_microusd.saturating_sub(other.cost_microusd),
@@ -90,8 +113,13 @@ impl RecordedUsageTotals {
 impl FileKeyUsageStore {
     /// Creates a store in a data folder. Nothing is read or written yet.
     #[must_use]
-    pub fn from_folder(folder: &Path) -> Self {
+    pub(crate) fn from_folder(folder: &Path) -> Self {
         Self(Arc::new(UsageFiles { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
+    }
+
+    /// Reads everything that still counts.
+    pub(super) fn read_everything(&self, now: UnixMillis) -> io::Result<StoredKeyUsage> {
+        self.0.with_current_usage(UtcDay::from_time(now), |folded| Ok(folded.to_stored_usage()))
     }
 }
 
@@ -180,14 +208,29 @@ impl AccumulatedUsage {
                 self.payers.insert(session, Dated { day, value: key });
             }
             UsageLine::Usage { session, key, added, total } => {
-                let account = self.accounts.entry((day, key)).or_default();
+                let account = self.accounts.entry((day, key.clone())).or_default();
                 account.cost_microusd = account.cost_microusd.saturating_add(added.cost_microusd);
                 account.input_tokens = account.input_tokens.saturating_add(added.input_tokens);
                 account.output_tokens = account.output_tokens.saturating_add(added.output_tokens);
                 account.unpriced_answers = account.unpriced_answers.saturating_add(added.unpriced_answers);
-                self.recorded.insert(session, Dated { day, value: total });
+                self.recorded.insert(session, Dated { day, value: RecordedSessionUsage { key, total } });
             }
         }
+    }
+
+    fn to_stored_usage(&self) -> StoredKeyUsage {
+        let accounts = self.accounts.iter().map(|((day, key), used)| {
+            let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = *used;
+            (*day, key.clone(), UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers })
+        });
+        let payers = self.payers.iter().filter_map(|(session, payer)| {
+            let key = payer.value.clone()?;
+            Some((payer.day, session.clone(), key))
+        });
+        let totals = self.recorded.iter().map(|(session, Dated { day, value })| {
+            (*day, session.clone(), value.key.clone(), value.total.to_amounts())
+        });
+        StoredKeyUsage { accounts: accounts.collect(), payers: payers.collect(), totals: totals.collect() }
     }
 
     fn payer(&self, session: &str) -> Option<&str> {
@@ -225,7 +268,7 @@ impl KeyUsageStore for FileKeyUsageStore {
             (RecordedUsageTotals::from_ledger(&change.before), RecordedUsageTotals::from_ledger(&change.after));
         self.0.with_current_usage(today, |folded| {
             // A process that died may have committed an answer without recording it here.
-            let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value);
+            let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value.total);
             let added = total.subtract(&start);
             if added.is_zero() {
                 return Ok(());

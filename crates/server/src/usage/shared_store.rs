@@ -40,9 +40,9 @@ struct TurnWithSlotLease {
 
 /// The key that pays for a session. It is written again once a day, so that it does not expire.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct PayerRecord {
-    key: String,
-    day: u64,
+pub(super) struct PayerRecord {
+    pub(super) key: String,
+    pub(super) day: u64,
 }
 
 impl SharedKeyUsageStore {
@@ -51,8 +51,9 @@ impl SharedKeyUsageStore {
     }
 
     async fn read_payer(&self, session: &SessionId) -> io::Result<Option<PayerRecord>> {
-        let record =
-            read_whole_record(self.records.as_ref(), &payer_record_name(session)).await.map_err(io::Error::other)?;
+        let record = read_whole_record(self.records.as_ref(), &payer_record_name(&hash_root_session(session)))
+            .await
+            .map_err(io::Error::other)?;
         Ok(record.map(|(_, bytes)| serde_json::from_slice(&bytes)).transpose()?)
     }
 
@@ -80,7 +81,7 @@ impl SharedKeyUsageStore {
 impl KeyUsageStore for SharedKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
         let current = self.read_payer(session).await?;
-        let name = payer_record_name(session);
+        let name = payer_record_name(&hash_root_session(session));
         let Some(key) = key else {
             return match current {
                 // Without a payer, nothing has to be stored.
@@ -107,7 +108,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
 
     async fn record_usage(&self, key: &str, change: &SessionUsageChange, now: UnixMillis) -> io::Result<()> {
         let report = UsageAccountUpdate {
-            account: usage_account_name(key, now),
+            account: usage_account_name(key, UtcDay::from_time(now)),
             source: hash_session(change),
             before: usage_amounts(&change.before),
             total: usage_amounts(&change.after),
@@ -117,7 +118,8 @@ impl KeyUsageStore for SharedKeyUsageStore {
     }
 
     async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
-        let sum = self.meters.read_usage(&usage_account_name(key, now)).await.map_err(io::Error::other)?;
+        let sum =
+            self.meters.read_usage(&usage_account_name(key, UtcDay::from_time(now))).await.map_err(io::Error::other)?;
         let UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers } = sum;
         Ok(KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers })
     }
@@ -162,16 +164,18 @@ impl KeyUsageStore for SharedKeyUsageStore {
     }
 }
 
-fn payer_record_name(session: &SessionId) -> String {
-    format!("payer/{}", hash_root_session(session))
+/// Returns the name of the record with the payer of a session.
+pub(super) fn payer_record_name(session_hash: &str) -> String {
+    format!("payer/{session_hash}")
 }
 
 fn turn_slot_group(key: &str) -> String {
     format!("turns/{key}")
 }
 
-fn usage_account_name(key: &str, now: UnixMillis) -> String {
-    format!("{}/{key}", UtcDay::from_time(now))
+/// Returns the name of the account of a key's day.
+pub(super) fn usage_account_name(key: &str, day: UtcDay) -> String {
+    format!("{day}/{key}")
 }
 
 fn usage_amounts(totals: &UsageTotals) -> UsageAmounts {

@@ -2,6 +2,7 @@
 
 mod access;
 mod access_matrix;
+mod database_down;
 mod documents;
 mod erasure;
 mod http_page;

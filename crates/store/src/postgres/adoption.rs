@@ -1,6 +1,7 @@
 //! Takes sessions over from another store, with their uids, so that sessions that refer to each other still do.
 
-use segue_core::ids::{SessionId, SessionUid};
+use deadpool_postgres::GenericClient;
+use segue_core::ids::{LeaseEpoch, SessionId, SessionUid};
 
 use super::inbox::{NewInboxEntry, insert_entries};
 use super::leases::{begin, set_holder};
@@ -29,6 +30,15 @@ impl PostgresStore {
         run_operation!(self, what, (session, uid, parent), |db| adopt_session(db, &session, uid, parent)).await
     }
 
+    /// Gives no session an epoch up to this one from now on. Who remembers the epochs of adopted sessions, such as the
+    /// tools of a workspace, then sees that they grow.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn skip_epochs_until(&self, epoch: LeaseEpoch) -> Result<(), Error> {
+        run_operation!(self, "skipping epochs".to_owned(), (epoch), |db| skip_epochs_until(db, epoch)).await
+    }
+
     /// Puts the inbox entries of another store into the inbox of a session. Those that are there already stay.
     ///
     /// # Errors
@@ -38,6 +48,17 @@ impl PostgresStore {
         let entries = entries.to_vec();
         run_operation!(self, what, (session, entries), |db| adopt_inbox_entries(db, &session, &entries)).await
     }
+}
+
+async fn skip_epochs_until(db: &PostgresStoreInner, epoch: LeaseEpoch) -> Result<(), PostgresError> {
+    raise_epochs(&db.client().await?, to_bigint(epoch.0)).await
+}
+
+/// Raises the sequence of epochs, from which uids are taken, too.
+async fn raise_epochs(client: &impl GenericClient, number: i64) -> Result<(), PostgresError> {
+    let sql = "SELECT setval('segue_epochs', $1) FROM segue_epochs WHERE last_value < $1";
+    query_opt(client, sql, &[&number]).await?;
+    Ok(())
 }
 
 async fn adopt_session(
@@ -53,8 +74,7 @@ async fn adopt_session(
     let number = to_bigint(uid.0);
     if find_session_row(&transaction, session, RowLock::Update).await?.is_none() {
         // New sessions must not get the uids of adopted ones.
-        let sql = "SELECT setval('segue_epochs', $1) FROM segue_epochs WHERE last_value < $1";
-        query_opt(&transaction, sql, &[&number]).await?;
+        raise_epochs(&transaction, number).await?;
         let sql = format!(
             "INSERT INTO segue_sessions (uid, epoch, name, namespace, head, parent, changed_at)
              VALUES ($1, nextval('segue_epochs'), $2, $3, 0, $4, {NOW_MICROS}) ON CONFLICT (uid) DO NOTHING"

@@ -58,12 +58,35 @@ impl PostgresError {
         match self {
             Self::Refused(error) => error,
             Self::Sql(error) if error.code() == Some(&SqlState::DISK_FULL) => Error::DiskFull { what },
+            Self::Sql(error) if is_unavailable(&error) => {
+                Error::DatabaseUnavailable { what, detail: describe_sql_error(&error) }
+            }
             Self::Sql(error) => Error::Io { what, detail: describe_sql_error(&error) },
             Self::Pool(PoolError::Timeout(_)) => {
-                Error::Io { what, detail: "the database accepted no connection in time".into() }
+                Error::DatabaseUnavailable { what, detail: "the database accepted no connection in time".into() }
             }
             Self::Pool(error) => Error::Io { what, detail: error.to_string() },
         }
+    }
+}
+
+/// Returns whether the database is down, starting, stopping, a standby or without free connections, or the connection to it
+/// was lost.
+fn is_unavailable(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => {
+            let is_connection_exception = code.code().starts_with("08");
+            is_connection_exception
+                || [
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::TOO_MANY_CONNECTIONS,
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                ]
+                .contains(code)
+        }
+        None => error.is_closed() || std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>()),
     }
 }
 

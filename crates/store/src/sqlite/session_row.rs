@@ -205,6 +205,11 @@ pub(super) fn next_epoch(db: &Connection) -> Result<LeaseEpoch, rusqlite::Error>
     Ok(LeaseEpoch(next))
 }
 
+/// Returns the newest epoch that a lease had.
+pub(super) fn newest_epoch(db: &Connection) -> Result<LeaseEpoch, rusqlite::Error> {
+    db.prepare_cached("SELECT epoch FROM store")?.query_row([], |row| row.get(0)).map(LeaseEpoch)
+}
+
 /// Returns the number of the last change of the session list.
 pub(super) fn newest_change(db: &Connection) -> Result<i64, rusqlite::Error> {
     db.prepare_cached(&format!("SELECT {NEWEST_CHANGE}"))?.query_row([], |row| row.get(0))

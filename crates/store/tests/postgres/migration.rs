@@ -37,7 +37,7 @@ async fn several_nodes_may_create_the_tables_at_once() {
 #[test]
 fn an_unusable_url_is_explained_without_its_password() {
     let refused = PostgresStore::open("postgres://me:secret@127.0.0.1:1/db").expect_err("nothing listens there");
-    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert!(matches!(refused, Error::DatabaseUnavailable { .. }), "{refused}");
     assert!(refused.to_string().contains("postgres://127.0.0.1/db"), "{refused}");
     assert!(!refused.to_string().contains("secret"), "{refused}");
     let refused = PostgresStore::open("postgres://me:secret@host:many/db").expect_err("no port");

@@ -148,7 +148,7 @@ impl ProjectState {
                 }
             }
             WorkspaceTool::MergeCopy => {
-                if let Some(merged) = parse::<MergeCopyResult>(value) {
+                if let Some(merged) = parse_optional_value::<MergeCopyResult>(value) {
                     self.apply_changes(&entry, merged.changes);
                     self.content = WorkspaceContentDigest::At(merged.content_digest);
                 }
